@@ -1,0 +1,69 @@
+"""A model as a line of named blocks, which is all that a method may know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from fedloom.core.errors import UserError, unknown
+
+
+class Chain(nn.Module):
+    """Blocks called one after the other; any stretch of the line can be run on its own.
+
+    >>> import torch
+    >>> chain = Chain({"body": nn.Linear(4, 3), "head": nn.Linear(3, 2)})
+    >>> x = torch.ones(1, 4)
+    >>> torch.equal(chain(x), chain.run(chain.run(x, until="body"), after="body"))
+    True
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, blocks: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        if not blocks:
+            raise UserError("a chain needs at least one block; pass Chain({'model': module})")
+        for name, block in blocks.items():
+            if hasattr(self, name) or "." in name:
+                raise UserError(f"block name '{name}' is taken by torch or holds a dot; choose another name for the block")
+            self.add_module(name, block)
+        self.names = tuple(blocks)
+
+    def block(self, name: str) -> nn.Module:
+        """The block of that name."""
+        if name not in self.names:
+            raise unknown("block", name, self.names)
+        return self.get_submodule(name)
+
+    def between(self, after: str | None, until: str | None) -> tuple[str, ...]:
+        """Names of the blocks behind `after` up to and including `until`."""
+        for name in (after, until):
+            if name is not None and name not in self.names:
+                raise unknown("block", name, self.names)
+        first = 0 if after is None else self.names.index(after) + 1
+        last = len(self.names) if until is None else self.names.index(until) + 1
+        return self.names[first:last]
+
+    def run(self, x: Tensor, *, after: str | None = None, until: str | None = None) -> Tensor:
+        """The blocks behind `after` up to `until`, applied to x."""
+        for name in self.between(after, until):
+            x = self._modules[name](x)  # type: ignore[misc]
+        return x
+
+    def taps(self, x: Tensor) -> dict[str, Tensor]:
+        """The output of every block, in one pass; the last one is the logits."""
+        taps: dict[str, Tensor] = {}
+        for name in self.names:
+            taps[name] = x = self._modules[name](x)  # type: ignore[misc]
+        return taps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x)
+
+    def layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """Every layer that holds tensors of its own, by its full name."""
+        for name, module in self.named_modules():
+            if any(True for _ in module.parameters(recurse=False)) or any(True for _ in module.buffers(recurse=False)):
+                yield name, module

@@ -1,0 +1,46 @@
+"""A named tree of randomness: the same path gives the same draws, on every machine and in any order."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+
+Label = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A node of the tree. Draws hang on the path from the seed, never on what was drawn before.
+
+    >>> key = Key.root(7)
+    >>> key.fold("round", 3, "client", 5) == key.fold("round", 3).fold("client", 5)
+    True
+    >>> key.fold("round", 3) == key.fold("round", "3")
+    False
+    """
+
+    digest: bytes
+
+    @staticmethod
+    def root(seed: int) -> Key:
+        """The root of a run."""
+        return Key(hashlib.sha256(b"fedloom:%d" % seed).digest())
+
+    def fold(self, *labels: Label) -> Key:
+        """The node below this one under the labels, one level each."""
+        digest = self.digest
+        for label in labels:
+            tag = b"i" if isinstance(label, int) else b"s"
+            digest = hashlib.sha256(digest + tag + str(label).encode()).digest()
+        return Key(digest)
+
+    @property
+    def seed(self) -> int:
+        """63 bits of this node, for any generator that wants an integer."""
+        return int.from_bytes(self.digest[:8], "big") >> 1
+
+    def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
+        """A fresh torch generator for the draws of this node."""
+        return torch.Generator(device=device).manual_seed(self.seed)

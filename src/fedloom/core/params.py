@@ -1,0 +1,52 @@
+"""Arithmetic on named tensors. A Params is never changed in place once it has crossed a function border."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+
+
+def zeros(like: Mapping[str, Tensor]) -> Params:
+    """Zeros of the same names, shapes, types and devices."""
+    return {n: torch.zeros_like(t) for n, t in like.items()}
+
+
+def clone(params: Mapping[str, Tensor]) -> Params:
+    """A detached copy that shares no memory."""
+    return {n: t.detach().clone() for n, t in params.items()}
+
+
+def subtract(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Params:
+    """a - b over the names of a."""
+    return {n: t - b[n] for n, t in a.items()}
+
+
+def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float = 1.0) -> Params:
+    """a + scale * b over the names of a; what b lacks stays as it is in a."""
+    return {n: t + scale * b[n] if n in b else t for n, t in a.items()}
+
+
+def select(params: Mapping[str, Tensor], names: Iterable[str]) -> Params:
+    """The part of params under the names, in the order of params."""
+    wanted = frozenset(names)
+    return {n: t for n, t in params.items() if n in wanted}
+
+
+def nbytes(params: Mapping[str, Tensor]) -> int:
+    """Bytes on the wire."""
+    return sum(t.numel() * t.element_size() for t in params.values())
+
+
+def sha256(params: Mapping[str, Tensor]) -> str:
+    """The identity of a set of weights: names, types, shapes and bits, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(params):
+        t = params[name].detach().cpu().contiguous()
+        digest.update(f"{name}|{t.dtype}|{tuple(t.shape)}|".encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

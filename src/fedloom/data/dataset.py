@@ -1,0 +1,51 @@
+"""What a data set is once it has been read: two splits of tensors and what is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+Kind = Literal["image", "text", "table"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples in memory: x is uint8 (N,C,H,W) for images, int64 (N,T) for text, float32 (N,F) for tables; y is int64 (N,)."""
+
+    x: Tensor
+    y: Tensor
+    users: Tensor | None = None  # int64 (N,): whose sample it is, where the data know it
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels for a partitioner."""
+        return self.y.cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training split, a test split, the names of the classes and, for images, the constants of normalisation.
+
+    mean and std are per channel in units of [0, 1] and empty for text; tables arrive standardised.
+    """
+
+    name: str
+    kind: Kind
+    train: Split
+    test: Split
+    classes: tuple[str, ...]
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    users: tuple[str, ...] = ()  # names of the natural clients, by their number in Split.users
+    about: dict[str, str] = field(default_factory=dict)  # licence, source, format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.train.x.shape[1:])
