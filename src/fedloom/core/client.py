@@ -1,0 +1,116 @@
+"""The client's half of a round: load what was sent, work through the phases, reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedloom.core.chain import Chain
+from fedloom.core.job import Bench, Data, Job
+from fedloom.core.key import Key
+from fedloom.core.method import Method, Outcome, Phase
+from fedloom.core.params import Params
+from fedloom.core.server import Reply
+from fedloom.core.solver import Goal, Solver, Trace
+
+Work = Literal["train", "exchange", "personalise"]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What a worker needs to play any client: the method, the model, the clients' data and the run's solver."""
+
+    method: Method
+    build: Callable[[], Chain]
+    clients: Sequence[Data]
+    solver: Solver
+    key: Key
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends to every client of a round, and what it asks for."""
+
+    work: Work
+    round: int
+    params: Params
+    shared: Mapping[str, Params] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client to be asked, with what it remembers."""
+
+    client: int
+    mine: Mapping[str, Params] = field(default_factory=dict)
+
+
+def answer(federation: Federation, job: Job, work: Work) -> Any:
+    """What a client answers to the broadcast: the one door through which every engine enters."""
+    return _WORK[work](federation, job)
+
+
+def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task) -> Job:
+    """A client's job: its own key, and its private tensors in the place of the server's."""
+    key = federation.key.fold("round", sent.round, "client", task.client)
+    received = {**sent.params, **task.mine.get("private", {})}
+    return Job(task.client, sent.round, key, federation.clients[task.client], bench, received, sent.shared, task.mine)
+
+
+def train(federation: Federation, job: Job) -> Reply:
+    """One round of a client: the phases, then what it sends and remembers."""
+    method = federation.method
+    outcome = work_through(method.phases, job, federation.solver)
+    extras = [after(outcome) for after in method.after]
+    private = job.bench.names(method.private)
+    final, trace = outcome.weights["model"], outcome.traces["model"]
+    uploads = {"model": {n: final[n] - t for n, t in job.received.items() if n not in private}}
+    mine = {slot: w for slot, w in outcome.weights.items() if slot != "model"}
+    mine |= {slot: memory for t in outcome.traces.values() for slot, memory in t.keep.items()}
+    mine |= {"private": {n: final[n] for n in final if n in private}} if private else {}
+    for extra in extras:
+        uploads |= extra.uploads
+        mine |= extra.mine
+    return Reply(job.client, len(job.data), trace.seen, uploads, mine, trace.loss, trace.steps)
+
+
+def exchange(federation: Federation, job: Job) -> dict[str, Params]:
+    """The client's answers to the questions before round 0."""
+    return {e.name: e.client(job.data, job.key.fold("exchange", e.name)) for e in federation.method.prologue}
+
+
+def personalise(federation: Federation, job: Job) -> Params:
+    """The weights a client ends up with: its slot, after the finale if the method has one."""
+    method = federation.method
+    slot = method.evaluates
+    if method.finale:
+        return dict(work_through(method.finale, job, federation.solver).weights[slot])
+    return job.received if slot == "model" else {**job.received, **job.mine.get(slot, {})}
+
+
+_WORK: dict[Work, Callable[[Federation, Job], Any]] = {"train": train, "exchange": exchange, "personalise": personalise}
+
+
+def work_through(phases: Sequence[Phase], job: Job, solver: Solver) -> Outcome:
+    """Phase after phase; a later one may start from what an earlier one left."""
+    weights: dict[str, Params] = {}
+    traces: dict[str, Trace] = {}
+    for number, phase in enumerate(phases):
+        job.where.phase, job.where.step = number, 0
+        model = job.bench.load("model", _start(phase, job, weights))
+        job.bench.open(phase.trains)
+        goal = Goal(phase.total, phase.order, phase.mix, phase.slot)
+        traces[phase.slot] = trace = (phase.solver or solver)(model, goal, job, job.key.fold("phase", number))
+        weights[phase.slot] = job.bench.read("model")
+        weights |= {slot: {**job.received, **w} for slot, w in trace.slots.items()}
+    return Outcome(job, weights, traces)
+
+
+def _start(phase: Phase, job: Job, done: Mapping[str, Params]) -> Params:
+    source = phase.start or phase.slot
+    if source in done:
+        return done[source]
+    if source in ("received", "model"):
+        return job.received
+    return {**job.received, **job.mine.get(source, {})}

@@ -1,0 +1,141 @@
+"""All that a client knows in one round, and the bench on which it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from fedloom.core.chain import Chain
+from fedloom.core.key import Key
+from fedloom.core.params import Params, zeros
+from fedloom.core.roles import Roles
+from fedloom.core.select import BATCH_NORMS, Selector, has_batch_statistics
+
+T = TypeVar("T")
+
+
+class Data(Protocol):
+    """A client's samples; positions count from 0 to len - 1."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def labels(self) -> Tensor: ...
+
+    def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> tuple[Tensor, Tensor]: ...
+
+
+class Bench:
+    """A worker's scratch models, one for each label. They are built once and overwritten, never copied for a client."""
+
+    def __init__(self, build: Callable[[], Chain]) -> None:
+        self._build = build
+        self._models: dict[str, tuple[Chain, Params]] = {}
+        self._chosen: dict[Selector, frozenset[str]] = {}
+        self._open: frozenset[str] | None = None
+        first, _ = self._scratch("model")
+        self.roles = Roles.of(first)
+        self.batch_statistics = has_batch_statistics(first)
+
+    def _scratch(self, label: str) -> tuple[Chain, Params]:
+        if label not in self._models:
+            chain = self._build()
+            self._models[label] = chain, chain.state_dict()
+        return self._models[label]
+
+    def load(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
+        """The scratch model of that label, holding these weights."""
+        chain, tensors = self._scratch(label)
+        with torch.no_grad():
+            torch._foreach_copy_(list(tensors.values()), [weights[n] for n in tensors])
+        return chain
+
+    def read(self, label: str) -> Params:
+        """A copy of what the scratch model of that label holds now."""
+        return {n: t.clone() for n, t in self._scratch(label)[1].items()}
+
+    def names(self, selector: Selector) -> frozenset[str]:
+        """The tensors a selector chooses, worked out once."""
+        if selector not in self._chosen:
+            self._chosen[selector] = selector(self._scratch("model")[0])
+        return self._chosen[selector]
+
+    def open(self, selector: Selector) -> None:
+        """Open these tensors of the model to training and close the rest.
+
+        A norm whose statistics are closed uses them and leaves them alone.
+        """
+        trained, (chain, _) = self.names(selector), self._scratch("model")
+        if trained == self._open:
+            return
+        chain.train()
+        for name, p in chain.named_parameters():
+            p.requires_grad_(name in trained)
+        for name, layer in chain.named_modules():
+            if isinstance(layer, BATCH_NORMS) and f"{name}.running_mean" not in trained:
+                layer.eval()
+        self._open = trained
+
+
+@dataclass
+class Where:
+    """How far a client has come, for the one who has to explain an error."""
+
+    phase: int = 0
+    step: int = 0
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client in one round. received: the server's weights, with the client's private tensors in their place.
+
+    shared: what the server sends along with the weights. mine: what this client remembers, by slot.
+    """
+
+    client: int
+    round: int
+    key: Key
+    data: Data
+    bench: Bench
+    received: Params
+    shared: Mapping[str, Params]
+    mine: Mapping[str, Params]
+    where: Where = field(default_factory=Where, compare=False)
+    _made: dict[Callable[[Job], Any], Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, make: Callable[[Job], T]) -> T:
+        """What `make` makes of this job, made once: a teacher, a direction, anything that all steps share."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(T, self._made[make])
+
+    @property
+    def weights(self) -> Params:
+        """The part of what was received that is trained by gradients."""
+        return {n: t for n, t in self.received.items() if n in self.bench.roles.weights}
+
+    def recall(self, slot: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros) -> Params:
+        """What this client remembers under the slot, or the default made from the received weights."""
+        return dict(self.mine[slot]) if slot in self.mine else default(self.weights)
+
+    def told(self, name: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros) -> Params:
+        """What the server sent under the name, or the default made from the received weights."""
+        return dict(self.shared[name]) if name in self.shared else default(self.weights)
+
+    def frozen(self, slot: str = "received", norm: Literal["batch", "running"] = "batch") -> Chain:
+        """A teacher: weights closed, gradients still flow to its inputs. norm: batch statistics, or the running ones.
+
+        slot is "received", a memory of the client's, or what the server sent under that name. A method calls it through `once`.
+        """
+        weights = self.received if slot == "received" else {**self.received, **self._weights_of(slot)}
+        chain = self.bench.load(f"frozen {slot} {norm}", weights).requires_grad_(False)
+        chain.train(norm == "batch")
+        return chain
+
+    def _weights_of(self, slot: str) -> Mapping[str, Tensor]:
+        return self.mine[slot] if slot in self.mine else self.shared[slot]

@@ -1,0 +1,151 @@
+"""A method: phases at the client, stages at the server, and what each side keeps. State goes in and comes out; nothing hides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+from fedloom.core.chain import Chain
+from fedloom.core.errors import all_at_once
+from fedloom.core.job import Data, Job
+from fedloom.core.key import Key
+from fedloom.core.params import Params
+from fedloom.core.select import Selector, everything, nothing
+from fedloom.core.server import KINDS, Stage, apply_mean, mean
+from fedloom.core.solver import Mix, Order, Solver, Trace, shuffled
+from fedloom.core.step import Loss, Step, ce
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Train these tensors of this slot on this loss.
+
+    loss     the ground of the objective; terms are added to it. Two methods join if at most one of them replaces the ground.
+    mix      what a batch becomes before the forward pass (mixup and its kin).
+    slot     whose weights: "model" is uploaded, any other slot is the client's own and persists.
+    start    where the slot's weights come from: "received", another slot, or None for its own last ones (received, the first time).
+    trains   the tensors that move. order: which samples an epoch visits. solver: None takes the run's.
+    """
+
+    loss: Loss = ce
+    terms: tuple[Loss, ...] = ()
+    mix: Mix | None = None
+    slot: str = "model"
+    start: str | None = None
+    trains: Selector = everything
+    order: Order = shuffled
+    solver: Solver | None = None
+
+    def total(self, step: Step) -> Tensor:
+        """The objective on one mini-batch."""
+        value = self.loss(step)
+        for term in self.terms:
+            value = value + term(step)
+        return value
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A client after its phases: the weights of every slot and the trace of every phase."""
+
+    job: Job
+    weights: Mapping[str, Params]
+    traces: Mapping[str, Trace]
+
+    @property
+    def delta(self) -> Params:
+        """The change of the trained weights of the model; statistics and counters are not part of it."""
+        return {n: self.weights["model"][n] - t for n, t in self.job.weights.items()}
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a client sends beside the model, and what it remembers."""
+
+    uploads: Mapping[str, Params] = field(default_factory=dict)
+    mine: Mapping[str, Params] = field(default_factory=dict)
+
+
+After = Callable[[Outcome], Extra]
+
+
+class Exchange(NamedTuple):
+    """A question to all clients before round 0, whose pooled answer is sent along under `name` (FedMix's averaged data)."""
+
+    name: str
+    client: Callable[[Data, Key], Params]
+    server: Callable[[Sequence[Params], Key], Params]
+
+
+class Need(NamedTuple):
+    """What a method asks of a model, in words and as a test."""
+
+    text: str
+    met: Callable[[Chain], bool]
+
+
+def blocks_needed(count: int) -> Need:
+    """A chain of at least so many blocks."""
+    return Need(f"a model of at least {count} blocks", lambda chain: len(chain.names) >= count)
+
+
+@dataclass(frozen=True)
+class Method:
+    """Frozen, and complete: an engine, a checkpoint and a deployment need to know nothing else.
+
+    private    tensors that never leave the client. prologue: questions before round 0.
+    finale     phases each client runs on the final model, once, to get its own (fine-tuning and its kin); nothing is sent.
+    evaluates  the slot whose weights are a client's result.
+    sends      names of the uploads beside "model"; check() demands a combiner for each.
+    """
+
+    name: str
+    phases: tuple[Phase, ...] = (Phase(),)
+    after: tuple[After, ...] = ()
+    server: tuple[Stage, ...] = (mean(), apply_mean())
+    private: Selector = nothing
+    prologue: tuple[Exchange, ...] = ()
+    finale: tuple[Phase, ...] = ()
+    evaluates: str = "model"
+    sends: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+
+    def check(self, chain: Chain) -> None:
+        """Raise every complaint at once, before round 0."""
+        all_at_once([*self._server_complaints(), *self._client_complaints(chain)], f"method '{self.name}'")
+
+    def _server_complaints(self) -> list[str]:
+        order = [KINDS.index(s.kind) for s in self.server]
+        said = [f"stage '{s.name}' stands behind a later kind; the order is {', '.join(KINDS)}"
+                for i, s in enumerate(self.server) if order[:i] and order[i] < max(order[:i])]  # fmt: skip
+        for upload in ("model", *self.sends):
+            combiners = [s.name for s in self.server if s.handles == upload]
+            if not combiners:
+                said.append(f"upload '{upload}' has no combiner; add mean(of='{upload}')")
+            if len(combiners) > 1:
+                said.append(f"upload '{upload}' has {len(combiners)} combiners ({', '.join(combiners)}); keep one")
+        optimisers = [s.name for s in self.server if s.kind == "optimise"]
+        if len(optimisers) > 1:
+            said.append(f"two server optimisers ({', '.join(optimisers)}) do not join; keep one")
+        return said
+
+    def _client_complaints(self, chain: Chain) -> list[str]:
+        slots = {p.slot for p in (*self.phases, *self.finale)}
+        said = [
+            f"needs {need.text}, and the model has the blocks {', '.join(chain.names)}"
+            for need in self.needs
+            if not need.met(chain)
+        ]
+        if "model" not in slots:
+            said.append("no phase trains the slot 'model'; add Phase()")
+        if self.evaluates not in slots:
+            said.append(f"evaluates '{self.evaluates}', which no phase trains; the slots are {', '.join(sorted(slots))}")
+        return said
+
+    @property
+    def personal(self) -> bool:
+        """Whether every client ends with a model of its own."""
+        return self.evaluates != "model" or bool(self.finale) or self.private is not nothing

@@ -1,0 +1,26 @@
+"""FedYogi: FedAdam whose second moment moves by a bounded amount, so that one large change is not forgotten at once.
+
+    v <- v - (1 - beta2) D^2 sign(v - D^2),   the rest as FedAdam
+
+Parameters, state, uploads and needs as FedAdam; beta1 = 0, beta2 = 1, lr = 2 tau is FedAvg.
+Reddi et al., ICLR 2021, algorithm 2.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedloom.core.method import Method
+from fedloom.core.server import apply_mean, mean
+from fedloom.methods.fedadam import Beta1, Beta2, ServerLr, Tau
+from fedloom.stages.optimise import adaptive
+
+PAPER = "Reddi et al., ICLR 2021"
+LINK = "https://arxiv.org/abs/2003.00295"
+
+
+def fedyogi(lr: ServerLr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 0.001) -> Method:
+    def second(v: Tensor, square: Tensor) -> Tensor:
+        return v - (1 - beta2) * square * (v - square).sign()
+
+    return Method("fedyogi", server=(mean(), adaptive("yogi", second, lr, beta1, tau), apply_mean()))
