@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from torch import Tensor
+
 from fedloom.core.chain import Chain
+from fedloom.core.evaluate import Tally, tally
 from fedloom.core.job import Bench, Data, Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Outcome, Phase
@@ -14,18 +17,23 @@ from fedloom.core.params import Params
 from fedloom.core.server import Reply
 from fedloom.core.solver import Goal, Solver, Trace
 
-Work = Literal["train", "exchange", "personalise"]
+Work = Literal["train", "exchange", "personalise", "score"]
 
 
 @dataclass(frozen=True)
 class Federation:
-    """What a worker needs to play any client: the method, the model, the clients' data and the run's solver."""
+    """What a worker needs to play any client: the method, the model, the clients' data and the run's solver.
+
+    test: the batches on which a client's own model is scored.
+    """
 
     method: Method
     build: Callable[[], Chain]
     clients: Sequence[Data]
     solver: Solver
     key: Key
+    test: Callable[[], Iterable[tuple[Tensor, Tensor]]] = tuple
+    classes: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,18 @@ def personalise(federation: Federation, job: Job) -> Params:
     return job.received if slot == "model" else {**job.received, **job.mine.get(slot, {})}
 
 
-_WORK: dict[Work, Callable[[Federation, Job], Any]] = {"train": train, "exchange": exchange, "personalise": personalise}
+def score(federation: Federation, job: Job) -> Tally:
+    """How the client's own model does on the test data."""
+    chain = job.bench.load("scored", personalise(federation, job))
+    return tally(chain, federation.test(), federation.classes)
+
+
+_WORK: dict[Work, Callable[[Federation, Job], Any]] = {
+    "train": train,
+    "exchange": exchange,
+    "personalise": personalise,
+    "score": score,
+}
 
 
 def work_through(phases: Sequence[Phase], job: Job, solver: Solver) -> Outcome:

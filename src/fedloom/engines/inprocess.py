@@ -10,6 +10,7 @@ import torch
 from fedloom.core.client import Broadcast, Federation, Task, answer, job_for
 from fedloom.core.errors import RunError
 from fedloom.core.job import Bench, Job
+from fedloom.core.threads import one_thread
 
 
 class ClientError(RunError):
@@ -33,14 +34,9 @@ class InProcess:
         self.bench = Bench(federation.build)
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-                for task in tasks:
-                    yield task.client, self.play(sent, task)
-        finally:
-            torch.set_num_threads(threads)
+        with one_thread(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            for task in tasks:
+                yield task.client, self.play(sent, task)
 
     def play(self, sent: Broadcast, task: Task) -> Any:
         """One client's answer."""

@@ -1,0 +1,63 @@
+# A fresh machine needs Python 3.11 or newer, git and make; the rest is installed into .venv on first use.
+# One environment serves every target, the demo included: torch is most of the download either way, and what a
+# newcomer sees then runs on the very versions that the tests ran on.
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+READY := .venv/.installed
+SOUND := import sys; sys.exit(sys.version_info < (3, 11))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check-long lint types docs docs-check bench wheel clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## Install fedloom and the developer's tools into .venv, once
+
+demo: $(READY) ## Train a small federation and show what comes out
+	$(BIN)/fedloom demo
+
+# Each worker computes with one thread: two threads a worker would fight for the cores and change the bits.
+test check-long: export OMP_NUM_THREADS := 1
+
+test: $(READY) ## Run every test but the long ones (JOBS=2 workers)
+	$(BIN)/python -m pytest -m "not long" -n $(JOBS)
+
+check-long: $(READY) ## Run the tests that take minutes
+	$(BIN)/python -m pytest -m long
+
+lint: $(READY) ## Check the style: ruff, rules and layout
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## Check the types: mypy
+	$(BIN)/mypy
+
+docs: $(READY) ## Write the pages that are generated from the code
+	$(BIN)/python scripts/docs.py
+
+docs-check: $(READY) ## Check that the generated pages are up to date
+	$(BIN)/python scripts/docs.py --check
+
+bench: $(READY) ## Measure what a round costs beside its gradient steps
+	$(BIN)/python -m benchmarks.overhead
+
+wheel: $(READY) ## Build the wheel into dist/
+	$(BIN)/python -m build --wheel --outdir dist
+
+clean: ## Remove caches and built files; .venv and runs/ stay
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c '$(SOUND)' 2>/dev/null || { \
+	  echo "fedloom needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." \
+	    "Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "installing into .venv; torch is large, so the first time takes minutes"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
+	@touch $@

@@ -1,0 +1,97 @@
+"""How good weights are: on all test data, by class, by group of classes, and as each client meets it.
+
+A tally counts hits by class, and everything else is arithmetic on it. A client's score is the paper-neutral pair: accuracy
+weighted by the labels the client has, and mean recall over the classes it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedloom.core.chain import Chain
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Hits and samples by class, and the mean loss."""
+
+    hits: Tensor
+    seen: Tensor
+    loss: float
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.hits.sum() / self.seen.sum().clamp(min=1))
+
+    @property
+    def recall(self) -> Tensor:
+        """Accuracy by class; 0 for a class without test samples, which `seen` tells apart."""
+        return self.hits / self.seen.clamp(min=1)
+
+
+def tally(chain: Chain, batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tally:
+    """Count over test batches, in evaluation mode."""
+    chain.eval()
+    hits, seen, loss = (torch.zeros(classes, dtype=torch.float64) for _ in range(3))
+    with torch.inference_mode():
+        for x, y in batches:
+            logits = chain(x)
+            right = y[logits.argmax(1) == y].cpu()
+            hits += torch.bincount(right, minlength=classes)
+            seen += torch.bincount(y.cpu(), minlength=classes)
+            loss[0] += F.cross_entropy(logits, y, reduction="sum").double().cpu()
+    return Tally(hits, seen, float(loss[0] / seen.sum().clamp(min=1)))
+
+
+def thirds(counts: Tensor) -> dict[str, list[int]]:
+    """Classes by how often they are trained on: the most frequent third, the middle, the rarest; empty if all are alike.
+
+    >>> thirds(torch.tensor([5, 50, 1]))
+    {'head': [1], 'middle': [0], 'tail': [2]}
+    """
+    if counts.max() == counts.min():
+        return {}
+    ranked = torch.argsort(counts, descending=True, stable=True)
+    parts = torch.tensor_split(ranked, 3)
+    return {name: sorted(part.tolist()) for name, part in zip(("head", "middle", "tail"), parts, strict=True)}
+
+
+def by_group(result: Tally, groups: Mapping[str, list[int]]) -> dict[str, float]:
+    """Mean recall in each group of classes that the test data have."""
+    kept = {g: [c for c in members if result.seen[c] > 0] for g, members in groups.items()}
+    return {g: float(result.recall[members].mean()) for g, members in kept.items() if members}
+
+
+def client_scores(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """For each client (a row of class counts): label-weighted accuracy, and mean recall over the classes it has.
+
+    recall may be one row for all clients or a row each; a class without test samples counts for nobody.
+    """
+    weights = counts.double() * (seen > 0)
+    present = (weights > 0).double()
+    weighted = (weights * recall).sum(1) / weights.sum(1).clamp(min=1e-12)
+    return weighted, (present * recall).sum(1) / present.sum(1).clamp(min=1)
+
+
+def spread(scores: Tensor) -> dict[str, float]:
+    """Mean, standard deviation and the mean of the worst tenth over clients."""
+    worst = torch.sort(scores).values[: max(1, len(scores) // 10)]
+    return {"mean": float(scores.mean()), "std": float(scores.std(unbiased=False)), "worst_tenth": float(worst.mean())}
+
+
+def summary(result: Tally, trained: Tensor, counts: Tensor) -> dict[str, Any]:
+    """One model's figures for a metrics line. trained: training samples by class; counts: clients by classes."""
+    weighted, recall = client_scores(result.recall, result.seen, counts)
+    return {
+        "accuracy": result.accuracy,
+        "loss": result.loss,
+        "per_class": [round(float(r), 6) for r in result.recall],
+        "groups": by_group(result, thirds(trained)),
+        "clients": {"weighted": spread(weighted), "recall": spread(recall)},
+    }

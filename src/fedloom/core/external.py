@@ -1,0 +1,53 @@
+"""A user's own function, named on the command line as `file.py:function` or `package.module:function`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedloom.core.errors import UserError, unknown
+
+
+def is_reference(name: str) -> bool:
+    """Whether the name points to a user's own function."""
+    return ":" in name
+
+
+def load(kind: str, reference: str) -> Callable[..., Any]:
+    """The function a reference points to."""
+    place, _, function = reference.rpartition(":")
+    module = _from_file(kind, Path(place)) if place.endswith(".py") else _from_name(kind, place)
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise unknown(f"function in {place}", function, [n for n, v in vars(module).items() if callable(v) and n[0] != "_"])
+    return found  # type: ignore[no-any-return]
+
+
+def _from_file(kind: str, path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError(f"{kind} '{path}' is not a file; give the path to a Python file as file.py:function")
+    name = f"fedloom_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{kind} file '{path}' does not load: {type(error).__name__}: {error}; mend the file") from error
+    sys.modules[name] = module
+    return module
+
+
+def _from_name(kind: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"{kind} module '{name}' does not import: {error}; install it or give file.py:function") from error

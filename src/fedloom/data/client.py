@@ -1,0 +1,130 @@
+"""The data of a client: a cheap view of one shared split, from which batches are index selections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedloom.data.augment import Augment
+from fedloom.data.dataset import Dataset, Split
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """From stored samples to the numbers a model sees: x * scale + shift for images, a cast for tables, nothing for text."""
+
+    dtype: torch.dtype | None  # None leaves text as integers
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A new tensor for images, so that the two steps can work in place; a second fresh buffer costs more than both."""
+        if self.dtype is None:
+            return x
+        if self.scale is None or self.shift is None:
+            return x.to(self.dtype)
+        return x.to(self.dtype, copy=True).mul_(self.scale).add_(self.shift)
+
+
+def normaliser(dataset: Dataset, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Normaliser:
+    """(x/255 - mean)/std of a data set's constants, folded into one scale and one shift per channel."""
+    if dataset.kind == "text":
+        return Normaliser(None)
+    if dataset.kind == "table":
+        return Normaliser(dtype)
+    mean = torch.tensor(dataset.mean or (0.0,), dtype=torch.float64).view(-1, 1, 1)
+    std = torch.tensor(dataset.std or (1.0,), dtype=torch.float64).view(-1, 1, 1)
+    return Normaliser(dtype, (1 / (255 * std)).to(device, dtype), (-mean / std).to(device, dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientData:
+    """The samples of one client, by position 0, 1, ...; `rows` says where they lie in the shared split."""
+
+    split: Split
+    rows: Tensor
+    normalise: Normaliser
+    augment: Augment | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels by position, on the CPU."""
+        return self.split.y.index_select(0, self.rows).cpu()
+
+    def class_counts(self, classes: int) -> Tensor:
+        """How many samples of each class."""
+        return torch.bincount(self.labels, minlength=classes)
+
+    def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> Batch:
+        """Inputs and labels at the positions, augmented if this is training and a generator is given."""
+        rows = self.rows.index_select(0, positions.to(self.rows.device))
+        x = self.split.x.index_select(0, rows)
+        if train and generator is not None and self.augment is not None:
+            x = self.augment(x, generator)
+        return self.normalise(x), self.split.y.index_select(0, rows)
+
+
+@dataclass(frozen=True)
+class Clients(Sequence[ClientData]):
+    """All clients over one split: an index tensor and where each client's part begins and ends; views are made on demand."""
+
+    split: Split
+    rows: Tensor
+    starts: np.ndarray
+    stops: np.ndarray
+    normalise: Normaliser
+    augment: Augment | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Samples per client."""
+        sizes: np.ndarray = self.stops - self.starts
+        return sizes
+
+    @overload
+    def __getitem__(self, index: int) -> ClientData: ...
+    @overload
+    def __getitem__(self, index: slice) -> Clients: ...
+    def __getitem__(self, index: int | slice) -> ClientData | Clients:
+        starts, stops = self.starts[index], self.stops[index]
+        if isinstance(index, slice):
+            return Clients(self.split, self.rows, starts, stops, self.normalise, self.augment)
+        return ClientData(self.split, self.rows[starts:stops], self.normalise, self.augment)
+
+
+def federate(
+    dataset: Dataset,
+    parts: Sequence[np.ndarray],
+    augment: Augment | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Clients:
+    """The training split of a data set as clients; memory and time do not grow by objects per client."""
+    stops = np.cumsum([len(part) for part in parts])
+    starts = np.concatenate([[0], stops[:-1]])
+    rows = torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
+    return Clients(place(dataset.train, device), rows, starts, stops, normaliser(dataset, dtype, device), augment)
+
+
+def test_batches(split: Split, normalise: Normaliser, batch: int = 512) -> Iterator[Batch]:
+    """The samples in order, normalised as in training and never augmented."""
+    for start in range(0, len(split), batch):
+        yield normalise(split.x[start : start + batch]), split.y[start : start + batch]
+
+
+def place(split: Split, device: torch.device | str) -> Split:
+    """The split on a device; the same memory if it is there already."""
+    return Split(split.x.to(device), split.y.to(device), split.users)

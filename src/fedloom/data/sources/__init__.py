@@ -1,0 +1,69 @@
+"""Data as they lie on people's disks: one reader a format, found by looking at the files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from fedloom.core.errors import UserError, unknown
+from fedloom.core.words import call
+from fedloom.data.dataset import Dataset
+from fedloom.data.sources import cifar, idx, image_folder, leaf, npz, table, tiny_imagenet
+from fedloom.data.sources.torch_dataset import from_torch
+
+__all__ = ["SOURCES", "detect", "from_torch", "read"]
+
+# In the order in which they are tried: the more particular layouts first.
+SOURCES: Mapping[str, ModuleType] = MappingProxyType(
+    {
+        "cifar": cifar,
+        "idx": idx,
+        "tiny_imagenet": tiny_imagenet,
+        "leaf": leaf,
+        "npz": npz,
+        "image_folder": image_folder,
+        "table": table,
+    }
+)
+
+
+def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
+    """The data set at a path, in the format named or found; options are those of the format's `read`."""
+    place = Path(path).expanduser().resolve()
+    if format not in ("auto", *SOURCES):
+        raise unknown("data format", format, ("auto", *SOURCES))
+    if not place.exists():
+        raise UserError(f"no file or folder {place}; check the path of the data")
+    try:
+        name = detect(place) if format == "auto" else format
+        dataset: Dataset = call("data format", name, SOURCES[name].read, options, path=place)
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read {place}: a text file in it is not UTF-8 ({error}); save it again as UTF-8") from None
+    except OSError as error:
+        raise UserError(
+            f"cannot read {error.filename or place}: {error.strerror or error}; check the file and its permissions"
+        ) from None
+    return dataset
+
+
+def detect(path: Path) -> str:
+    """The name of the format at a path."""
+    found = _format(path)
+    if found is not None:
+        return found
+    looked = "".join(f"\n  {name}: {source.LOOKS_FOR}" for name, source in SOURCES.items())
+    raise UserError(f"no known data format at {path}{_hint(path)}; looked for{looked}")
+
+
+def _format(path: Path) -> str | None:
+    return next((name for name, source in SOURCES.items() if source.detect(path)), None)
+
+
+def _hint(path: Path) -> str:
+    """Where it may be meant: one folder further down, or inside an archive."""
+    if path.suffix in (".gz", ".tgz", ".tar", ".zip"):
+        return " (unpack the archive and give its folder)"
+    below = [p for p in sorted(path.iterdir()) if p.is_dir()] if path.is_dir() else []
+    return next((f" (but its folder '{p.name}' is {found}: give that)" for p in below if (found := _format(p))), "")

@@ -1,0 +1,57 @@
+"""Mean and standard deviation per channel, in units of [0, 1]: the papers' where known, else the training split's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from fedloom.core.errors import unknown
+from fedloom.data.dataset import Dataset
+
+Constants = tuple[tuple[float, ...], tuple[float, ...]]
+
+# cifar10 and cifar100 are FedAlign's; FedMLB and FedAFA use one triple for both sets, each its own.
+CONSTANTS: Mapping[str, Constants] = MappingProxyType(
+    {
+        "mnist": ((0.1307,), (0.3081,)),
+        "fashion-mnist": ((0.2860,), (0.3530,)),
+        "cifar10": ((0.49139968, 0.48215827, 0.44653124), (0.24703233, 0.24348505, 0.26158768)),
+        "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+        "cifar-fedmlb": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        "cifar-fedafa": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        "tiny-imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
+    }
+)
+
+
+def constants(name: str, images: np.ndarray) -> Constants:
+    """Those known under the name, if the channels fit, else those measured on uint8 images (N,C,H,W)."""
+    known = CONSTANTS.get(name.lower())
+    return known if known is not None and len(known[0]) == images.shape[1] else measured(images)
+
+
+def measured(images: np.ndarray) -> Constants:
+    """Mean and standard deviation of each channel, exact from its histogram; a channel of one value gets std 1.
+
+    >>> measured(np.array([0, 255], dtype=np.uint8).reshape(2, 1, 1, 1))
+    ((0.5,), (0.5,))
+    """
+    levels = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(images.shape[1]):
+        share = np.bincount(images[:, channel].ravel(), minlength=256) / images[:, channel].size
+        centre = float(share @ levels)
+        mean.append(centre)
+        std.append(float(np.sqrt(share @ (levels - centre) ** 2)) or 1.0)
+    return tuple(mean), tuple(std)
+
+
+def with_constants(dataset: Dataset, name: str) -> Dataset:
+    """The data set normalised by the constants of that name instead of its own."""
+    if name not in CONSTANTS:
+        raise unknown("constants", name, CONSTANTS)
+    mean, std = CONSTANTS[name]
+    return replace(dataset, mean=mean, std=std)

@@ -1,0 +1,97 @@
+"""How heterogeneous a partition is, in figures that can be compared across papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One figure over all clients."""
+
+    min: float
+    median: float
+    mean: float
+    max: float
+
+    @staticmethod
+    def of(values: np.ndarray) -> Spread:
+        """The spread of the values."""
+        return Spread(float(values.min()), float(np.median(values)), float(values.mean()), float(values.max()))
+
+
+@dataclass(frozen=True)
+class Heterogeneity:
+    """The figures of a partition. Entropies and divergences are in bits, total variation lies in [0, 1]."""
+
+    clients: int
+    classes: int
+    samples: int
+    size: Spread
+    size_gini: float  # 0 all equal, towards 1 everything with one client
+    classes_per_client: Spread
+    one_class_clients: int
+    label_entropy: Spread
+    global_label_entropy: float
+    total_variation: Spread  # of a client's labels to those of all clients together
+    jensen_shannon: Spread
+    imbalance_factor: float  # largest class over the smallest that occurs
+    absent_classes: int
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain numbers."""
+        return asdict(self)
+
+
+def class_counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:
+    """Samples per client and class, (clients, classes)."""
+    owner = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+    cell = owner * classes + labels[np.concatenate(parts)]
+    return np.bincount(cell, minlength=len(parts) * classes).reshape(len(parts), classes)
+
+
+def heterogeneity(counts: np.ndarray) -> Heterogeneity:
+    """The figures of (clients, classes) counts; a client without samples has entropy and distances of 0."""
+    sizes, totals = counts.sum(axis=1), counts.sum(axis=0)
+    held = (counts > 0).sum(axis=1)
+    local = counts / np.maximum(sizes, 1)[:, None]
+    overall = np.where(sizes[:, None] > 0, totals / max(totals.sum(), 1), 0.0)
+    present = totals[totals > 0]
+    return Heterogeneity(
+        clients=len(counts),
+        classes=counts.shape[1],
+        samples=int(sizes.sum()),
+        size=Spread.of(sizes),
+        size_gini=gini(sizes),
+        classes_per_client=Spread.of(held),
+        one_class_clients=int((held == 1).sum()),
+        label_entropy=Spread.of(entropy(local)),
+        global_label_entropy=float(entropy(totals / max(totals.sum(), 1))),
+        total_variation=Spread.of(np.abs(local - overall).sum(axis=1) / 2),
+        jensen_shannon=Spread.of(jensen_shannon(local, overall)),
+        imbalance_factor=float(present.max() / present.min()) if len(present) else 1.0,
+        absent_classes=int((totals == 0).sum()),
+    )
+
+
+def entropy(p: np.ndarray) -> np.ndarray:
+    """In bits, over the last axis, with 0 log 0 = 0."""
+    bits: np.ndarray = np.sum(p * -np.log2(np.where(p > 0, p, 1.0)), axis=-1)
+    return bits
+
+
+def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The divergence of two distributions in bits, 0 to 1, over the last axis."""
+    bits: np.ndarray = np.maximum(entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2, 0.0)
+    return bits
+
+
+def gini(sizes: np.ndarray) -> float:
+    """The mean difference between two clients, over twice the mean size."""
+    ordered, n = np.sort(sizes), len(sizes)
+    ranks = 2 * np.arange(1, n + 1) - n - 1
+    return float((ranks * ordered).sum() / max(n * ordered.sum(), 1))

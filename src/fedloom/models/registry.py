@@ -1,0 +1,64 @@
+"""Every model by its name, and how one is built: a pure function of a name with arguments, a shape and a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from fedloom.core.chain import Chain
+from fedloom.core.errors import UserError, unknown
+from fedloom.core.key import Key
+from fedloom.core.words import Word, call
+from fedloom.models.layers import Shape
+from fedloom.models.lstm import lstm
+from fedloom.models.mobilenet import mobilenetv2
+from fedloom.models.plain import cnn, lenet5, mlp
+from fedloom.models.resnet import resnet, resnet8, resnet18, resnet20, resnet32, resnet56
+from fedloom.models.shufflenet import shufflenet
+from fedloom.models.squeezenet import squeezenet
+from fedloom.models.vgg import vgg, vgg9
+
+MODELS: dict[str, Callable[..., Chain]] = {
+    f.__name__: f
+    for f in (
+        mlp,
+        lenet5,
+        cnn,
+        resnet,
+        resnet8,
+        resnet20,
+        resnet32,
+        resnet56,
+        resnet18,
+        vgg9,
+        vgg,
+        mobilenetv2,
+        shufflenet,
+        squeezenet,
+        lstm,
+    )
+}
+
+
+def build(
+    word: Word,
+    shape: Shape,
+    classes: int,
+    key: Key,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Chain:
+    """The model with the weights that hang on the key, the same for every device and, up to rounding, every type.
+
+    On device "meta" it has shapes but no numbers, for counting and checks.
+    """
+    if word.name not in MODELS:
+        raise unknown("model", word.name, MODELS, see="fedloom models")
+    if classes < 1:
+        raise UserError(f"model '{word.name}' needs at least one class, not {classes}; check the labels of the data")
+    where = "meta" if torch.device(device).type == "meta" else "cpu"  # draws of a GPU would differ from those of a CPU
+    with torch.random.fork_rng(devices=[]), torch.device(where):
+        torch.default_generator.manual_seed(key.seed)
+        chain: Chain = call("model", word.name, MODELS[word.name], word.args, shape=tuple(shape), classes=classes)
+    return chain.to(device=device, dtype=dtype)

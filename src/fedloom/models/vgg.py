@@ -1,0 +1,54 @@
+"""VGG nets of six 3x3 convolutions and three linear layers: FedMLB's with group norm, FedMix's with dropout."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import nn
+
+from fedloom.core.chain import Chain
+from fedloom.core.words import Param
+from fedloom.models.layers import Groups, Norm, Shape, image, initialise, make_norm, named, relu
+
+WIDTHS = (32, 64, 128, 128, 256, 256)
+POOLED = (2, 4, 6)  # convolutions with a max-pool behind them
+
+
+def vgg9(shape: Shape, classes: int, groups: Groups = 2) -> Chain:
+    """VGG-9 of FedMLB: group norm behind every convolution, features pooled to 4x4 before the linear layers."""
+    channels, _, _ = image("vgg9", shape, least=8)
+    head = named(pool=nn.AdaptiveAvgPool2d(4), **_linears(16 * WIDTHS[-1], classes))
+    chain = Chain(_convolutions(channels, norm=make_norm("group", groups)) | {"head": head})
+    initialise(chain, "he")
+    return chain
+
+
+def vgg(
+    shape: Shape,
+    classes: int,
+    dropout: Annotated[float, Param("share dropped behind the 2nd and 3rd pool and before the last layer", low=0, below=1)] = 0.1,
+) -> Chain:
+    """VGG of FedMix: no norm; 3,491,530 parameters on 32x32 colour images of 10 classes."""
+    channels, height, width = image("vgg", shape, least=8)
+    inputs = WIDTHS[-1] * (height // 8) * (width // 8)
+    return Chain(_convolutions(channels, dropout=dropout) | {"head": named(**_linears(inputs, classes, dropout))})
+
+
+def _convolutions(channels: int, norm: Norm | None = None, dropout: float = 0.0) -> dict[str, nn.Module]:
+    blocks: dict[str, nn.Module] = {}
+    for number, width in enumerate(WIDTHS, start=1):
+        layers: dict[str, nn.Module] = {"conv": nn.Conv2d(channels, width, 3, padding=1)}
+        layers |= {"norm": norm(width)} if norm else {}
+        layers |= {"relu": relu()}
+        layers |= {"pool": nn.MaxPool2d(2)} if number in POOLED else {}
+        layers |= {"dropout": nn.Dropout(dropout)} if dropout and number in POOLED[1:] else {}
+        blocks[f"conv{number}"] = named(**layers)
+        channels = width
+    return blocks
+
+
+def _linears(inputs: int, classes: int, dropout: float = 0.0) -> dict[str, nn.Module]:
+    layers: dict[str, nn.Module] = {"flatten": nn.Flatten(), "fc1": nn.Linear(inputs, 512), "relu1": relu()}
+    layers |= {"fc2": nn.Linear(512, 512), "relu2": relu()}
+    layers |= {"dropout": nn.Dropout(dropout)} if dropout else {}
+    return layers | {"fc3": nn.Linear(512, classes)}

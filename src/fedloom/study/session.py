@@ -1,0 +1,131 @@
+"""One run from its first round, or from where it stopped, to its last: train, score, write down, keep safe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from fedloom.core.client import Broadcast, Task
+from fedloom.core.errors import RunError
+from fedloom.core.evaluate import Tally, client_scores, spread, summary, tally
+from fedloom.core.job import Bench
+from fedloom.core.params import sha256
+from fedloom.core.round import Report, begin, rounds
+from fedloom.core.state import ClientStore, MemoryStore, ServerState
+from fedloom.core.threads import one_thread
+from fedloom.study.assemble import Study
+from fedloom.study.folder import RunFolder
+
+Line = dict[str, Any]
+Watch = Callable[[Line], None]
+
+
+class Stopped(RunError):
+    """The user asked for a stop, and the last whole round is safe."""
+
+
+def run(study: Study, folder: RunFolder | None = None, watch: Watch = lambda line: None, stop: Callable[[], bool] = bool) -> Line:
+    """Run to the end and return the result; with a folder, go on from its last checkpoint and keep it safe.
+
+    watch sees every round's metrics line. stop is asked after every round.
+    """
+    restored = folder.restore() if folder else None
+    store: ClientStore = folder.store if folder else MemoryStore()
+    with one_thread():
+        state = restored.state if restored else begin(study.loom, study.model)
+        lines = folder.metrics() if folder else []
+        state = _weave(study, state, store, lines, folder, watch, stop)
+        result = _result(study, state, lines) | _personal(study, state, store)
+    if folder is not None:
+        folder.finish(result)
+    return result
+
+
+def _weave(
+    study: Study,
+    state: ServerState,
+    store: ClientStore,
+    lines: list[Line],
+    folder: RunFolder | None,
+    watch: Watch,
+    stop: Callable[[], bool],
+) -> ServerState:
+    """Every round that is still to be done; the lines grow by one each."""
+    for reached, line in _scored(study, state, store):
+        state = reached
+        lines.append(line)
+        watch(line)
+        if folder is not None:
+            folder.append_metrics(line)
+            if _due(state, study) or stop():
+                folder.save(state)
+        if stop() and state.round < study.config.rounds:
+            raise Stopped(f"stopped after round {state.round} of {study.config.rounds}")
+    return state
+
+
+def _due(state: ServerState, study: Study) -> bool:
+    return state.round % study.config.checkpoint_every == 0 or state.round == study.config.rounds
+
+
+def _scored(study: Study, state: ServerState, store: ClientStore) -> Iterator[tuple[ServerState, Line]]:
+    """Rounds with their metrics lines, evaluated where the settings say so."""
+    config, bench = study.config, Bench(study.loom.federation.build)
+    for reached, report in rounds(study.loom, state, store, config.rounds):
+        line = _line(report)
+        if reached.round % config.evaluate.every == 0 or reached.round == config.rounds:
+            started = time.perf_counter()
+            chain = bench.load("model", reached.params)
+            line |= summary(tally(chain, study.test(), len(study.dataset.classes)), study.counts.sum(0), study.counts)
+            line["evaluation_seconds"] = round(time.perf_counter() - started, 4)
+        yield reached, line
+
+
+def _line(report: Report) -> Line:
+    return {
+        "round": report.round + 1,
+        "participants": list(report.clients),
+        "refused": {str(c): why for c, why in report.refused.items()},
+        "train_loss": report.loss,
+        "steps": report.steps,
+        "bytes_up": report.bytes_up,
+        "bytes_down": report.bytes_down,
+        "seconds": round(report.seconds, 4),
+    }
+
+
+def _result(study: Study, state: ServerState, lines: list[Line]) -> Line:
+    config, scored = study.config, [line for line in lines if "accuracy" in line]
+    target = config.evaluate.target
+    reached = None if target is None else next((line["round"] for line in scored if line["accuracy"] >= target), None)
+    return {
+        "method": config.title,
+        "rounds": state.round,
+        "accuracy": scored[-1]["accuracy"],
+        "loss": scored[-1]["loss"],
+        "seconds": round(sum(line["seconds"] + line.get("evaluation_seconds", 0.0) for line in lines), 3),
+        "weights_sha256": sha256(state.params),
+        "seed": config.seed,
+        "model": config.model.name,
+        "data": config.data.name,
+        "clients": len(study.clients),
+        "refused": sum(len(line["refused"]) for line in lines),
+        "bytes_up": sum(line["bytes_up"] for line in lines),
+        "bytes_down": sum(line["bytes_down"] for line in lines),
+        "rounds_to_target": reached,
+    }
+
+
+def _personal(study: Study, state: ServerState, store: ClientStore) -> Line:
+    """The clients' own models, scored on the test data, where the method makes some."""
+    if not (study.loom.federation.method.personal and study.config.evaluate.personal):
+        return {}
+    sent = Broadcast("score", state.round, state.params, state.shared)
+    tasks = (Task(c, store.recall(c)) for c in range(len(study.clients)))
+    scores: list[tuple[int, Tally]] = sorted(study.loom.engine.map(sent, tasks), key=lambda s: s[0])
+    recall, seen = torch.stack([t.recall for _, t in scores]), scores[0][1].seen
+    weighted, mean_recall = client_scores(recall, seen, study.counts)
+    return {"personal": {"weighted": spread(weighted), "recall": spread(mean_recall)}}
