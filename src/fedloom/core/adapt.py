@@ -29,12 +29,9 @@ def of(model: nn.Module, cuts: Sequence[str] = (), example: Tensor | None = None
         return model if isinstance(model, Chain) else Chain({"model": model})
     line = _follow(model, cuts)
     all_at_once((c for cut in cuts for c in line.complaints(cut)), f"{type(model).__name__} is no line there")
-    ends = sorted({line.outputs[cut][0]: cut.replace(".", "_") for cut in cuts}.items(), key=lambda e: line.position[e[0]])
     blocks: dict[str, nn.Module] = {}
     start = line.input
-    for end, name in [*ends, (line.output, "head")]:
-        if name in blocks:
-            raise UserError(f"two blocks would be named '{name}'; leave out one of the cuts {', '.join(cuts)}")
+    for name, end in line.ends(cuts).items():
         blocks[name] = line.block(model, start, end)
         start = end
     chain = Chain(blocks)
@@ -100,6 +97,16 @@ class _Line:
             what = ", ".join(f"'{n.target if n.op == 'call_module' else n.name}'" for n in crossing)
             remedy = ", ".join(self.usable(ends[0])) or "none, use the model without cuts"
             yield f"behind '{cut}' {len(crossing)} values go on ({what}), not its output alone; usable cuts nearby: {remedy}"
+
+    def ends(self, cuts: Sequence[str]) -> dict[str, fx.Node]:
+        """The names of the blocks in order, and the last step of each."""
+        position, ends = self.position, dict[str, fx.Node]()
+        for cut in sorted(cuts, key=lambda cut: position[self.outputs[cut][0]]):
+            name, end = cut.replace(".", "_"), self.outputs[cut][0]
+            if name in (*ends, "head") or end in ends.values():
+                raise UserError(f"cut '{cut}' has the name or the place of another block; leave it out")
+            ends[name] = end
+        return {**ends, "head": self.output}
 
     def block(self, model: nn.Module, start: fx.Node, end: fx.Node) -> nn.Module:
         """The steps behind `start` up to `end` as a module that holds the model's own layers under their names."""

@@ -26,8 +26,8 @@ class Chain(nn.Module):
         if not blocks:
             raise UserError("a chain needs at least one block; pass Chain({'model': module})")
         for name, block in blocks.items():
-            if hasattr(self, name) or "." in name:
-                raise UserError(f"block name '{name}' is taken by torch or holds a dot; choose another name for the block")
+            if not name or name == "names" or hasattr(self, name) or "." in name:
+                raise UserError(f"block name '{name}' is empty, taken, or holds a dot; choose another name for the block")
             self.add_module(name, block)
         self.names = tuple(blocks)
 

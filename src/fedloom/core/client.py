@@ -61,7 +61,7 @@ def answer(federation: Federation, job: Job, work: Work) -> Any:
 
 def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task) -> Job:
     """A client's job: its own key, and its private tensors in the place of the server's."""
-    key = federation.key.fold("round", sent.round, "client", task.client)
+    key = federation.key.fold("round" if sent.work == "train" else sent.work, sent.round, "client", task.client)
     received = {**sent.params, **task.mine.get("private", {})}
     return Job(task.client, sent.round, key, federation.clients[task.client], bench, received, sent.shared, task.mine)
 
@@ -78,7 +78,7 @@ def train(federation: Federation, job: Job) -> Reply:
     mine |= {slot: memory for t in outcome.traces.values() for slot, memory in t.keep.items()}
     mine |= {"private": {n: final[n] for n in final if n in private}} if private else {}
     for extra in extras:
-        uploads |= extra.uploads
+        uploads |= {word: {n: t for n, t in p.items() if n not in private} for word, p in extra.uploads.items()}
         mine |= extra.mine
     return Reply(job.client, len(job.data), trace.seen, uploads, mine, trace.loss, trace.steps)
 
@@ -119,7 +119,7 @@ def work_through(phases: Sequence[Phase], job: Job, solver: Solver) -> Outcome:
         job.where.phase, job.where.step = number, 0
         model = job.bench.load("model", _start(phase, job, weights))
         job.bench.open(phase.trains)
-        goal = Goal(phase.total, phase.order, phase.mix, phase.slot)
+        goal = Goal(phase.total, phase.order, phase.mix, memory=f"solver of phase {number}")
         traces[phase.slot] = trace = (phase.solver or solver)(model, goal, job, job.key.fold("phase", number))
         weights[phase.slot] = job.bench.read("model")
         weights |= {slot: {**job.received, **w} for slot, w in trace.slots.items()}

@@ -69,7 +69,7 @@ def _stages(methods: Sequence[Method], said: list[str]) -> tuple[Stage, ...]:
     """Stages by kind. Of the combiners of an upload, one that a method chose itself replaces the plain mean by samples."""
     stages: dict[str, Stage] = {s.name: s for m in methods for s in m.server}
     plain = mean().name
-    if any(s.handles == "model" and s.name != plain for s in stages.values()):
+    if any(s.kind == "combine" and s.handles == "model" and s.name != plain for s in stages.values()):
         stages.pop(plain, None)
     return tuple(sorted(stages.values(), key=lambda s: KINDS.index(s.kind)))
 

@@ -29,6 +29,12 @@ class Data(Protocol):
     def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> tuple[Tensor, Tensor]: ...
 
 
+def quietly(build: Callable[[], Chain]) -> Chain:
+    """A model, built without a trace in the global random state, so that no draw depends on who built what before."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        return build()
+
+
 class Bench:
     """A worker's scratch models, one for each label. They are built once and overwritten, never copied for a client."""
 
@@ -43,7 +49,7 @@ class Bench:
 
     def _scratch(self, label: str) -> tuple[Chain, Params]:
         if label not in self._models:
-            chain = self._build()
+            chain = quietly(self._build)
             self._models[label] = chain, chain.state_dict()
         return self._models[label]
 
@@ -124,8 +130,8 @@ class Job:
         return dict(self.mine[slot]) if slot in self.mine else default(self.weights)
 
     def told(self, name: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros) -> Params:
-        """What the server sent under the name, or the default made from the received weights."""
-        return dict(self.shared[name]) if name in self.shared else default(self.weights)
+        """What the server sent under the name for each weight; the default for weights of which it knows nothing."""
+        return {**default(self.weights), **self.shared.get(name, {})}
 
     def frozen(self, slot: str = "received", norm: Literal["batch", "running"] = "batch") -> Chain:
         """A teacher: weights closed, gradients still flow to its inputs. norm: batch statistics, or the running ones.

@@ -28,6 +28,7 @@ class Phase:
     slot     whose weights: "model" is uploaded, any other slot is the client's own and persists.
     start    where the slot's weights come from: "received", another slot, or None for its own last ones (received, the first time).
     trains   the tensors that move. order: which samples an epoch visits. solver: None takes the run's.
+    makes    further slots that the solver leaves in its trace (pFedMe's theta).
     """
 
     loss: Loss = ce
@@ -38,6 +39,7 @@ class Phase:
     trains: Selector = everything
     order: Order = shuffled
     solver: Solver | None = None
+    makes: tuple[str, ...] = ()
 
     def total(self, step: Step) -> Tensor:
         """The objective on one mini-batch."""
@@ -122,27 +124,32 @@ class Method:
         said = [f"stage '{s.name}' stands behind a later kind; the order is {', '.join(KINDS)}"
                 for i, s in enumerate(self.server) if order[:i] and order[i] < max(order[:i])]  # fmt: skip
         for upload in ("model", *self.sends):
-            combiners = [s.name for s in self.server if s.handles == upload]
+            combiners = [s.name for s in self.server if s.kind == "combine" and s.handles == upload]
             if not combiners:
                 said.append(f"upload '{upload}' has no combiner; add mean(of='{upload}')")
             if len(combiners) > 1:
                 said.append(f"upload '{upload}' has {len(combiners)} combiners ({', '.join(combiners)}); keep one")
+        if (appliers := sum(s.kind == "apply" and s.handles == "model" for s in self.server)) != 1:
+            said.append(f"{appliers} stages apply the change to the model, and one must; end the server with one apply_mean()")
+        if twice := {s.name for s in self.server if sum(s.name == other.name for other in self.server) > 1}:
+            said.append(f"two stages are called '{sorted(twice)[0]}' and would share a memory; rename one")
         optimisers = [s.name for s in self.server if s.kind == "optimise"]
         if len(optimisers) > 1:
             said.append(f"two server optimisers ({', '.join(optimisers)}) do not join; keep one")
         return said
 
     def _client_complaints(self, chain: Chain) -> list[str]:
-        slots = {p.slot for p in (*self.phases, *self.finale)}
+        slots = {slot for p in self.finale or self.phases for slot in (p.slot, *p.makes)}
         said = [
             f"needs {need.text}, and the model has the blocks {', '.join(chain.names)}"
             for need in self.needs
             if not need.met(chain)
         ]
-        if "model" not in slots:
+        if "model" not in {p.slot for p in self.phases}:
             said.append("no phase trains the slot 'model'; add Phase()")
         if self.evaluates not in slots:
-            said.append(f"evaluates '{self.evaluates}', which no phase trains; the slots are {', '.join(sorted(slots))}")
+            last = "phase of the finale" if self.finale else "phase"
+            said.append(f"evaluates '{self.evaluates}', which no {last} trains; the slots are {', '.join(sorted(slots))}")
         return said
 
     @property

@@ -30,7 +30,7 @@ class Roles:
     def of(chain: Chain) -> Roles:
         """Read off the model; tensors a model does not save (non-persistent buffers) have no role."""
         saved = chain.state_dict()
-        weights = frozenset(n for n, _ in chain.named_parameters())
+        weights = frozenset(n for n, _ in chain.named_parameters(remove_duplicate=False))
         counters = frozenset(n for n, t in saved.items() if n not in weights and not t.is_floating_point())
         return Roles(weights, frozenset(saved) - weights - counters, counters)
 
@@ -41,4 +41,6 @@ def moved(params: Mapping[str, Tensor], by: Mapping[str, Tensor]) -> Params:
 
 
 def _moved(t: Tensor, by: Tensor) -> Tensor:
-    return t + by if t.is_floating_point() else torch.trunc(t.double() + by).to(t.dtype)
+    if t.is_floating_point():
+        return t + by
+    return torch.trunc(t.double() + by + 1e-6).to(t.dtype)  # a mean of equal counts may come out a rounding below them

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.guard import Guard
-from fedloom.core.params import Params, nbytes
+from fedloom.core.job import quietly
+from fedloom.core.method import Method
+from fedloom.core.params import Params
+from fedloom.core.report import Report, report_of
 from fedloom.core.roles import Roles
 from fedloom.core.sampler import Sampler
-from fedloom.core.select import nothing
-from fedloom.core.server import Cohort, Memory, Reply
+from fedloom.core.server import Cohort, Memory
 from fedloom.core.state import ClientStore, ServerState
 
 
@@ -22,20 +24,6 @@ class Engine(Protocol):
     """Where clients are played. Yields each client's number with its answer, in any order."""
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]: ...
-
-
-@dataclass(frozen=True)
-class Report:
-    """What there is to say of a round."""
-
-    round: int
-    clients: tuple[int, ...]
-    refused: dict[int, str]
-    loss: float
-    steps: int
-    bytes_up: int
-    bytes_down: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -70,23 +58,33 @@ def _ask_all(loom: Loom, params: Params) -> dict[str, Params]:
     return {e.name: e.server([said[e.name] for _, said in answers], key.fold(e.name)) for e in federation.method.prologue}
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is the same in every round: the clients' sizes, the roles of the tensors, and what a reply must look like."""
+
+    sizes: Sequence[int]
+    roles: Roles
+    like: Mapping[str, Params]
+
+
 def rounds(loom: Loom, state: ServerState, store: ClientStore, until: int) -> Iterator[tuple[ServerState, Report]]:
     """Round after round, from where the state stands."""
-    sizes = [len(c) for c in loom.federation.clients]
-    roles = Roles.of(loom.federation.build())
+    chain = quietly(loom.federation.build)
+    known = Known([len(c) for c in loom.federation.clients], Roles.of(chain), expected(loom.federation.method, chain, state))
     while state.round < until:
-        state, report = one_round(loom, state, store, sizes, roles)
+        state, report = one_round(loom, known, state, store)
         yield state, report
 
 
-def one_round(loom: Loom, state: ServerState, store: ClientStore, sizes: Sequence[int], roles: Roles) -> tuple[ServerState, Report]:
+def one_round(loom: Loom, known: Known, state: ServerState, store: ClientStore) -> tuple[ServerState, Report]:
     """Choose, ask, sift, combine, remember."""
     started, t, method = time.perf_counter(), state.round, loom.federation.method
-    chosen = loom.sampler(t, loom.federation.key.fold("cohort", t), sizes)
+    chosen = loom.sampler(t, loom.federation.key.fold("cohort", t), known.sizes)
     sent = Broadcast("train", t, state.params, state.shared)
     replies = [reply for _, reply in loom.engine.map(sent, (Task(c, store.recall(c)) for c in chosen))]
-    sound, refused = loom.guard.sift(replies, expected(loom.federation, state, roles))
-    cohort = Cohort(t, state.params, tuple(sound), len(sizes), roles, loom.federation.key.fold("server", t), state.shared)
+    sound, refused = loom.guard.sift(replies, known.like)
+    key, population = loom.federation.key.fold("server", t), len(known.sizes)
+    cohort = Cohort(t, state.params, tuple(sound), population, known.roles, key, state.shared)
     memory: dict[str, Memory] = {}
     for stage in method.server:
         kept, cohort = stage.step(state.memory.get(stage.name, {}), cohort)
@@ -94,26 +92,11 @@ def one_round(loom: Loom, state: ServerState, store: ClientStore, sizes: Sequenc
     for reply in sound:
         store.remember(reply.client, reply.mine)
     after = ServerState(t + 1, cohort.params, memory, cohort.shared)
-    return after, _report(state, chosen, sound, refused, time.perf_counter() - started)
+    return after, report_of(state, chosen, sound, refused, time.perf_counter() - started)
 
 
-def expected(federation: Federation, state: ServerState, roles: Roles) -> dict[str, Params]:
-    """What the uploads must look like: all tensors that are not private; beside the model, the trained weights."""
-    method = federation.method
-    private = method.private(federation.build()) if method.private is not nothing else frozenset()
+def expected(method: Method, chain: Chain, state: ServerState) -> dict[str, Params]:
+    """What the uploads must look like: all tensors that are not private; beside the model, the weights among them."""
+    private, weights = method.private(chain), Roles.of(chain).weights
     shown = {n: t for n, t in state.params.items() if n not in private}
-    return {"model": shown} | {word: {n: t for n, t in shown.items() if n in roles.weights} for word in method.sends}
-
-
-def _report(state: ServerState, chosen: list[int], sound: list[Reply], refused: dict[int, str], seconds: float) -> Report:
-    down = nbytes(state.params) + sum(nbytes(p) for p in state.shared.values())
-    return Report(
-        round=state.round,
-        clients=tuple(chosen),
-        refused=refused,
-        loss=sum(r.loss * r.samples for r in sound) / sum(r.samples for r in sound),
-        steps=sum(r.steps for r in sound),
-        bytes_up=sum(nbytes(p) for r in sound for p in r.uploads.values()),
-        bytes_down=down * len(chosen),
-        seconds=seconds,
-    )
+    return {"model": shown} | {word: {n: t for n, t in shown.items() if n in weights} for word in method.sends}

@@ -58,7 +58,7 @@ class Cohort:
 class Stage(NamedTuple):
     """A word of the server. kind fixes its place in the line: reply, combine, optimise, apply.
 
-    handles: the upload that a combine stage combines.
+    handles: the upload that a combine stage combines, or "model" for the one apply stage that moves the weights.
     """
 
     kind: Kind
@@ -103,4 +103,4 @@ def apply_mean() -> Stage:
     def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         return memory, replace(c, params=moved(c.params, c.mean["model"]))
 
-    return Stage("apply", "apply", no_memory, step)
+    return Stage("apply", "apply", no_memory, step, handles="model")

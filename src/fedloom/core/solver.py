@@ -1,11 +1,12 @@
 """How one descends. `Sgd.__call__` holds the only loop over batches of the package; a rule says what a step does with a gradient.
 
 A batch of one sample has no batch statistics: under batch norm a tail of one sample is left out, and a client with a single
-sample is refused before round 0.
+sample makes no step; settings that would give such a client are refused when a run is assembled.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,12 +28,12 @@ Gradient = Callable[[int], list[Tensor]]  # of the loss on the n-th batch of a s
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be descended: the loss, the order of the samples, what a batch becomes first, and whose weights they are."""
+    """What is to be descended: the loss, the order of the samples, what a batch becomes first, and where momentum is kept."""
 
     loss: Loss
     order: Order
     mix: Mix | None = None
-    slot: str = "model"
+    memory: str = "solver"
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,8 @@ class Sgd:
 
     def __call__(self, model: Chain, goal: Goal, job: Job, key: Key) -> Trace:
         trained: Params = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        weights, lr, memory = list(trained.values()), self.schedule.at(self.lr, job.round), f"{goal.slot} solver"
-        kept = None if self.reset or memory not in job.mine else [job.mine[memory][n].clone() for n in trained]
+        weights, lr = list(trained.values()), self.schedule.at(self.lr, job.round)
+        kept = None if self.reset or goal.memory not in job.mine else [job.mine[goal.memory][n].clone() for n in trained]
         state = self.rule.begin(weights, kept)
         torch.manual_seed(key.fold("layers").seed)
         noise = key.fold("batch").generator()
@@ -173,26 +174,23 @@ class Sgd:
             state = self.rule.step(weights, gradient, lr, state)
             samples += sum(len(p) for p in positions)
         slots, kept = self.rule.end(list(trained), state)
-        keep = {} if self.reset or kept is None else {memory: dict(zip(trained, kept, strict=True))}
-        held = len(job.data)
-        seen = min(samples, held - held % self.batch if self.drop_last else held)
+        keep = {} if self.reset or kept is None else {goal.memory: dict(zip(trained, kept, strict=True))}
+        held, tail = len(job.data), len(job.data) % self.batch
+        seen = min(samples, held - tail if tail < self._smallest(job) else held)
         return Trace(number, seen, torch.stack(losses).mean().item() if losses else 0.0, lr, slots, keep)
 
     def groups(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
         """The positions of each step's batches."""
-        group: list[Tensor] = []
-        for count, positions in enumerate(self.positions(job, order, key), 1):
-            group.append(positions)
-            if len(group) == self.rule.batches:
-                yield group
-                group = []
-                if self.steps is not None and count // self.rule.batches >= self.steps:
-                    return
+        positions = self.positions(job, order, key)
+        for _ in range(self.steps) if self.steps is not None else itertools.count():
+            group = list(itertools.islice(positions, self.rule.batches))
+            if len(group) < self.rule.batches:
+                return
+            yield group
 
     def positions(self, job: Job, order: Order, key: Key) -> Iterator[Tensor]:
         """Batch after batch: `epochs` epochs of them, or without end where steps are counted."""
-        smallest = self.batch if self.drop_last else 2 if job.bench.batch_statistics else 1
-        epoch = 0
+        smallest, epoch = self._smallest(job), 0
         while self.steps is not None or epoch < self.epochs:
             chunks = torch.split(order(job.data, key.fold("epoch", epoch).generator()), self.batch)
             if len(chunks[0]) < smallest:
@@ -201,6 +199,9 @@ class Sgd:
             if len(chunks[-1]) >= smallest:
                 yield chunks[-1]
             epoch += 1
+
+    def _smallest(self, job: Job) -> int:
+        return self.batch if self.drop_last else 2 if job.bench.batch_statistics else 1
 
     def _clipped(self, grads: tuple[Tensor, ...]) -> list[Tensor]:
         if self.clip is None:

@@ -63,7 +63,7 @@ class Parameter:
         if value in self.choices and self.choices:
             return None
         fits = isinstance(value, self.kinds) or (float in self.kinds and isinstance(value, int))
-        if not fits or (isinstance(value, bool) and bool not in self.kinds):
+        if not fits or (isinstance(value, bool) and not {bool, object} & set(self.kinds)):
             kinds = ("none" if k is type(None) else k.__name__ for k in self.kinds)
             return f"{self.name}={value!r} must be {' or '.join([*map(repr, self.choices), *kinds])}"
         if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -27,5 +27,7 @@ Tau = Annotated[float, Param("adaptivity; large values approach plain momentum",
 
 
 def fedadam(lr: ServerLr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 0.001) -> Method:
-    stage = adaptive("adam", lambda v, square: beta2 * v + (1 - beta2) * square, lr, beta1, tau)
+    stage = adaptive(
+        f"adam({lr:g}, {beta1:g}, {beta2:g}, {tau:g})", lambda v, square: beta2 * v + (1 - beta2) * square, lr, beta1, tau
+    )
     return Method("fedadam", server=(mean(), stage, apply_mean()))

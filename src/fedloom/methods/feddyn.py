@@ -38,5 +38,6 @@ def feddyn(alpha: Annotated[float, Param("stiffness; smaller trusts the clients 
         h = add(memory["h"], c.step, scale=-alpha * share)
         return {"h": h}, c.with_mean("model", {n: d - h[n] / alpha for n, d in c.step.items()})
 
-    server = (mean(by="clients"), Stage("optimise", "feddyn", lambda weights: {"h": zeros(weights)}, correct), apply_mean())
+    stage = Stage("optimise", f"feddyn(alpha={alpha:g})", lambda weights: {"h": zeros(weights)}, correct)
+    server = (mean(by="clients"), stage, apply_mean())
     return Method("feddyn", (Phase(terms=(inner(tilt), prox(alpha))),), (remember,), server)

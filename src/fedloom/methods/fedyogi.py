@@ -23,4 +23,5 @@ def fedyogi(lr: ServerLr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: T
     def second(v: Tensor, square: Tensor) -> Tensor:
         return v - (1 - beta2) * square * (v - square).sign()
 
-    return Method("fedyogi", server=(mean(), adaptive("yogi", second, lr, beta1, tau), apply_mean()))
+    stage = adaptive(f"yogi({lr:g}, {beta1:g}, {beta2:g}, {tau:g})", second, lr, beta1, tau)
+    return Method("fedyogi", server=(mean(), stage, apply_mean()))

@@ -32,7 +32,8 @@ def scaffold(server_lr: Annotated[float, Param("server step; 1 is the mean itsel
 
     def settle(outcome: Outcome) -> Extra:
         job, trace = outcome.job, outcome.traces["model"]
-        pace = add(job.told("control"), outcome.delta, scale=1 / (max(trace.steps, 1) * trace.lr))
+        path = trace.steps * trace.lr
+        pace = add(job.told("control"), outcome.delta, scale=1 / path if path else 0.0)
         change = {n: -t for n, t in pace.items()}
         return Extra(uploads={"control": change}, mine={"control": add(job.recall("control"), change)})
 

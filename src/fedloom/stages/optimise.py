@@ -17,7 +17,7 @@ def scale(lr: float) -> Stage:
     def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         return memory, c.with_mean("model", {n: lr * d for n, d in c.step.items()})
 
-    return Stage("optimise", "scale", no_memory, step)
+    return Stage("optimise", f"scale(lr={lr:g})", no_memory, step)
 
 
 def momentum(beta: float, lr: float = 1.0) -> Stage:
@@ -27,7 +27,7 @@ def momentum(beta: float, lr: float = 1.0) -> Stage:
         m = {n: beta * memory["velocity"][n] + d for n, d in c.step.items()}
         return {"velocity": m}, c.with_mean("model", {n: lr * t for n, t in m.items()})
 
-    return Stage("optimise", "momentum", lambda weights: {"velocity": zeros(weights)}, step)
+    return Stage("optimise", f"momentum(beta={beta:g}, lr={lr:g})", lambda weights: {"velocity": zeros(weights)}, step)
 
 
 Second = Callable[[Tensor, Tensor], Tensor]  # (v, D^2) -> v

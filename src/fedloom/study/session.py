@@ -13,7 +13,8 @@ from fedloom.core.errors import RunError
 from fedloom.core.evaluate import Tally, client_scores, spread, summary, tally
 from fedloom.core.job import Bench
 from fedloom.core.params import sha256
-from fedloom.core.round import Report, begin, rounds
+from fedloom.core.report import Report
+from fedloom.core.round import begin, rounds
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.core.threads import one_thread
 from fedloom.study.assemble import Study

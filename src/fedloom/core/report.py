@@ -1,0 +1,39 @@
+"""What there is to say of a round once it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedloom.core.params import nbytes
+from fedloom.core.server import Reply
+from fedloom.core.state import ServerState
+
+
+@dataclass(frozen=True)
+class Report:
+    """Who took part, who was refused and why, the mean training loss, and what it cost."""
+
+    round: int
+    clients: tuple[int, ...]
+    refused: dict[int, str]
+    loss: float
+    steps: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+
+def report_of(state: ServerState, chosen: Sequence[int], sound: Sequence[Reply], refused: dict[int, str], seconds: float) -> Report:
+    """The report of the round that began with this state."""
+    down = nbytes(state.params) + sum(nbytes(p) for p in state.shared.values())
+    return Report(
+        round=state.round,
+        clients=tuple(chosen),
+        refused=refused,
+        loss=sum(r.loss * r.samples for r in sound) / sum(r.samples for r in sound),
+        steps=sum(r.steps for r in sound),
+        bytes_up=sum(nbytes(p) for r in sound for p in r.uploads.values()),
+        bytes_down=down * len(chosen),
+        seconds=seconds,
+    )
