@@ -176,17 +176,27 @@ def _shared(chain: Chain) -> Iterator[str]:
 
 def _prove(model: nn.Module, chain: Chain, example: Tensor) -> None:
     for training in (False, True):
-        expected, buffers = _trial(model, model, example, training)
-        taps, after = _trial(chain.taps, model, example, training)
-        for name, tap in taps.items():
-            if not isinstance(tap, Tensor):
-                raise UserError(f"block '{name}' gives a {type(tap).__name__}, not one tensor; cut behind another module")
-        if not all(torch.equal(a, b) for a, b in zip([expected, *buffers], [taps["head"], *after], strict=True)):
+        (expected, buffers), (found, after) = (_trial(run, example, model, training) for run in (model, chain))
+        if not all(torch.equal(a, b) for a, b in zip([expected, *buffers], [found, *after], strict=True)):
             mode = "training" if training else "evaluation"
             raise UserError(f"the chain differs from {type(model).__name__} in {mode}; cut elsewhere or use the model without cuts")
+    with _mode(model, False), torch.no_grad():
+        _check_taps(chain, example.clone())
 
 
-def _trial(run: Callable[[Tensor], Any], model: nn.Module, example: Tensor, training: bool) -> tuple[Any, list[Tensor]]:
+def _check_taps(chain: Chain, x: Tensor) -> None:
+    """Methods keep the output of every block: it must be a tensor, and the next block must leave it as it is."""
+    for name in chain.names:
+        kept = x.clone()
+        out = chain.block(name)(x)
+        if not isinstance(out, Tensor):
+            raise UserError(f"block '{name}' gives a {type(out).__name__}, not one tensor; cut behind another module")
+        if not torch.equal(x, kept):
+            raise UserError(f"block '{name}' begins with a layer that overwrites its input; cut behind that layer instead")
+        x = out
+
+
+def _trial(run: nn.Module, example: Tensor, model: nn.Module, training: bool) -> tuple[Any, list[Tensor]]:
     """What a forward pass gives, and what it leaves in the model's buffers, which are put back."""
     before = [b.clone() for b in model.buffers()]
     with _mode(model, training), torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):

@@ -18,6 +18,7 @@ from fedloom.core.server import Reply
 from fedloom.core.solver import Goal, Solver, Trace
 
 Work = Literal["train", "exchange", "personalise", "score"]
+_BRANCH: dict[Work, str] = {"train": "round", "exchange": "exchange", "personalise": "finale", "score": "finale"}  # of the key
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def answer(federation: Federation, job: Job, work: Work) -> Any:
 
 def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task) -> Job:
     """A client's job: its own key, and its private tensors in the place of the server's."""
-    key = federation.key.fold("round" if sent.work == "train" else sent.work, sent.round, "client", task.client)
+    key = federation.key.fold(_BRANCH[sent.work], sent.round, "client", task.client)
     received = {**sent.params, **task.mine.get("private", {})}
     return Job(task.client, sent.round, key, federation.clients[task.client], bench, received, sent.shared, task.mine)
 
@@ -69,13 +70,13 @@ def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task) -
 def train(federation: Federation, job: Job) -> Reply:
     """One round of a client: the phases, then what it sends and remembers."""
     method = federation.method
-    outcome = work_through(method.phases, job, federation.solver)
+    outcome = work_through(method.phases, job, federation.solver, "phase")
     extras = [after(outcome) for after in method.after]
     private = job.bench.names(method.private)
-    final, trace = outcome.weights["model"], outcome.traces["model"]
+    final, trace = outcome.weights["model"], outcome.trace("model")
     uploads = {"model": {n: final[n] - t for n, t in job.received.items() if n not in private}}
     mine = {slot: w for slot, w in outcome.weights.items() if slot != "model"}
-    mine |= {slot: memory for t in outcome.traces.values() for slot, memory in t.keep.items()}
+    mine |= {slot: memory for _, t in outcome.traces for slot, memory in t.keep.items()}
     mine |= {"private": {n: final[n] for n in final if n in private}} if private else {}
     for extra in extras:
         uploads |= {word: {n: t for n, t in p.items() if n not in private} for word, p in extra.uploads.items()}
@@ -93,7 +94,7 @@ def personalise(federation: Federation, job: Job) -> Params:
     method = federation.method
     slot = method.evaluates
     if method.finale:
-        return dict(work_through(method.finale, job, federation.solver).weights[slot])
+        return dict(work_through(method.finale, job, federation.solver, "finale").weights[slot])
     return job.received if slot == "model" else {**job.received, **job.mine.get(slot, {})}
 
 
@@ -111,19 +112,20 @@ _WORK: dict[Work, Callable[[Federation, Job], Any]] = {
 }
 
 
-def work_through(phases: Sequence[Phase], job: Job, solver: Solver) -> Outcome:
-    """Phase after phase; a later one may start from what an earlier one left."""
+def work_through(phases: Sequence[Phase], job: Job, solver: Solver, part: str) -> Outcome:
+    """Phase after phase; a later one may start from what an earlier one left. part: which phases of the method these are."""
     weights: dict[str, Params] = {}
-    traces: dict[str, Trace] = {}
+    traces: list[tuple[str, Trace]] = []
     for number, phase in enumerate(phases):
         job.where.phase, job.where.step = number, 0
         model = job.bench.load("model", _start(phase, job, weights))
         job.bench.open(phase.trains)
-        goal = Goal(phase.total, phase.order, phase.mix, memory=f"solver of phase {number}")
-        traces[phase.slot] = trace = (phase.solver or solver)(model, goal, job, job.key.fold("phase", number))
+        goal = Goal(phase.total, phase.order, phase.mix, memory=f"solver of {part} {number}")
+        trace = (phase.solver or solver)(model, goal, job, job.key.fold("phase", number))
+        traces.append((phase.slot, trace))
         weights[phase.slot] = job.bench.read("model")
         weights |= {slot: {**job.received, **w} for slot, w in trace.slots.items()}
-    return Outcome(job, weights, traces)
+    return Outcome(job, weights, tuple(traces))
 
 
 def _start(phase: Phase, job: Job, done: Mapping[str, Params]) -> Params:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 from torch import Tensor
@@ -51,11 +52,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A client after its phases: the weights of every slot and the trace of every phase."""
+    """A client after its phases: the weights of every slot, and slot and trace of every phase."""
 
     job: Job
     weights: Mapping[str, Params]
-    traces: Mapping[str, Trace]
+    traces: tuple[tuple[str, Trace], ...]
+
+    def trace(self, slot: str = "model") -> Trace:
+        """The phases of a slot as one descent."""
+        return reduce(Trace.then, (t for s, t in self.traces if s == slot))
 
     @property
     def delta(self) -> Params:

@@ -40,15 +40,22 @@ class Goal:
 class Trace:
     """What a descent leaves behind: its size, its mean loss, further weights by slot, and memories to keep.
 
-    seen: how many samples an epoch visits; with drop_last, fewer than there are.
+    seen: how many samples an epoch visits; with drop_last, fewer than there are. path: the sum of the learning rates of its steps.
     """
 
     steps: int
     seen: int
     loss: float
-    lr: float
+    path: float
     slots: Mapping[str, Params] = field(default_factory=dict)
     keep: Mapping[str, Params] = field(default_factory=dict)
+
+    def then(self, other: Trace) -> Trace:
+        """This descent and another one behind it, as one."""
+        steps = self.steps + other.steps
+        loss = (self.steps * self.loss + other.steps * other.loss) / max(steps, 1)
+        path, seen = self.path + other.path, max(self.seen, other.seen)
+        return Trace(steps, seen, loss, path, {**self.slots, **other.slots}, {**self.keep, **other.keep})
 
 
 class Solver(Protocol):
@@ -177,7 +184,7 @@ class Sgd:
         keep = {} if self.reset or kept is None else {goal.memory: dict(zip(trained, kept, strict=True))}
         held, tail = len(job.data), len(job.data) % self.batch
         seen = min(samples, held - tail if tail < self._smallest(job) else held)
-        return Trace(number, seen, torch.stack(losses).mean().item() if losses else 0.0, lr, slots, keep)
+        return Trace(number, seen, torch.stack(losses).mean().item() if losses else 0.0, number * lr, slots, keep)
 
     def groups(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
         """The positions of each step's batches."""

@@ -16,7 +16,7 @@ from fedloom.data.dataset import Dataset, Split
 Batch = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Normaliser:
     """From stored samples to the numbers a model sees: x * scale + shift for images, a cast for tables, nothing for text."""
 
@@ -44,7 +44,7 @@ def normaliser(dataset: Dataset, dtype: torch.dtype = torch.float32, device: tor
     return Normaliser(dtype, (1 / (255 * std)).to(device, dtype), (-mean / std).to(device, dtype))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ClientData:
     """The samples of one client, by position 0, 1, ...; `rows` says where they lie in the shared split."""
 
@@ -74,7 +74,7 @@ class ClientData:
         return self.normalise(x), self.split.y.index_select(0, rows)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Clients(Sequence[ClientData]):
     """All clients over one split: an index tensor and where each client's part begins and ends; views are made on demand."""
 

@@ -31,8 +31,7 @@ def scaffold(server_lr: Annotated[float, Param("server step; 1 is the mean itsel
         return subtract(job.told("control"), job.recall("control"))
 
     def settle(outcome: Outcome) -> Extra:
-        job, trace = outcome.job, outcome.traces["model"]
-        path = trace.steps * trace.lr
+        job, path = outcome.job, outcome.trace("model").path
         pace = add(job.told("control"), outcome.delta, scale=1 / path if path else 0.0)
         change = {n: -t for n, t in pace.items()}
         return Extra(uploads={"control": change}, mine={"control": add(job.recall("control"), change)})
