@@ -202,7 +202,7 @@ def _trial(run: nn.Module, example: Tensor, model: nn.Module, training: bool) ->
     with _mode(model, training), torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         try:
-            return run(example), [b.clone() for b in model.buffers()]
+            return run(example.clone()), [b.clone() for b in model.buffers()]
         except Exception as error:
             raise UserError(f"{type(model).__name__} cannot take the example of shape {tuple(example.shape)}: {error}") from error
         finally:

@@ -53,7 +53,7 @@ class Parameter:
     def describe(self) -> dict[str, Any]:
         """As JSON."""
         bounds = {k: getattr(self.about, k) for k in ("low", "high", "above", "below") if getattr(self.about, k) is not None}
-        kind = " | ".join("null" if k is type(None) else k.__name__ for k in self.kinds)
+        kind = " | ".join([*map(repr, self.choices), *("null" if k is type(None) else k.__name__ for k in self.kinds)])
         facts: dict[str, Any] = {"name": self.name, "type": kind, "meaning": self.about.meaning, **bounds}
         facts |= {"choices": list(self.choices)} if self.choices else {}
         return facts if self.required else {**facts, "default": self.default}

@@ -1,4 +1,4 @@
-"""Random changes of image batches (B,C,H,W), uint8 or float: one tensor operation a batch, every draw from the generator given."""
+"""Random changes of image batches (B,C,H,W), uint8 or float: no loop over samples, every draw from the generator given."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def federate(
     return Clients(place(dataset.train, device), rows, starts, stops, normaliser(dataset, dtype, device), augment)
 
 
-def test_batches(split: Split, normalise: Normaliser, batch: int = 512) -> Iterator[Batch]:
+def evaluation_batches(split: Split, normalise: Normaliser, batch: int = 512) -> Iterator[Batch]:
     """The samples in order, normalised as in training and never augmented."""
     for start in range(0, len(split), batch):
         yield normalise(split.x[start : start + batch]), split.y[start : start + batch]

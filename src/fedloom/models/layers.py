@@ -28,7 +28,7 @@ def named(**layers: nn.Module) -> nn.Sequential:
 
 
 def relu() -> nn.Module:
-    """Only ever put behind a layer of the same block: it overwrites its input, which saves 6 % of a ResNet-8's step."""
+    """Only ever put behind a layer of the same block: it overwrites its input, which saves memory and time."""
     return nn.ReLU(inplace=True)
 
 

@@ -40,6 +40,13 @@ MODELS: dict[str, Callable[..., Chain]] = {
     )
 }
 
+_CIFAR, _MNIST = ((3, 32, 32), 100), ((1, 28, 28), 10)
+TYPICAL: dict[str, tuple[Shape, int]] = {  # the input a model is counted on when nothing else is said
+    **dict.fromkeys(MODELS, _CIFAR),
+    **dict.fromkeys(("mlp", "lenet5", "cnn"), _MNIST),
+    "lstm": ((80,), 84),
+}
+
 
 def build(
     word: Word,

@@ -23,7 +23,7 @@ from fedloom.core.select import has_batch_statistics
 from fedloom.core.solver import HeavyBall, Schedule, Sgd
 from fedloom.core.words import Word, call
 from fedloom.data import augment, store
-from fedloom.data.client import Clients, federate, normaliser, place, test_batches
+from fedloom.data.client import Clients, federate, normaliser, place, evaluation_batches
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition
@@ -66,7 +66,7 @@ def assemble(config: Config, dataset: Dataset | None = None) -> Study:
     all_at_once(_misfits(config, model, sizes), "settings")
     method.check(model)
     held_out = place(dataset.test, device)
-    test = partial(test_batches, held_out, normaliser(dataset, dtype, device), config.evaluate.batch)
+    test = partial(evaluation_batches, held_out, normaliser(dataset, dtype, device), config.evaluate.batch)
     federation = Federation(method, build, clients, solver_of(config.train, config.rounds), key, test, len(dataset.classes))
     loom = Loom(federation, sampler_of(config.sample), ENGINES[config.engine](federation), Guard(**config.guard.model_dump()))
     counts = torch.from_numpy(class_counts(dataset.train.labels, parts, len(dataset.classes)))

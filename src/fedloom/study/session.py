@@ -14,7 +14,7 @@ from fedloom.core.evaluate import Tally, client_scores, spread, summary, tally
 from fedloom.core.job import Bench
 from fedloom.core.params import sha256
 from fedloom.core.report import Report
-from fedloom.core.round import begin, rounds
+from fedloom.core.round import begin, expected, rounds
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.core.threads import one_thread
 from fedloom.study.assemble import Study
@@ -130,3 +130,21 @@ def _personal(study: Study, state: ServerState, store: ClientStore) -> Line:
     recall, seen = torch.stack([t.recall for _, t in scores]), scores[0][1].seen
     weighted, mean_recall = client_scores(recall, seen, study.counts)
     return {"personal": {"weighted": spread(weighted), "recall": spread(mean_recall)}}
+
+
+def play_one(study: Study, folder: RunFolder, client: int) -> Line:
+    """One client of the next round, alone: what it would answer. Nothing is kept."""
+    restored = folder.restore()
+    state = restored.state if restored else begin(study.loom, study.model)
+    sent = Broadcast("train", state.round, state.params, state.shared)
+    with one_thread():
+        ((_, reply),) = study.loom.engine.map(sent, [Task(client, folder.store.recall(client))])
+    why = study.loom.guard.complaint(reply, expected(study.loom.federation.method, study.model, state))
+    return {
+        "client": client,
+        "round": state.round,
+        "samples": reply.samples,
+        "steps": reply.steps,
+        "loss": reply.loss,
+        "complaint": why,
+    }

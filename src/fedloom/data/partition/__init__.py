@@ -65,13 +65,9 @@ def partition(
     seed, own = _split_seed(word)
     rng = stream(key, **seed)
     kept = tail.subset(labels, longtail, rng)
-    offered = {
-        "labels": labels[kept],
-        "clients": clients or 0,
-        "rng": rng,
-        "users": None if users is None else users[kept],
-        "generator": torch.Generator().manual_seed(seed["legacy_seed"]) if seed else None,
-    }
+    generator = torch.Generator().manual_seed(seed["legacy_seed"]) if seed else None
+    whose = None if users is None else users[kept]
+    offered = {"labels": labels[kept], "clients": clients or 0, "rng": rng, "users": whose, "generator": generator}
     function = PARTITIONS[word.name]
     given = {name: offered[name] for name in parameters(function) if name in offered}
     parts = call("partition", word.name, function, own, **given)

@@ -15,7 +15,7 @@ Parts = list[np.ndarray]
 
 Alpha = Annotated[
     float,
-    Param("concentration; towards 0 all mass on one place, large values even out (for exactly even use iid)", above=0, high=1e6),
+    Param("concentration; towards 0 all mass on one place, large values even it out (or use iid)", above=0, high=1e6),
 ]
 
 

@@ -22,10 +22,11 @@ def samples(x: np.ndarray, y: object, where: object, users: object = None) -> Pa
 def _features(x: np.ndarray, where: object) -> np.ndarray:
     if x.dtype.kind not in "biuf":
         raise bad(where, f"features of type {x.dtype}", "numbers", "encode them as numbers, or use the format table")
-    if not np.isfinite(x).all():
-        at = int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
-        raise bad(where, f"NaN or infinity in sample {at}", "finite features", "fill the gaps, or use the format table")
-    return x.astype(np.float32)
+    found = to_float32(x)
+    if not np.isfinite(found).all():
+        at = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+        raise bad(where, f"NaN or infinity in sample {at}", "finite features of float32", "fill the gaps, or use the format table")
+    return found
 
 
 def assembled(
@@ -37,8 +38,14 @@ def assembled(
     kind: Kind = "table" if first.x.ndim == 2 else "image"
     if kind == "table" and first.x.shape[1:] == second.x.shape[1:]:
         centre, spread = moments(first.x)
-        first, second = (replace(p, x=((p.x - centre) / spread).astype(np.float32)) for p in (first, second))
+        first, second = (replace(p, x=to_float32((p.x - centre) / spread)) for p in (first, second))
     return dataset(name, kind, first, second, {**about, **made}, classes)
+
+
+def to_float32(x: np.ndarray) -> np.ndarray:
+    """As float32; what is too large becomes infinity, for the checks to find."""
+    with np.errstate(over="ignore"):
+        return x.astype(np.float32)
 
 
 def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.data.sources.arrays import moments
+from fedloom.data.sources.arrays import moments, to_float32
 from fedloom.data.sources.complain import bad
 from fedloom.data.sources.frames import Frame, gaps, words
 
@@ -49,13 +49,13 @@ def features(train: Frame, test: Frame, categorical: Collection[str], path: Path
 def matrix(found: Sequence[Feature]) -> tuple[np.ndarray, np.ndarray]:
     """The features side by side in both splits, float32."""
     train, test = (np.stack(side, axis=1) for side in ([f.train for f in found], [f.test for f in found]))
-    return train.astype(np.float32), test.astype(np.float32)
+    return to_float32(train), to_float32(test)
 
 
 def _numbers(name: str, train: np.ndarray, test: np.ndarray, where: str) -> list[Feature]:
     remedy = f"leave the column out with drop='{name}', or repair it"
-    if np.isinf(train).any() or np.isinf(test).any():
-        raise bad(where, "infinity", "finite numbers", remedy)
+    if any(np.isinf(to_float32(values)).any() for values in (train, test)):
+        raise bad(where, "infinity", "finite numbers of float32", remedy)
     if np.isnan(train).all():
         raise bad(where, "no value in the training rows", "some", remedy)
     median = float(np.nanmedian(train))

@@ -14,7 +14,7 @@ def bad(where: object, found: str, expected: str, remedy: str) -> UserError:
     >>> print(bad("t10k-labels", "3 labels", "4", "download it again"))
     t10k-labels: found 3 labels, expected 4; download it again
     """
-    return UserError(f"{where}: found {found}, expected {expected}; {remedy}")
+    return UserError(f"{where}: found {' '.join(found.split())}, expected {expected}; {remedy}")
 
 
 def missing_extra(what: str, library: str, extra: str) -> UserError:

@@ -36,8 +36,8 @@ def _csv(file: Path) -> Frame:
     header = rows[0] if rows else []
     _check_header(header, file)
     if wrong := [i for i, row in enumerate(rows) if len(row) != len(header)]:
-        found = f"{len(rows[wrong[0]])} values in row {wrong[0] + 1}"
-        raise bad(file, found, f"{len(header)} as in the header", "fill or quote the row")
+        found = f"row {wrong[0] + 1} of length {len(rows[wrong[0]])}"
+        raise bad(file, found, f"{len(header)} as the header", "fill or quote the row")
     return {name: _plain(np.array([row[i] for row in rows[1:]], dtype=str)) for i, name in enumerate(header)}
 
 

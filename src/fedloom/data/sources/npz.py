@@ -63,8 +63,10 @@ def _opened(file: Path) -> dict[str, np.ndarray]:
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (*DAMAGED, *FOREIGN) as error:
-        remedy = "write it again with np.savez and plain arrays (no objects: they would have to be unpickled)"
-        raise bad(file, f"no readable archive ({error})", "NumPy arrays", remedy) from None
+        # NumPy's own words on objects advise to unpickle them, which fedloom never does.
+        why = "it needs unpickling, which can run any code" if "pickle" in str(error) else str(error)
+        remedy = "write it again with np.savez and plain arrays of numbers or text"
+        raise bad(file, f"no readable archive ({why})", "NumPy arrays", remedy) from None
 
 
 def _part(archive: Archive, file: Path, ending: str = "") -> Part:

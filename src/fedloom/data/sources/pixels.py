@@ -10,18 +10,18 @@ CHANNELS = (1, 2, 3, 4)
 
 
 def images(x: np.ndarray, where: object) -> np.ndarray:
-    """Pictures of any usual layout and scale as contiguous uint8 (N,C,H,W); (N,C,H,W) is tried before (N,H,W,C)."""
+    """Pictures of any usual layout and scale as contiguous uint8 (N,C,H,W)."""
     return np.ascontiguousarray(to_uint8(channels_first(x, where), where))
 
 
 def channels_first(x: np.ndarray, where: object) -> np.ndarray:
-    """(N,H,W), (N,C,H,W) or (N,H,W,C) as (N,C,H,W)."""
+    """(N,H,W), (N,C,H,W) or (N,H,W,C) as (N,C,H,W); where both ends could be channels, square pictures decide."""
     if x.ndim == 3:
         return x[:, None]
+    if x.ndim == 4 and x.shape[3] in CHANNELS and (x.shape[1] not in CHANNELS or x.shape[1] == x.shape[2] != x.shape[3]):
+        return np.moveaxis(x, 3, 1)
     if x.ndim == 4 and x.shape[1] in CHANNELS:
         return x
-    if x.ndim == 4 and x.shape[3] in CHANNELS:
-        return np.moveaxis(x, 3, 1)
     raise bad(where, f"an array of shape {x.shape}", "(N,H,W), (N,C,H,W) or (N,H,W,C) with 1 to 4 channels", "reshape it")
 
 

@@ -1,0 +1,49 @@
+"""The command line: one file a command, imported when it is called, so that --help is quick."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedloom import __version__
+from fedloom.cli import catalogue, check, compare, data, demo, doctor, run
+
+app = typer.Typer(
+    name="fedloom",
+    help="Federated learning on heterogeneous data. Start with: fedloom demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedloom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+app.command()(demo.demo)
+app.command()(run.run)
+app.command()(run.resume)
+app.command()(compare.compare)
+app.command()(catalogue.methods)
+app.command()(catalogue.models)
+app.command()(catalogue.presets)
+app.add_typer(data.app, name="data")
+app.command()(check.check)
+app.command()(doctor.doctor)
+
+
+def main() -> None:
+    """The entry point."""
+    app()

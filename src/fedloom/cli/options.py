@@ -1,0 +1,63 @@
+"""The flags that several commands share, and the settings they make together: preset, file, flags, --set, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.", show_default=False)]
+PresetName = Annotated[str | None, typer.Option("--preset", help="Named settings; see: fedloom presets.", show_default=False)]
+MethodName = Annotated[
+    str | None,
+    typer.Option("--method", help="fedavg, 'fedprox(mu=0.1)+fedavgm', or file.py:function.", show_default=False),
+]
+ServerName = Annotated[str | None, typer.Option("--server", help="A server optimiser to join, e.g. fedadam.", show_default=False)]
+DataName = Annotated[str | None, typer.Option("--data", help="A data set; see: fedloom data list.", show_default=False)]
+ClientCount = Annotated[int | None, typer.Option("--clients", help="Number of clients.", show_default=False)]
+Partition = Annotated[str | None, typer.Option("--partition", help="E.g. 'dirichlet(alpha=0.1)' or iid.", show_default=False)]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="A model, 'resnet8(norm=group)', or file.py:function.", show_default=False)
+]
+Rounds = Annotated[int | None, typer.Option("--rounds", help="Rounds of training.", show_default=False)]
+PerRound = Annotated[int | None, typer.Option("--per-round", help="Clients a round.", show_default=False)]
+Seed = Annotated[int | None, typer.Option("--seed", help="The one seed of the run.", show_default=False)]
+Engine = Annotated[str | None, typer.Option("--engine", help="Where clients are played: auto or inprocess.", show_default=False)]
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.", show_default=False)]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Any setting, e.g. --set train.lr=0.1 (repeatable).", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from, traceback included.")]
+
+FLAGS = {
+    "method": "method",
+    "data": "data.name",
+    "clients": "data.clients",
+    "partition": "data.partition",
+    "model": "model",
+    "rounds": "rounds",
+    "per_round": "sample.per_round",
+    "seed": "seed",
+    "engine": "engine",
+    "device": "device",
+}
+
+
+def gather(config: Path | None, preset: str | None, flags: Mapping[str, Any], sets: list[str] | None) -> dict[str, Any]:
+    """Raw settings of a command: a preset, a file over it, flags over that, and --set last."""
+    from fedloom.study import presets
+    from fedloom.study.config import DEFAULTS
+    from fedloom.study.raw import assignment, overlay, read
+
+    raw: dict[str, Any] = dict(presets.preset(preset).settings) if preset else {}
+    if config is not None:
+        raw |= read(config)
+    given = [(FLAGS[name], value) for name, value in flags.items() if name in FLAGS and value is not None]
+    raw = overlay(raw, [*given, *(assignment(text) for text in sets or ())], DEFAULTS)
+    if flags.get("server"):
+        joined = f"{raw.get('method', DEFAULTS['method'])['name']}+{flags['server']}"
+        raw = overlay(raw, [("method.name", joined)], DEFAULTS)
+    return raw

@@ -1,0 +1,146 @@
+"""`fedloom run` and `fedloom resume`: one run from its first round to its last, or on from where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedloom.cli import options as o
+from fedloom.cli.output import facts, megabytes, out, print_json, say, sentences
+from fedloom.cli.progress import watching
+
+if TYPE_CHECKING:
+    from fedloom.study.config import Config
+    from fedloom.study.folder import RunFolder
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder of the run; default: runs/METHOD-sSEED.", show_default=False)]
+RunDir = Annotated[Path, typer.Argument(help="The folder of a run.")]
+
+
+@sentences
+def run(
+    config: o.ConfigFile = None,
+    preset: o.PresetName = None,
+    method: o.MethodName = None,
+    server: o.ServerName = None,
+    data: o.DataName = None,
+    clients: o.ClientCount = None,
+    partition: o.Partition = None,
+    model: o.ModelName = None,
+    rounds: o.Rounds = None,
+    per_round: o.PerRound = None,
+    seed: o.Seed = None,
+    engine: o.Engine = None,
+    device: o.Device = None,
+    set_: o.Set = None,
+    out_: Out = None,
+    json_: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Train once. Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1"""
+    from fedloom.study.config import load
+    from fedloom.study.folder import RunFolder
+
+    settings = load(o.gather(config, preset, locals(), set_))
+    with RunFolder.create(out_ or free_folder(settings), settings.text()) as folder:
+        finish(settings, folder, json_)
+
+
+@sentences
+def resume(
+    folder: RunDir,
+    json_: o.Json = False,
+    client: Annotated[
+        int | None, typer.Option("--client", help="Replay only this client of the next round.", show_default=False)
+    ] = None,
+    debug: o.Debug = False,
+) -> None:
+    """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
+    from fedloom.study.folder import RunFolder
+
+    with RunFolder.open(folder) as opened:
+        settings = settings_of(opened)
+        if client is not None:
+            replay(settings, opened, client, json_)
+        else:
+            finish(settings, opened, json_)
+
+
+def settings_of(folder: RunFolder) -> Config:
+    """The settings a folder was made with."""
+    import tomllib
+
+    from fedloom.study.config import load
+
+    return load(tomllib.loads(folder.config_text), f"'{folder.path / 'config.toml'}'")
+
+
+def free_folder(settings: Config) -> Path:
+    """runs/METHOD-sSEED, or the next free name behind it."""
+    base = Path("runs") / f"{''.join(c if c.isalnum() or c in '-+' else '_' for c in settings.title)}-s{settings.seed}"
+    number, path = 1, base
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def finish(settings: Config, folder: RunFolder, as_json: bool, quiet: bool = False) -> dict[str, Any]:
+    """Run to the end and print the result."""
+    from fedloom.engines.inprocess import ClientError
+    from fedloom.study.assemble import assemble
+    from fedloom.study.interrupt import polite
+    from fedloom.study.session import Stopped
+    from fedloom.study.session import run as weave
+
+    study = assemble(settings)
+    done = max((line["round"] for line in folder.metrics()), default=0)
+    try:
+        with polite(say) as stop, watching(settings.title, settings.rounds, done, quiet) as watch:
+            result = weave(study, folder, watch, stop) | {"out": str(folder.path)}
+    except Stopped as stopped:
+        say(f"{stopped}; go on with: fedloom resume {folder.path}")
+        raise typer.Exit(130) from None
+    except ClientError as error:
+        say(f"replay just this client with: fedloom resume {folder.path} --client {error.client} --debug")
+        raise
+    if as_json:
+        print_json(result)
+    elif not quiet:
+        out.print(_shown(result))
+    return result
+
+
+def replay(settings: Config, folder: RunFolder, client: int, as_json: bool) -> None:
+    """Play one client of the next round and say what it answers; the run is left as it is."""
+    from fedloom.core.errors import UserError
+    from fedloom.study.assemble import assemble
+    from fedloom.study.session import play_one
+
+    study = assemble(settings)
+    if not 0 <= client < len(study.clients):
+        raise UserError(
+            f"--client {client} is not one of the {len(study.clients)} clients; take a number from 0 to {len(study.clients) - 1}"
+        )
+    answer = play_one(study, folder, client)
+    if as_json:
+        print_json(answer)
+    else:
+        out.print(facts(answer))
+
+
+def _shown(result: dict[str, Any]) -> Any:
+    shown = {
+        "method": result["method"],
+        "accuracy": f"{result['accuracy']:.4f}",
+        "rounds": result["rounds"],
+        "seconds": result["seconds"],
+        "sent": f"{megabytes(result['bytes_up'])} up, {megabytes(result['bytes_down'])} down",
+        "weights": result["weights_sha256"],
+        "folder": result["out"],
+    }
+    if "personal" in result:
+        shown["personal accuracy"] = f"{result['personal']['weighted']['mean']:.4f}"
+    return facts(shown)
