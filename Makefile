@@ -51,7 +51,7 @@ wheel: $(READY) ## Build the wheel into dist/
 
 clean: ## Remove caches and built files; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c '$(SOUND)' 2>/dev/null || { \

@@ -142,6 +142,7 @@ def test_a_small_step_down_the_gradient_lowers_the_loss(case):
 def test_weights_can_be_swapped_from_outside(case):
     mine, other, x = made(case).eval(), made(case, Key.root(4)).eval(), batch(case)
     borrowed = clone(other.state_dict())
+    assert not torch.equal(mine(x), other(x))
     assert torch.equal(functional_call(mine, borrowed, (x,)), other(x))
 
 

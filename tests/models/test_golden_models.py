@@ -85,7 +85,6 @@ def our_name(official: str) -> str:
 
 def tiny(known: dict[str, np.ndarray], side: str) -> Chain:
     chain = residual_chain((3, 8, 8), 5, (1, 1, 1, 1), (4, 6, 8, 10), make_norm("group", 2)).double()
-    # the stem has as many channels as the first stage
     weights = {n.removeprefix(f"{side}/"): torch.from_numpy(t) for n, t in known.items() if n.startswith(f"{side}/")}
     chain.load_state_dict({our_name(n): t for n, t in weights.items()}, strict=True)
     return chain

@@ -46,7 +46,8 @@ def test_no_classes():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("lenet5", (1, 12, 12)), ("lenet5", (1, 28, 12)), ("cnn", (1, 4, 4)), ("vgg", (3, 8, 8)), ("squeezenet", (3, 8, 8))]
+    ("name", "shape"),
+    [("lenet5", (1, 12, 12)), ("lenet5", (1, 28, 12)), ("cnn", (1, 4, 4)), ("vgg", (3, 8, 8)), ("squeezenet", (3, 8, 8))],
 )
 def test_the_least_image_passes(name, shape):
     assert build(Word(name), shape, 10, KEY, device="meta")(torch.empty(2, *shape, device="meta")).shape == (2, 10)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fedloom.core.chain import Chain
+from fedloom.core.errors import UserError
 from fedloom.core.evaluate import Tally, tally
 from fedloom.core.job import Bench, Data, Job
 from fedloom.core.key import Key
@@ -80,6 +81,8 @@ def train(federation: Federation, job: Job) -> Reply:
     mine |= {"private": {n: final[n] for n in final if n in private}} if private else {}
     for extra in extras:
         uploads |= {word: {n: t for n, t in p.items() if n not in private} for word, p in extra.uploads.items()}
+        if clash := mine.keys() & extra.mine.keys():
+            raise UserError(f"two methods remember under '{min(clash)}'; they do not join, name one of them")
         mine |= extra.mine
     return Reply(job.client, len(job.data), trace.seen, uploads, mine, trace.loss, trace.steps)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import all_at_once
 from fedloom.core.method import Method, Phase
 from fedloom.core.select import Selector, nothing
 from fedloom.core.server import KINDS, Stage, mean
+
+T = TypeVar("T")
 
 
 def join(methods: Sequence[Method]) -> Method:
@@ -24,12 +26,12 @@ def join(methods: Sequence[Method]) -> Method:
         name=name,
         phases=phases,
         after=tuple(a for m in methods for a in m.after),
-        server=_stages(methods, said),
+        server=_stages(methods),
         private=_union([m.private for m in methods]),
-        prologue=tuple(e for m in methods for e in m.prologue),
+        prologue=_apart("exchange", [e for m in methods for e in m.prologue], lambda e: e.name, said),
         finale=_one("finale", [m.finale for m in methods], (), said),
         evaluates=_one("evaluated slot", [m.evaluates for m in methods], "model", said),
-        sends=tuple(dict.fromkeys(s for m in methods for s in m.sends)),
+        sends=_apart("upload", [s for m in methods for s in m.sends], str, said),
         needs=tuple(n for m in methods for n in m.needs),
     )
     all_at_once(said, f"method '{name}'")
@@ -45,6 +47,13 @@ def _one(what: str, values: Iterable[Any], default: Any, said: list[str]) -> Any
     if len(own) > 1:
         said.append(f"two methods bring a {what} of their own; only one of them can")
     return own[0] if own else default
+
+
+def _apart(what: str, items: Sequence[T], name: Callable[[T], str], said: list[str]) -> tuple[T, ...]:
+    """All of them, with a complaint where two have the same name."""
+    names = [name(item) for item in items]
+    said += [f"two methods bring an {what} called '{n}'; only one of them can" for n in dict.fromkeys(names) if names.count(n) > 1]
+    return tuple(items)
 
 
 def _phases(lists: Sequence[tuple[Phase, ...]], said: list[str]) -> tuple[Phase, ...]:
@@ -65,7 +74,7 @@ def _merged(same: list[Phase], said: list[str]) -> Phase:
     return replace(same[0], terms=tuple(t for p in same for t in p.terms), **chosen)
 
 
-def _stages(methods: Sequence[Method], said: list[str]) -> tuple[Stage, ...]:
+def _stages(methods: Sequence[Method]) -> tuple[Stage, ...]:
     """Stages by kind. Of the combiners of an upload, one that a method chose itself replaces the plain mean by samples."""
     stages: dict[str, Stage] = {s.name: s for m in methods for s in m.server}
     plain = mean().name

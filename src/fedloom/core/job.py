@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from fedloom.core.roles import Roles
 from fedloom.core.select import BATCH_NORMS, Selector, has_batch_statistics
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Data(Protocol):
@@ -112,13 +113,14 @@ class Job:
     shared: Mapping[str, Params]
     mine: Mapping[str, Params]
     where: Where = field(default_factory=Where, compare=False)
-    _made: dict[Callable[[Job], Any], Any] = field(default_factory=dict, compare=False, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def once(self, make: Callable[[Job], T]) -> T:
+    def once(self, make: Callable[Concatenate[Job, P], T], *args: P.args, **none: P.kwargs) -> T:
         """What `make` makes of this job, made once: a teacher, a direction, anything that all steps share."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        return cast(T, self._made[make])
+        made = (make, *args)
+        if made not in self._made:
+            self._made[made] = make(self, *args, **none)
+        return cast(T, self._made[made])
 
     @property
     def weights(self) -> Params:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -43,6 +44,15 @@ class Step:
         return self.model.taps(self.x)
 
     @cached_property
+    def vector(self) -> Tensor:
+        """The weights in training as one vector, for terms that are geometry; made once, shared by all of them."""
+        return torch.cat([p.reshape(-1) for p in self.params.values()])
+
+    def along(self, make: Callable[[Job], Mapping[str, Tensor]]) -> Tensor:
+        """What `make` makes of the job, as a vector in the same order; made once a job."""
+        return self.job.once(_flattened, make, tuple(self.params))
+
+    @cached_property
     def logits(self) -> Tensor:
         """The output of the last block."""
         return self.taps[self.model.names[-1]]
@@ -51,6 +61,11 @@ class Step:
     def ce(self) -> Tensor:
         """Mean cross-entropy."""
         return F.cross_entropy(self.logits, self.y)
+
+
+def _flattened(job: Job, make: Callable[[Job], Mapping[str, Tensor]], names: tuple[str, ...]) -> Tensor:
+    made = make(job)
+    return torch.cat([made[n].reshape(-1) for n in names])
 
 
 Loss = Callable[[Step], Tensor]

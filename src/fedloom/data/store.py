@@ -119,7 +119,7 @@ def _vacant(name: str, root: Root, replace: bool) -> Path:
     if place.exists() and name not in names(root):
         raise UserError(f"{place} is there already and is no data set of fedloom; choose another name or move it away")
     if place.exists() and not replace:
-        raise UserError(f"data set '{name}' is there already, in {place}; choose another name, or replace it with replace=True")
+        raise UserError(f"data set '{name}' is there already, in {place}; choose another name, or set replace=True (--replace)")
     return place
 
 

@@ -23,7 +23,7 @@ from fedloom.core.select import has_batch_statistics
 from fedloom.core.solver import HeavyBall, Schedule, Sgd
 from fedloom.core.words import Word, call
 from fedloom.data import augment, store
-from fedloom.data.client import Clients, federate, normaliser, place, evaluation_batches
+from fedloom.data.client import Clients, evaluation_batches, federate, normaliser, place
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition

@@ -1,4 +1,4 @@
-"""Checkpoints: the server's state in one safetensors file, and a sealed manifest that vouches for it and for the rest of the folder.
+"""Checkpoints: the server's state in a safetensors file, and a sealed manifest that vouches for it and the rest of the folder.
 
 The manifest is written last. It names the checksum of the state, of the settings, of the metrics so far and of the clients'
 memories, and of the manifest before it; it counts only if all of them still fit. The last three are kept to fall back on.
@@ -72,7 +72,7 @@ def save(
     extra: Mapping[str, Any],
 ) -> Manifest:
     """Write the state, then the manifest."""
-    payload = pack(state.tensors())
+    payload = pack(_flat(state))
     manifest = Manifest(
         format=FORMAT,
         round=state.round,
@@ -102,6 +102,17 @@ def made_with() -> dict[str, str]:
         "python": platform.python_version(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
     }
+
+
+def differences(manifest: Manifest) -> list[str]:
+    """What has changed since then that may change the bits of the result."""
+    now = made_with()
+    return [
+        f"the checkpoint of round {manifest.round} was made with {what} {then}, and this is {what} {now[what]}: "
+        "the result may differ in its last bits from an uninterrupted run"
+        for what, then in manifest.made_with.items()
+        if what != "python" and now.get(what) != then
+    ]
 
 
 def rounds(folder: Path) -> list[int]:
@@ -153,6 +164,8 @@ def _examined(
     if payload is None or sha256(payload) != manifest.payload_sha256:
         return f"{_payload(folder, number).name} is {'missing' if payload is None else 'damaged'}"
     state = _arranged(number, manifest.layout, unpack(payload, device))
+    if params.sha256(state.params) != manifest.weights_sha256:
+        return f"{_payload(folder, number).name} holds other weights than its manifest says"
     return manifest, state
 
 
@@ -162,8 +175,8 @@ def _opened(folder: Path, number: int) -> Manifest | str:
     facts = unseal(read(path))
     if facts is None:
         return f"{path.name} is damaged"
-    if facts["format"] != FORMAT:
-        return f"{path.name} has format {facts['format']}, and this fedloom reads {FORMAT}"
+    if facts.get("format") != FORMAT:
+        return f"{path.name} has format {facts.get('format')}, and this fedloom reads {FORMAT}"
     return Manifest(**facts) if facts["round"] == number else f"{path.name} belongs to round {facts['round']}"
 
 
@@ -190,6 +203,14 @@ def _none_left(run: Path, refused: Mapping[int, str]) -> RunError | UserError:
     if EDITED in reasons:
         return UserError(f"{run} cannot be resumed: {said}; put the file back as it was, or {remedy}")
     return RunError(f"{run} has no sound checkpoint: {said}; put the files back from a copy, or {remedy}")
+
+
+def _flat(state: ServerState) -> Params:
+    """All tensors by their paths, of which no two may be the same."""
+    flat, rooms = state.tensors(), [*state.shared.values(), *(p for m in state.memory.values() for p in m.values())]
+    if len(flat) < len(state.params) + sum(len(room) for room in rooms):
+        raise RunError("two tensors of the server have the same path; leave '/' out of the names of stages and exchanges")
+    return flat
 
 
 def _layout(state: ServerState) -> dict[str, Any]:
@@ -222,8 +243,12 @@ def _payload(folder: Path, number: int) -> Path:
 
 def _contents(folder: Path) -> list[tuple[int, str, Path]]:
     """What is ours in the folder: round, kind (manifest, state or half), path."""
+    try:
+        paths = list(folder.iterdir())
+    except OSError as error:
+        raise failed(folder, error) from error
     found = []
-    for path in folder.iterdir():
+    for path in paths:
         if (match := _NAMES.fullmatch(path.name)) is not None:
             manifest, state, half = match.groups()
             kind = "half" if half else "manifest" if manifest else "state"

@@ -1,4 +1,4 @@
-"""Files that survive: written beside, synced, renamed. What cannot be written is said in a sentence; what was changed is noticed."""
+"""Files that survive: written beside, synced, renamed. What cannot be written is said in a sentence; a changed byte is noticed."""
 
 from __future__ import annotations
 

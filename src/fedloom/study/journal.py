@@ -82,12 +82,12 @@ def records(data: bytes) -> list[dict[str, Any]]:
     >>> records(b'{"round": 1, "loss": 2.5}\\n{"round": 1, "loss": 2.0}\\n{"round": 2, "lo')
     [{'round': 1, 'loss': 2.0}]
     """
-    by_round: dict[int | str, dict[str, Any]] = {}
+    by_round: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(data.split(b"\n")[:-1]):
         record = _record(line)
         if record is None:
             break
-        by_round[record.get("round", f"line {number}")] = record
+        by_round[str(record.get("round", f"line {number}"))] = record
     return list(by_round.values())
 
 

@@ -36,6 +36,8 @@ class Feature:
 
 def features(train: Frame, test: Frame, categorical: Collection[str], path: Path) -> list[Feature]:
     """The features of all columns in their order."""
+    if not train:
+        raise bad(path, "no column beside the target", "features", "add columns or drop fewer")
     found: list[Feature] = []
     for name in train:
         where = f"{path}, column '{name}'"

@@ -48,6 +48,9 @@ def _plain(values: np.ndarray) -> np.ndarray:
 def _check_header(header: Sequence[str], file: Path) -> None:
     if header and all(_is_number(name) for name in header):
         raise bad(file, f"numbers ({some(header, 4)}) in the first line", "the names of the columns", "write a header line")
+    if "" in header:
+        found = f"no name for column {header.index('') + 1}"
+        raise bad(file, found, "a name for each", "name it, or write the table without its row numbers")
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise bad(file, f"column '{twice[0]}' twice", "each name once", "rename one of them")
 

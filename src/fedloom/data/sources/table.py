@@ -45,7 +45,7 @@ def read(
     frame, origin = _rows(path, files)
     for column in _listed(drop):
         _popped(frame, column, path)
-    y, classes = _classes(frame, target or _target(frame), path)
+    y, classes = _classes(frame, target or _target(frame, path), path)
     users = _users(frame, client, path) if client else origin if _one_a_client(files) else None
     test = origin == "test" if _paired(files) else holdout.held_out(y, users, test_share, path)
     made = "the file test" if _paired(files) else holdout.said(test_share, users is not None)
@@ -98,7 +98,9 @@ def _popped(frame: Frame, name: str, path: Path) -> np.ndarray:
     return frame.pop(*_known([name], frame, path))
 
 
-def _target(frame: Frame) -> str:
+def _target(frame: Frame, path: Path) -> str:
+    if not frame:
+        raise bad(path, "no column left", "features and a target", "drop fewer columns")
     lower = {name.lower(): name for name in frame}
     return next((lower[t] for t in TARGETS if t in lower), list(frame)[-1])
 
@@ -122,6 +124,4 @@ def _classes(frame: Frame, target: str, path: Path) -> tuple[np.ndarray, tuple[s
     if len(levels) > max(MANY, len(y) // 10) or (labels.dtype.kind == "f" and (labels != np.floor(labels)).any()):
         remedy = "name another column with target=, or sort the values into classes first"
         raise bad(where, f"{len(levels)} different values ({some(words(levels), 3)})", "classes", remedy)
-    if not frame:
-        raise bad(path, f"no column but '{target}'", "features beside the target", "add columns or name another target=")
     return y.astype(np.int64), tuple(words(levels).tolist())

@@ -1,0 +1,181 @@
+"""The exact engine: errors that say where, a caller's random state and threads left alone, and no trace of who ran before."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedloom.core.chain import Chain
+from fedloom.core.client import Broadcast, Task
+from fedloom.core.errors import RunError
+from fedloom.core.job import Job
+from fedloom.core.method import Method, Phase
+from fedloom.core.params import sha256
+from fedloom.core.round import Engine, begin, rounds
+from fedloom.core.sampler import everyone
+from fedloom.core.select import blocks, norms
+from fedloom.core.solver import Sgd
+from fedloom.core.state import MemoryStore
+from fedloom.core.step import Step
+from fedloom.engines.inprocess import ClientError, InProcess
+from fedloom.methods.fedavg import fedavg
+from fedloom.methods.fedprox import fedprox
+from fedloom.methods.scaffold import scaffold
+from support.clients import TensorClient, tiny_clients
+from support.models import Build, bare, nested, noisy
+from support.weave import first_model, setting, weave
+
+
+@dataclass(frozen=True)
+class Breaks(TensorClient):
+    """A client whose data fail after some batches."""
+
+    after: int = 0
+    asked: list[int] | None = None
+
+    def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> tuple[Tensor, Tensor]:
+        x, y = super().batch(positions)
+        assert self.asked is not None
+        self.asked.append(len(positions))
+        return (x[:, :2], y) if len(self.asked) > self.after else (x, y)
+
+
+def breaking(after: int) -> list[TensorClient]:
+    clients = tiny_clients((8, 8, 8))
+    return [*clients[:2], Breaks(clients[2].x, clients[2].y, after=after, asked=[])]
+
+
+def test_an_error_says_where_it_happened() -> None:
+    """Two steps a phase and round: the eighth batch is step 2 of phase 1 in round 1."""
+    method = Method("two", (Phase(), Phase(slot="own")))
+    with pytest.raises(ClientError) as error:
+        weave(method, 3, build=bare, clients=breaking(after=7), sampler=everyone(), solver=Sgd(batch=4))
+    sentence = str(error.value)
+    assert sentence.startswith(
+        "client 2 failed in round 1, phase 1, step 2, batch shapes torch.Size([4, 2]), torch.Size([4]): "
+    )
+    assert "mat1 and mat2 shapes cannot be multiplied" in sentence
+    assert (error.value.client, error.value.round) == (2, 1)
+    assert isinstance(error.value, RunError)
+    assert isinstance(error.value.__cause__, RuntimeError)
+
+
+def test_an_error_before_the_first_batch() -> None:
+    class NoOrder:
+        def __call__(self, data: Any, generator: torch.Generator) -> Tensor:
+            raise OSError("disk gone")
+
+    with pytest.raises(ClientError, match=r"phase 0, step 0, batch shapes no batch yet: OSError: disk gone"):
+        weave(Method("x", (Phase(order=NoOrder()),)), 1)
+
+
+METHODS = {"fedavg": fedavg(), "scaffold": scaffold(), "private": replace(fedprox(), private=norms)}
+
+
+@pytest.mark.parametrize("build", [nested, noisy], ids=["nested", "noisy"])
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_the_callers_random_state_and_threads_are_as_before(method: Method, build: Build) -> None:
+    """Though the user's model draws its first weights from the global generator whenever it is built."""
+    torch.set_num_threads(2)
+    model = first_model(build)
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    loom = setting(method, build=build)
+    list(rounds(loom, begin(loom, model), MemoryStore(), 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == 2
+
+
+def test_random_state_and_threads_after_an_error() -> None:
+    torch.set_num_threads(2)
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    with pytest.raises(ClientError):
+        weave(fedavg(), 3, build=bare, clients=breaking(after=1), sampler=everyone())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == 2
+
+
+def test_the_result_does_not_hang_on_the_callers_random_state() -> None:
+    hashes = set()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        hashes.add(sha256(weave(fedavg(), build=noisy).state.params))
+    assert len(hashes) == 1
+
+
+def teacher(job: Job) -> Chain:
+    return job.frozen()
+
+
+def taught(step: Step) -> Tensor:
+    return step.ce + nn.functional.mse_loss(step.logits, step.job.once(teacher)(step.x))
+
+
+WORKERS = {
+    "fedavg": fedavg(),
+    "scaffold": scaffold(),
+    "taught": Method("taught", (Phase(taught),)),
+    "three phases": Method("three", (Phase(trains=blocks("head")), Phase(), Phase(slot="own"))),
+}
+
+
+@pytest.mark.parametrize("build", [nested, noisy], ids=["nested", "noisy"])
+@pytest.mark.parametrize("method", WORKERS.values(), ids=WORKERS)
+def test_a_fresh_worker_and_a_busy_one_answer_alike(method: Method, build: Build) -> None:
+    """Pools give a client to any worker: what a bench did or built before must not show."""
+    loom = setting(method, build=build)
+    sent = Broadcast("train", 0, begin(loom, first_model(build)).params)
+    busy = dict(InProcess(loom.federation).map(sent, [Task(c) for c in (0, 3, 1)]))[1]
+    fresh = dict(InProcess(loom.federation).map(sent, [Task(1)]))[1]
+    assert sha256(busy.uploads["model"]) == sha256(fresh.uploads["model"])
+    assert {s: sha256(m) for s, m in busy.mine.items()} == {s: sha256(m) for s, m in fresh.mine.items()}
+
+
+class Backwards:
+    """An engine whose clients answer in another order."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        yield from reversed(list(self.engine.map(sent, reversed(list(tasks)))))
+
+
+@pytest.mark.parametrize("method", [scaffold(), fedprox()], ids=["scaffold", "fedprox"])
+def test_the_order_of_the_answers_is_free(method: Method) -> None:
+    loom = setting(method)
+    loom = replace(loom, engine=Backwards(loom.engine))
+    *_, (state, _) = rounds(loom, begin(loom, first_model(nested)), MemoryStore(), 3)
+    assert sha256(state.tensors()) == sha256(weave(method).state.tensors())
+
+
+def test_nothing_that_was_sent_is_changed() -> None:
+    loom = setting(scaffold())
+    state = begin(loom, first_model(nested))
+    before = sha256(state.tensors())
+    memories = MemoryStore()
+    for after, _ in rounds(loom, state, memories, 1):
+        middle, kept = sha256(after.tensors()), {c: sha256(memories.recall(c).get("control", {})) for c in range(8)}
+        list(
+            loom.engine.map(Broadcast("train", 1, after.params, after.shared), [Task(c, memories.recall(c)) for c in range(8)])
+        )
+        assert sha256(after.tensors()) == middle
+        assert {c: sha256(memories.recall(c).get("control", {})) for c in range(8)} == kept
+    assert sha256(state.tensors()) == before
+
+
+def test_a_report_counts_what_happened() -> None:
+    woven = weave(scaffold(), 2, build=bare, solver=Sgd(batch=4))
+    weights = sum(t.numel() * 8 for t in bare().state_dict().values())
+    for report, sent_along in zip(woven.reports, (0, weights), strict=True):
+        sizes = [len(woven.loom.federation.clients[c]) for c in report.clients]
+        assert report.steps == sum(-(-n // 4) for n in sizes)
+        assert report.bytes_up == 3 * 2 * weights
+        assert report.bytes_down == 3 * (weights + sent_along)
+    first = woven.replies[:3]
+    assert woven.reports[0].clients == tuple(r.client for r in first)
+    assert woven.reports[0].loss == pytest.approx(sum(r.loss * r.samples for r in first) / sum(r.samples for r in first))

@@ -1,0 +1,325 @@
+"""The grammar carries what is to come: methods of a few lines each, on the same round, against golden numbers or an oracle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedloom.core.chain import Chain
+from fedloom.core.job import Data, Job
+from fedloom.core.key import Key
+from fedloom.core.method import Exchange, Extra, Method, Outcome, Phase
+from fedloom.core.params import Params
+from fedloom.core.sampler import everyone, uniform
+from fedloom.core.select import Selector, blocks, everything, norms
+from fedloom.core.server import By, apply_mean, mean
+from fedloom.core.solver import Gradient, Sgd
+from fedloom.core.state import MemoryStore, ServerState
+from fedloom.core.step import Step
+from fedloom.losses.terms import prox
+from fedloom.stages.optimise import scale
+from support import oracles
+from support.clients import tiny_clients
+from support.formulas import POINT, Problem, problem, starting_at
+from support.golden import golden
+from support.models import CLASSES, NORMS, nested
+from support.oracles import World
+from support.weave import SOLVER, Woven, first_model, lone_job, weave
+
+NUMBERS = golden("fedafa/e_pfl_rounds")
+HP = {name.removeprefix("hp_"): float(value) for name, value in NUMBERS.items() if name.startswith("hp_")}
+WORLD = World(nested, tiny_clients(), Key.root(0), uniform(3))
+
+on_both_problems = pytest.mark.parametrize("case", [problem(n, NUMBERS) for n in ("quad", "log")], ids=lambda c: c.name)
+by_both_means = pytest.mark.parametrize(("by", "word"), [("samples", "weighted"), ("clients", "uniform")])
+
+
+def close(got: Tensor, expected: Tensor, atol: float = 1e-12) -> None:
+    torch.testing.assert_close(got, expected, rtol=0, atol=atol)
+
+
+def one_round(method: Method, case: Problem, store: MemoryStore | None = None) -> Woven:
+    """All three clients of the golden file, once."""
+    since = ServerState(0, {POINT: case.w0}), store or MemoryStore()
+    return weave(method, 1, since=since, build=starting_at(case.w0), clients=case.clients, sampler=everyone())
+
+
+def compare(woven: Woven, case: Problem, method: str, word: str) -> None:
+    """The clients' models and the server's against the golden file."""
+    for reply, expected in zip(woven.replies, NUMBERS[f"{case.name}_{method}_local_w"], strict=True):
+        close(case.w0 + reply.uploads["model"][POINT], expected)
+    close(woven.state.params[POINT], NUMBERS[f"{case.name}_{method}_global_{word}"])
+
+
+@on_both_problems
+@by_both_means
+def test_ditto(case: Problem, by: By, word: str) -> None:
+    """A second slot that persists, held to the received model."""
+    solver = Sgd(lr=HP["ditto_eta"], batch=1, steps=int(HP["ditto_steps_global"]))
+    plain = Phase(solver=solver, **case.phase)
+    personal = Phase(terms=(prox(HP["ditto_lambda"]),), slot="personal", solver=solver, **case.phase)
+    ditto = Method("ditto", (plain, personal), server=(mean(by=by), apply_mean()), evaluates="personal")
+    store = MemoryStore()
+    for client, v0 in enumerate(case.v0):
+        store.remember(client, {"personal": {POINT: v0}})
+    woven = one_round(ditto, case, store)
+    compare(woven, case, "ditto", word)
+    for client, expected in enumerate(NUMBERS[f"{case.name}_ditto_personal"]):
+        close(woven.personal(client)[POINT], expected)
+        assert woven.replies[client].uploads.keys() == {"model"}
+
+
+@dataclass(frozen=True)
+class Moreau:
+    """pFedMe: theta descends to the Moreau envelope on one batch, then w moves towards theta."""
+
+    pace: float
+    inner: int
+    stiffness: float
+    decay: float
+    batches: int = 1
+
+    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[Tensor]:
+        return [w.detach().clone() for w in weights]
+
+    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, theta: list[Tensor]) -> list[Tensor]:
+        centre = [w.detach().clone() for w in weights]
+        for w, t in zip(weights, theta, strict=True):
+            w.data.copy_(t)
+        for _ in range(self.inner):
+            for w, g, c in zip(weights, gradient(0), centre, strict=True):
+                w.data -= self.pace * (g + self.stiffness * (w.data - c) + self.decay * w.data)
+        theta = [w.detach().clone() for w in weights]
+        for w, t, c in zip(weights, theta, centre, strict=True):
+            w.data.copy_(c - lr * self.stiffness * (c - t))
+        return theta
+
+    def end(self, names: list[str], theta: list[Tensor]) -> tuple[dict[str, Params], None]:
+        return {"theta": dict(zip(names, theta, strict=True))}, None
+
+
+def pfedme(decay: float, by: By, **phase: Any) -> Method:
+    rule = Moreau(HP["pfedme_eta_p"], int(HP["pfedme_K"]), HP["pfedme_lambda"], decay)
+    solver = Sgd(lr=HP["pfedme_eta"], batch=phase.pop("batch", 1), steps=int(HP["pfedme_R"]), rule=rule)
+    server = (mean(by=by), scale(HP["pfedme_beta"]), apply_mean())
+    return Method("pfedme", (Phase(solver=solver, makes=("theta",), **phase),), server=server, evaluates="theta")
+
+
+@on_both_problems
+@by_both_means
+@pytest.mark.parametrize(("decay", "tag"), [(0.0, "mu0"), (0.001, "mu1e3")])
+def test_pfedme(case: Problem, by: By, word: str, decay: float, tag: str) -> None:
+    """A rule with steps inside a step; theta travels in the trace, never through an attribute."""
+    woven = one_round(pfedme(decay, by, **case.phase), case)
+    compare(woven, case, f"pfedme_{tag}", word)
+    for client, expected in enumerate(NUMBERS[f"{case.name}_pfedme_{tag}_theta"]):
+        close(woven.personal(client)[POINT], expected)
+
+
+def test_theta_has_the_statistics_of_its_own_training() -> None:
+    """Evaluated with those of the round's start, a batch norm would see mean 0 and variance 1 after the first round."""
+    woven = weave(pfedme(0.0, "samples", batch=4), 1)
+    for reply in woven.replies:
+        for name in (n for n in NORMS if "running" in n):
+            close(reply.mine["theta"][name], woven.start.params[name] + reply.uploads["model"][name])
+
+
+@dataclass(frozen=True)
+class Maml:
+    """Per-FedAvg: the gradient after an alpha-step, first order, or with the Hessian by finite differences on a third batch."""
+
+    alpha: float
+    delta: float = 0.0
+
+    @property
+    def batches(self) -> int:
+        return 3 if self.delta else 2
+
+    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> None:
+        return None
+
+    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: None) -> None:
+        def at(direction: list[Tensor], length: float, batch: int) -> list[Tensor]:
+            before = [w.detach().clone() for w in weights]
+            for w, d in zip(weights, direction, strict=True):
+                w.data += length * d
+            found = gradient(batch)
+            for w, b in zip(weights, before, strict=True):
+                w.data.copy_(b)
+            return found
+
+        outer = at(gradient(0), -self.alpha, 1)
+        bend = outer
+        if self.delta:
+            ahead, behind = at(outer, self.delta, 2), at(outer, -self.delta, 2)
+            bend = [g - self.alpha * (a - b) / (2 * self.delta) for g, a, b in zip(outer, ahead, behind, strict=True)]
+        for w, g in zip(weights, bend, strict=True):
+            w.data -= lr * g
+
+    def end(self, names: list[str], state: None) -> tuple[dict[str, Params], None]:
+        return {}, None
+
+
+@on_both_problems
+@by_both_means
+@pytest.mark.parametrize(("kind", "delta"), [("fo", 0.0), ("hf", HP["perfed_delta"])])
+def test_per_fedavg(case: Problem, by: By, word: str, kind: str, delta: float) -> None:
+    """A rule that asks for several batches a step, and a finale of one step."""
+    train = Sgd(lr=HP["perfed_beta"], batch=1, steps=int(HP["perfed_steps"]), rule=Maml(HP["perfed_alpha"], delta))
+    adapt = Sgd(lr=HP["perfed_alpha"], batch=1, steps=1)
+    method = Method(
+        "per-fedavg",
+        (Phase(solver=train, **case.phase),),
+        server=(mean(by=by), apply_mean()),
+        finale=(Phase(solver=adapt, **case.phase),),
+    )
+    woven = one_round(method, case)
+    compare(woven, case, f"perfedavg_{kind}", word)
+    if by == "clients":
+        personal = NUMBERS[f"{case.name}_perfedavg_{kind}_personal_after_one_alpha_step_from_uniform"]
+        for client, expected in enumerate(personal):
+            close(woven.personal(client)[POINT], expected)
+
+
+KEPT = {"fedbn": norms, "lg-fedavg": blocks(until="body"), "local": everything}
+
+
+@pytest.mark.parametrize("private", KEPT.values(), ids=KEPT)
+def test_parts_that_stay_at_home(private: Selector) -> None:
+    """FedBN, LG-FedAvg and training alone are one word each: which tensors are private."""
+    names = private(nested())
+    woven = weave(Method("keeping", private=private))
+    server, clients = oracles.keeping(WORLD, dict(first_model(nested).state_dict()), 3, names)
+    for reply in woven.replies:
+        assert not names & reply.uploads["model"].keys()
+    for name, expected in server.items():
+        close(woven.state.params[name], expected)
+    for client, model in enumerate(clients):
+        mine = woven.personal(client)
+        for name, expected in model.items():
+            close(mine[name], expected)
+
+
+def test_fine_tuning_is_a_finale() -> None:
+    """FedAvg-FT: every client, asked once, trains the final model; nothing is sent and nothing remembered."""
+    woven = weave(Method("fedavg-ft", finale=(Phase(),)))
+    for client in range(len(WORLD.clients)):
+        expected, _ = oracles.train(WORLD, 3, client, woven.state.params, branch="finale")
+        for name, tensor in woven.personal(client).items():
+            close(tensor, expected[name])
+    assert woven.store.recall(0) == {}
+
+
+LAM = 0.2
+
+
+def ask(data: Data, key: Key) -> Params:
+    x, y = data.batch(torch.arange(len(data)), None, train=False)
+    return {"x": x.mean(0), "y": F.one_hot(y, CLASSES).double().mean(0)}
+
+
+def pool(answers: Sequence[Params], key: Key) -> Params:
+    return {part: torch.stack([a[part] for a in answers]).mean(0) for part in ("x", "y")}
+
+
+def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
+    foreign = job.shared["mashed"]
+    return (1 - LAM) * x + LAM * foreign["x"], (1 - LAM) * F.one_hot(y, CLASSES).double() + LAM * foreign["y"]
+
+
+def test_a_question_before_round_0_reaches_the_mix() -> None:
+    """NaiveMix: averaged data of all clients, blended into every batch."""
+    woven = weave(Method("naivemix", (Phase(mix=blend),), prologue=(Exchange("mashed", ask, pool),)), 1)
+    far_x = torch.stack([c.x.mean(0) for c in WORLD.clients]).mean(0)
+    far_y = torch.stack([torch.bincount(c.y, minlength=CLASSES) / len(c.y) for c in WORLD.clients]).mean(0)
+
+    def mixed(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        logs = model((1 - LAM) * x + LAM * far_x).log_softmax(1)
+        return -((1 - LAM) * logs[range(len(y)), y] + LAM * (logs * far_y).sum(1)).mean()
+
+    for reply in woven.replies:
+        final, _ = oracles.train(WORLD, 0, reply.client, woven.start.params, loss=mixed)
+        for name, change in reply.uploads["model"].items():
+            close(woven.start.params[name] + change, final[name], atol=1e-7 if "running" not in name else 1e-10)
+
+
+def teacher(job: Job) -> Chain:
+    return job.frozen()
+
+
+def distil(step: Step) -> Tensor:
+    taught = step.job.once(teacher)(step.x)
+    return step.ce + F.kl_div(step.logits.log_softmax(1), taught.softmax(1), reduction="batchmean")
+
+
+def test_a_frozen_teacher() -> None:
+    """Distillation from the received model: it stays as it was while the student moves."""
+    woven = weave(Method("kd", (Phase(distil),)), 1)
+    still = nested()
+    still.load_state_dict(woven.start.params)
+
+    def taught(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        target, logs = still(x).detach().softmax(1), model(x).log_softmax(1)
+        return -logs[range(len(y)), y].mean() + (target * (target.log() - logs)).sum(1).mean()
+
+    for reply in woven.replies:
+        final, _ = oracles.train(WORLD, 0, reply.client, woven.start.params, loss=taught)
+        for name, change in reply.uploads["model"].items():
+            close(woven.start.params[name] + change, final[name])
+
+
+@pytest.mark.parametrize("norm", ["batch", "running"])
+def test_gradients_flow_through_a_teacher_but_not_into_it(norm: Any) -> None:
+    job = lone_job(nested, dict(first_model(nested).state_dict()))
+    x = WORLD.clients[0].x.clone().requires_grad_()
+    frozen = job.frozen(norm=norm)
+    frozen.run(frozen.run(x, until="stem"), after="stem").square().sum().backward()
+    assert x.grad is not None and float(x.grad.abs().sum()) > 0
+    assert all(p.grad is None and not p.requires_grad for p in frozen.parameters())
+    assert job.once(teacher) is job.once(teacher)
+    moved = int(frozen.get_buffer("body.0.unit.1.num_batches_tracked"))
+    assert moved == (1 if norm == "batch" else 0)
+    assert int(job.received["body.0.unit.1.num_batches_tracked"]) == 0
+
+
+def previous(job: Job) -> Chain:
+    return job.frozen("previous" if "previous" in job.mine else "received")
+
+
+def contrast(step: Step) -> Tensor:
+    z, anchors = step.taps["body"], (teacher, previous)
+    near = [F.cosine_similarity(z, step.job.once(a).run(step.x, until="body")) / 0.5 for a in anchors]
+    return F.cross_entropy(torch.stack(near, 1), torch.zeros(len(z), dtype=torch.int64))
+
+
+def test_a_client_remembers_its_last_model() -> None:
+    """MOON: in a client's first round both anchors are the received model, and the term is ln 2 without a gradient."""
+
+    def remember(outcome: Outcome) -> Extra:
+        return Extra(mine={"previous": outcome.weights["model"]})
+
+    losses = []
+
+    def noted(step: Step) -> Tensor:
+        losses.append((step.job.round, float(contrast(step))))
+        return contrast(step)
+
+    moon = Method("moon", (Phase(terms=(noted,)),), after=(remember,))
+    woven = weave(moon, 2, sampler=everyone())
+    assert [v for t, v in losses if t == 0] == pytest.approx([torch.tensor(2.0).log().item()] * sum(t == 0 for t, _ in losses))
+    assert all(abs(v - torch.tensor(2.0).log().item()) > 1e-6 for t, v in losses if t == 1)
+    plain = weave(Method("fedavg"), 1, sampler=everyone())
+    for name, tensor in weave(moon, 1, sampler=everyone()).state.params.items():
+        close(tensor, plain.state.params[name])
+    assert woven.replies[-1].uploads.keys() == {"model"}
+
+
+def test_the_same_solver_serves_every_phase() -> None:
+    """A phase without a solver takes the run's; a second one starts where the first left the slot."""
+    two = weave(Method("two", (Phase(), Phase())), 1, solver=SOLVER)
+    one = weave(Method("one", (Phase(),)), 1, solver=SOLVER)
+    assert [a.steps for a in two.replies] == [2 * b.steps for b in one.replies]

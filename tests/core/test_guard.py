@@ -1,0 +1,158 @@
+"""Replies that must not touch the model: each is named and left out, and the round is as if that client had not been asked."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedloom.core.client import Broadcast, Task
+from fedloom.core.errors import RunError
+from fedloom.core.guard import Guard
+from fedloom.core.params import sha256
+from fedloom.core.report import Report
+from fedloom.core.round import Engine, begin, rounds
+from fedloom.core.server import Reply
+from fedloom.core.state import MemoryStore, ServerState
+from fedloom.methods.scaffold import scaffold
+from support.formulas import given
+from support.weave import first_model, setting
+
+Change = Callable[[Reply], Reply]
+
+
+class Tampered:
+    """An engine some of whose clients send something else than they found."""
+
+    def __init__(self, engine: Engine, changes: Mapping[int, Change]) -> None:
+        self.engine, self.changes = engine, changes
+
+    def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        for client, reply in self.engine.map(sent, tasks):
+            yield client, self.changes.get(client, lambda r: r)(reply)
+
+
+def upload(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], word: str = "model") -> Change:
+    return lambda reply: replace(reply, uploads={**reply.uploads, word: change(dict(reply.uploads[word]))})
+
+
+def put(name: str, value: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda params: {**params, name: value}
+
+
+def poisoned(name: str, value: float) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    def change(params: dict[str, Tensor]) -> dict[str, Tensor]:
+        tensor = params[name].clone()
+        tensor.view(-1)[1] = value
+        return {**params, name: tensor}
+
+    return change
+
+
+def opposed(params: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Infinities that cancel in a sum must not pass."""
+    return poisoned("head.weight", float("inf"))({**params, "head.bias": torch.tensor([-torch.inf, 0, 0], dtype=torch.float64)})
+
+
+VAR = "body.0.downsample.1.running_var"
+WEIGHT = "must lie above 0 and at most 1e+08"
+MALICIOUS: dict[str, tuple[Change, str]] = {
+    "NaN": (upload(poisoned("head.weight", float("nan"))), "upload 'model': tensor 'head.weight' is not finite"),
+    "infinity": (upload(poisoned("stem.0.bias", float("inf"))), "upload 'model': tensor 'stem.0.bias' is not finite"),
+    "minus infinity": (upload(poisoned("stem.0.bias", -float("inf"))), "upload 'model': tensor 'stem.0.bias' is not finite"),
+    "two infinities": (upload(opposed), "is not finite"),
+    "NaN in a statistic": (upload(poisoned(VAR, float("nan"))), f"upload 'model': tensor '{VAR}' is not finite"),
+    "NaN in another upload": (
+        upload(poisoned("head.bias", float("nan")), "control"),
+        "upload 'control': tensor 'head.bias' is not",
+    ),
+    "wrong shape": (
+        upload(put("head.bias", torch.zeros(1, dtype=torch.float64))),
+        "upload 'model': tensor 'head.bias' is torch.float64 (1,), expected torch.float64 (3,)",
+    ),
+    "wrong type": (upload(put("head.bias", torch.zeros(3))), "is torch.float32 (3,), expected torch.float64 (3,)"),
+    "missing name": (
+        upload(lambda p: {n: t for n, t in p.items() if n != "head.bias"}),
+        "upload 'model': tensor names differ from the model's at ['head.bias']",
+    ),
+    "extra name": (upload(put("extra", torch.zeros(1))), "upload 'model': tensor names differ from the model's at ['extra']"),
+    "missing upload": (
+        lambda r: replace(r, uploads={"model": r.uploads["model"]}),
+        "uploads are ['model'], expected ['control', 'model']",
+    ),
+    "extra upload": (
+        lambda r: replace(r, uploads={**r.uploads, "gift": {}}),
+        "uploads are ['control', 'gift', 'model'], expected ['control', 'model']",
+    ),
+    "no samples": (lambda r: replace(r, samples=0), f"samples is 0, and {WEIGHT}"),
+    "negative samples": (lambda r: replace(r, samples=-5), f"samples is -5, and {WEIGHT}"),
+    "absurd samples": (lambda r: replace(r, samples=10**15), f"samples is 1000000000000000, and {WEIGHT}"),
+    "NaN samples": (lambda r: replace(r, samples=float("nan")), f"samples is nan, and {WEIGHT}"),  # type: ignore[arg-type]
+    "nothing seen": (lambda r: replace(r, seen=0), f"seen is 0, and {WEIGHT}"),
+    "NaN memory": (
+        lambda r: replace(r, mine={"control": poisoned("head.bias", float("nan"))(dict(r.mine["control"]))}),
+        "memory 'control': tensor 'head.bias' is not finite",
+    ),
+}
+
+
+def one_round(cohort: list[int], changes: Mapping[int, Change], guard: Guard | None = None) -> tuple[Any, Report, MemoryStore]:
+    loom = setting(scaffold(), sampler=given([cohort]))
+    store = MemoryStore()
+    loom = replace(loom, engine=Tampered(loom.engine, changes), guard=guard or Guard())
+    ((state, report),) = rounds(loom, begin(loom, first_model(loom.federation.build)), store, 1)
+    return state, report, store
+
+
+@pytest.mark.parametrize(("change", "sentence"), MALICIOUS.values(), ids=MALICIOUS)
+def test_a_bad_reply_is_named_and_left_out(change: Change, sentence: str) -> None:
+    without, _, _ = one_round([0, 2], {})
+    state, report, store = one_round([0, 1, 2], {1: change})
+    assert list(report.refused) == [1]
+    assert sentence in report.refused[1]
+    assert sha256(state.tensors()) == sha256(without.tensors())
+    assert store.recall(1) == {}
+    assert store.recall(0).keys() == store.recall(2).keys() == {"control"}
+
+
+def test_sound_replies_are_not_refused() -> None:
+    _, report, _ = one_round([0, 1, 2], {})
+    assert report.refused == {}
+
+
+def test_large_but_finite_is_sound() -> None:
+    """The sum of a tensor may overflow where no value does."""
+    huge = upload(lambda p: {**p, "head.bias": torch.full((3,), 1e308, dtype=torch.float64)})
+    _, report, _ = one_round([0, 1, 2], {1: huge})
+    assert report.refused == {}
+
+
+def test_too_few_sound_replies_end_the_run_and_change_nothing() -> None:
+    nan = MALICIOUS["NaN"][0]
+    loom = setting(scaffold(), sampler=given([[0, 1, 2]]))
+    loom = replace(loom, engine=Tampered(loom.engine, {0: nan, 1: nan}), guard=Guard(least=2))
+    state, store = begin(loom, first_model(loom.federation.build)), MemoryStore()
+    before = sha256(state.tensors())
+    with pytest.raises(RunError) as error:
+        list(rounds(loom, state, store, 1))
+    sentence = str(error.value)
+    assert sentence.startswith("only 1 sound replies in this round, and at least 2 are needed (client 0: upload 'model'")
+    assert "client 1: upload 'model': tensor 'head.weight' is not finite" in sentence
+    assert sha256(state.tensors()) == before
+    assert all(store.recall(c) == {} for c in range(3))
+    assert isinstance(state, ServerState) and state.round == 0
+
+
+def test_nobody_left_is_too_few() -> None:
+    with pytest.raises(RunError, match="only 0 sound replies"):
+        one_round([1], {1: MALICIOUS["NaN"][0]})
+
+
+def test_replies_are_put_in_client_order() -> None:
+    like: dict[str, dict[str, Tensor]] = {"model": {}}
+    replies = [Reply(c, 1, 1, {"model": {}}) for c in (5, 2, 9)]
+    sound, refused = Guard().sift(replies, like)
+    assert [r.client for r in sound] == [2, 5, 9]
+    assert refused == {}

@@ -1,0 +1,105 @@
+"""A method that cannot work says so before round 0, in sentences, all at once."""
+
+import pytest
+
+from fedloom.core.errors import UserError
+from fedloom.core.method import Exchange, Method, Phase, blocks_needed
+from fedloom.core.select import norms, nothing
+from fedloom.core.server import Stage, apply_mean, mean, no_memory
+from fedloom.methods.fedavg import fedavg
+from fedloom.stages.optimise import momentum, scale
+from support.models import nested
+
+
+def idle(kind: str, name: str = "idle") -> Stage:
+    return Stage(kind, name, no_memory, lambda memory, cohort: (memory, cohort))  # type: ignore[arg-type]
+
+
+ORDER = "the order is reply, combine, optimise, apply"
+COMPLAINTS = {
+    "an upload without combiner": (
+        Method("scaffold", sends=("control",)),
+        "upload 'control' has no combiner; add mean(of='control')",
+    ),
+    "no mean at all": (Method("x", server=(apply_mean(),)), "upload 'model' has no combiner; add mean(of='model')"),
+    "two means": (
+        Method("x", server=(mean(), mean(by="clients"), apply_mean())),
+        "upload 'model' has 2 combiners (mean of model by samples, mean of model by clients); keep one",
+    ),
+    "an optimiser before the mean": (
+        Method("x", server=(momentum(0.5), mean(), apply_mean())),
+        f"stage 'mean of model by samples' stands behind a later kind; {ORDER}",
+    ),
+    "a reply stage behind the mean": (
+        Method("x", server=(mean(), idle("reply", "clip"), apply_mean())),
+        f"stage 'clip' stands behind a later kind; {ORDER}",
+    ),
+    "two optimisers": (
+        Method("x", server=(mean(), scale(0.5), momentum(0.5), apply_mean())),
+        "two server optimisers (scale(lr=0.5), momentum(beta=0.5, lr=1)) do not join; keep one",
+    ),
+    "nothing is applied": (
+        Method("x", server=(mean(),)),
+        "0 stages apply the change to the model, and one must; end the server with one apply_mean()",
+    ),
+    "one memory for two": (
+        Method("x", server=(idle("reply"), idle("reply"), mean(), apply_mean())),
+        "two stages are called 'idle' and would share a memory; rename one",
+    ),
+    "nothing is trained": (
+        Method("x", (Phase(slot="own"),), evaluates="own"),
+        "no phase trains the slot 'model'; add Phase()",
+    ),
+    "a result that no phase makes": (
+        Method("x", evaluates="personal"),
+        "evaluates 'personal', which no phase trains; the slots are model",
+    ),
+    "a finale that makes another result": (
+        Method("x", (Phase(), Phase(slot="own")), finale=(Phase(),), evaluates="own"),
+        "evaluates 'own', which no phase of the finale trains; the slots are model",
+    ),
+    "too short a model": (
+        Method("x", needs=(blocks_needed(4),)),
+        "needs a model of at least 4 blocks, and the model has the blocks stem, body, head",
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "sentence"), COMPLAINTS.values(), ids=COMPLAINTS)
+def test_complaints(method: Method, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        method.check(nested())
+    assert str(error.value) == f"method '{method.name}': {sentence}"
+
+
+def test_all_complaints_at_once() -> None:
+    method = Method("x", server=(mean(),), sends=("control",), evaluates="own", needs=(blocks_needed(9),))
+    with pytest.raises(UserError) as error:
+        method.check(nested())
+    first, *rest = str(error.value).splitlines()
+    assert first == "method 'x': 4 problems"
+    assert all(line.startswith("  - ") for line in rest)
+
+
+def test_slots_that_a_solver_leaves_can_be_evaluated() -> None:
+    Method("x", (Phase(makes=("theta",)),), evaluates="theta").check(nested())
+
+
+def test_two_exchanges_of_one_name() -> None:
+    question = Exchange("mean", lambda data, key: {}, lambda answers, key: {})
+    with pytest.raises(UserError, match="mean"):
+        Method("x", prologue=(question, question)).check(nested())
+
+
+def test_a_plain_method_has_nothing_to_complain_of() -> None:
+    fedavg().check(nested())
+    Method("x", (Phase(), Phase(slot="own")), evaluates="own").check(nested())
+    Method("x", needs=(blocks_needed(3),)).check(nested())
+
+
+def test_who_ends_with_a_model_of_its_own() -> None:
+    assert not fedavg().personal
+    assert not Method("x", private=nothing).personal
+    assert Method("x", private=norms).personal
+    assert Method("x", finale=(Phase(),)).personal
+    assert Method("x", (Phase(), Phase(slot="own")), evaluates="own").personal

@@ -1,0 +1,89 @@
+"""The policy for buffers, on a nested model: what each tensor is, and what a server may do to it."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fedloom.core.chain import Chain
+from fedloom.core.method import Method
+from fedloom.core.roles import Roles, moved
+from fedloom.core.server import weighted_sum
+from fedloom.methods.fedadam import fedadam
+from fedloom.methods.fedavg import fedavg
+from fedloom.methods.fedavgm import fedavgm
+from fedloom.methods.feddyn import feddyn
+from fedloom.methods.fedyogi import fedyogi
+from fedloom.methods.scaffold import scaffold
+from support.models import nested
+from support.weave import weave
+
+LAYERS = ("body.0.unit.1", "body.0.downsample.1")
+
+
+def test_roles_of_a_nested_model() -> None:
+    chain = nested()
+    roles = Roles.of(chain)
+    assert roles.statistics == {f"{layer}.{s}" for layer in LAYERS for s in ("running_mean", "running_var")}
+    assert roles.counters == {f"{layer}.num_batches_tracked" for layer in LAYERS}
+    assert roles.weights == set(chain.state_dict()) - roles.statistics - roles.counters
+    assert {f"{layer}.weight" for layer in LAYERS} <= roles.weights
+
+
+def test_a_tied_tensor_is_a_weight_under_both_names() -> None:
+    chain = Chain({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    chain.block("b").weight = chain.block("a").weight
+    assert Roles.of(chain) == Roles(frozenset(chain.state_dict()), frozenset(), frozenset())
+
+
+def test_what_a_model_does_not_save_has_no_role() -> None:
+    chain = Chain({"a": nn.Linear(2, 2)})
+    chain.block("a").register_buffer("scratch", torch.zeros(1), persistent=False)
+    assert Roles.of(chain) == Roles(frozenset({"a.weight", "a.bias"}), frozenset(), frozenset())
+
+
+def test_moved_by_hand() -> None:
+    params = {"w": torch.tensor([1.0, 2.0]), "count": torch.tensor(3), "private": torch.tensor([9.0])}
+    after = moved(params, {"w": torch.tensor([0.5, 0.5]), "count": torch.tensor(1.9, dtype=torch.float64)})
+    assert after["w"].tolist() == [1.5, 2.5]
+    assert after["count"].item() == 4
+    assert after["count"].dtype == torch.int64
+    assert after["private"] is params["private"]
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=40), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_equal_counts_have_that_count_as_their_mean(sizes: list[int], before: int, steps: int) -> None:
+    """Whatever rounding the weights bring."""
+    shares = [s / sum(sizes) for s in sizes]
+    mean = weighted_sum([{"count": torch.tensor(steps)} for _ in sizes], shares)
+    assert int(moved({"count": torch.tensor(before)}, mean)["count"]) == before + steps
+
+
+SERVERS = [fedadam(lr=1.0), fedyogi(lr=1.0), fedavgm(0.95), feddyn(0.01), fedavg(server_lr=3.0), scaffold(2.0)]
+
+
+@pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
+def test_no_server_optimiser_touches_statistics(method: Method) -> None:
+    """Not in its step: they are the plain mean of the clients'. Not in its memory either."""
+    roles, woven = Roles.of(nested()), weave(method, 4)
+    for name in roles.counters:
+        assert woven.state.params[name].dtype == torch.int64
+        assert int(woven.state.params[name]) > 0
+    for name in roles.statistics:
+        if name.endswith("running_var"):
+            assert bool((woven.state.params[name] > 0).all())
+    for words in woven.state.memory.values():
+        for memory in words.values():
+            assert memory.keys() == roles.weights
+
+
+@pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
+def test_statistics_are_the_mean_of_the_clients(method: Method) -> None:
+    woven = weave(method, 1)
+    by_clients = method.name in ("feddyn", "scaffold")
+    weights = torch.tensor([1.0 if by_clients else r.samples for r in woven.replies], dtype=torch.float64)
+    for name in Roles.of(nested()).statistics:
+        changes = torch.stack([r.uploads["model"][name] for r in woven.replies])
+        expected = woven.start.params[name] + (weights / weights.sum()) @ changes
+        torch.testing.assert_close(woven.state.params[name], expected, rtol=0, atol=1e-15)

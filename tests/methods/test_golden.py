@@ -1,0 +1,177 @@
+"""Methods against numbers of their authors' code: server updates, loss terms, a FedProx training, an aggregation with buffers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedloom.core.chain import Chain
+from fedloom.core.key import Key
+from fedloom.core.method import Method
+from fedloom.core.sampler import everyone
+from fedloom.core.solver import HeavyBall, Schedule, Sgd
+from fedloom.core.step import Step
+from fedloom.methods.fedadam import fedadam
+from fedloom.methods.fedavg import fedavg
+from fedloom.methods.fedavgm import fedavgm
+from fedloom.methods.feddyn import feddyn
+from fedloom.methods.fedprox import fedprox
+from support.clients import TensorClient
+from support.formulas import POINT, Canned, empty_clients, given, in_order, problem, starting_at
+from support.golden import golden
+from support.models import vector
+from support.weave import Woven, lone_job, weave
+
+SERVER = golden("fedmlb/server_updates")
+MISC = golden("fedalign/f_misc")
+PFL = golden("fedafa/e_pfl_rounds")
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+def replay(method: Method, rounds: int = 3) -> list[Woven]:
+    """The golden changes of four of ten clients through a method, round by round."""
+    ids = SERVER["srv/client_ids"].tolist()
+    solver = Canned(lambda t, c: SERVER["srv/deltas"][t, ids[t].index(c)])
+    setting: dict[str, Any] = {
+        "build": starting_at(SERVER["srv/w0"]),
+        "clients": empty_clients([1] * int(SERVER["srv/num_clients"])),
+        "sampler": given(ids),
+        "solver": solver,
+    }
+    return [weave(method, until=t + 1, **setting) for t in range(rounds)]
+
+
+def memory(woven: Woven, word: str) -> Tensor:
+    """The one stage memory of that name."""
+    (found,) = [m[word] for m in woven.state.memory.values() if word in m]
+    return found[POINT]
+
+
+def test_fedavg_weighs_by_samples() -> None:
+    solver = Canned(lambda t, c: SERVER["fedavg/client_deltas"][t, c])
+    for t, expected in enumerate(SERVER["fedavg/w_after"]):
+        clients = empty_clients(SERVER["fedavg/sizes"].tolist())
+        woven = weave(
+            fedavg(), t + 1, build=starting_at(SERVER["fedavg/w0"]), clients=clients, sampler=everyone(), solver=solver
+        )
+        close(woven.state.params[POINT], expected)
+
+
+def test_the_learning_rate_of_a_round() -> None:
+    rates = [Schedule("exponential", 0.998).at(0.1, t) for t in range(2)]
+    close(torch.tensor(rates, dtype=torch.float64), SERVER["fedavg/lr_per_round"])
+
+
+@pytest.mark.parametrize("beta", [0.4, 0.6, 0.8])
+def test_fedavgm(beta: float) -> None:
+    for t, woven in enumerate(replay(fedavgm(beta))):
+        close(woven.state.params[POINT], SERVER[f"fedavgm/beta{beta}/w"][t])
+        close(memory(woven, "velocity"), SERVER[f"fedavgm/beta{beta}/m"][t])
+
+
+@pytest.mark.parametrize("setting", ["paper", "big"])
+def test_fedadam(setting: str) -> None:
+    beta1, beta2, tau, lr = SERVER[f"fedadam/{setting}/hyper"].tolist()
+    for t, woven in enumerate(replay(fedadam(lr, beta1, beta2, tau))):
+        close(woven.state.params[POINT], SERVER[f"fedadam/{setting}/w"][t])
+        close(memory(woven, "first"), SERVER[f"fedadam/{setting}/m"][t])
+        close(memory(woven, "second"), SERVER[f"fedadam/{setting}/v"][t])
+
+
+def test_feddyn() -> None:
+    for t, woven in enumerate(replay(feddyn(float(SERVER["feddyn/alpha"])))):
+        close(woven.state.params[POINT], SERVER["feddyn/w"][t])
+        close(memory(woven, "h"), SERVER["feddyn/h"][t])
+        for client, expected in enumerate(SERVER["feddyn/client_g"][t]):
+            mine = woven.store.recall(client)
+            close(mine["feddyn"][POINT] if mine else torch.zeros_like(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "gradient"),
+    [
+        (lambda: feddyn(float(SERVER["feddyn/alpha"])), "feddyn_client/value", "feddyn_client/grad"),
+        (lambda: fedprox(float(SERVER["fedprox/mu"])), "fedprox/value_half_mu", "fedprox/grad_half_mu"),
+    ],
+    ids=["feddyn", "fedprox"],
+)
+def test_loss_terms(make: Callable[[], Method], value: str, gradient: str) -> None:
+    build, theta = vector(8), SERVER["feddyn_client/theta"].clone().requires_grad_()
+    memories = {"feddyn": {POINT: SERVER["feddyn_client/g"]}}
+    job = lone_job(build, {POINT: SERVER["feddyn_client/anchor"]}, mine=memories)
+    (phase,) = make().phases
+    nowhere = torch.zeros(1, 1)
+    step = Step(nowhere, nowhere, build(), job, {POINT: theta}, Key.root(0), 1)
+    total = sum(term(step) for term in phase.terms)
+    close(total, SERVER[value])
+    close(torch.autograd.grad(total, theta)[0], SERVER[gradient])
+
+
+def linear() -> Chain:
+    chain = Chain({"head": nn.Linear(12, 5)}).double()
+    with torch.no_grad():
+        chain.block("head").weight.copy_(MISC["prox_W0"])
+        chain.block("head").bias.copy_(MISC["prox_b0"])
+    return chain
+
+
+def test_fedprox_trains_as_its_comparison_does() -> None:
+    x, y = MISC["prox_x"].flatten(0, 1), MISC["prox_y"].flatten()
+    method = fedprox(float(MISC["prox_mu"]))
+    method = replace(method, phases=(replace(method.phases[0], order=in_order(len(y))),))
+    rule = HeavyBall(momentum=0.9, nesterov=True, weight_decay=1e-4)  # the comparison's common training
+    solver = Sgd(lr=float(MISC["prox_lr"]), batch=6, epochs=int(MISC["prox_epochs"]), rule=rule)
+    after = weave(method, 1, build=linear, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver).state.params
+    close(after["head.weight"], MISC["prox_W_after"])
+    close(after["head.bias"], MISC["prox_b_after"])
+
+
+class ConvNorm(nn.Module):
+    """The two layers of the golden aggregation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 1, bias=False)
+        self.bn = nn.BatchNorm2d(2)
+
+
+class Becoming:
+    """A solver that ends at the golden state of its client."""
+
+    def __call__(self, model: Chain, goal: Any, job: Any, key: Key) -> Any:
+        prefix = f"agg_client{job.client}/"
+        model.load_state_dict({f"net.{n.removeprefix(prefix)}": t for n, t in MISC.items() if n.startswith(prefix)})
+        return Canned(lambda t, c: torch.zeros(()))(model, goal, job, key)
+
+
+@pytest.mark.parametrize("counted", [0, 7])
+def test_aggregation_with_buffers_truncates_counters(counted: int) -> None:
+    def build() -> Chain:
+        chain = Chain({"net": ConvNorm()}).double()
+        chain.get_buffer("net.bn.num_batches_tracked").fill_(counted)
+        return chain
+
+    clients = empty_clients(MISC["agg_num_samples"].tolist())
+    params = weave(fedavg(), 1, build=build, clients=clients, sampler=everyone(), solver=Becoming()).state.params
+    assert params["net.bn.num_batches_tracked"].dtype == torch.int64
+    assert int(params["net.bn.num_batches_tracked"]) == 38  # of 38.125
+    for name, tensor in params.items():
+        close(tensor, MISC[f"agg_global/{name.removeprefix('net.')}"])
+
+
+@pytest.mark.parametrize("name", ["quad", "log"])
+def test_fedprox_round(name: str) -> None:
+    case = problem(name, PFL)
+    method = fedprox(float(PFL["hp_fedprox_mu"]))
+    method = replace(method, phases=(replace(method.phases[0], **case.phase),))
+    solver = Sgd(lr=float(PFL["hp_fedprox_eta"]), batch=1, steps=int(PFL["hp_fedprox_steps"]))
+    woven = weave(method, 1, build=starting_at(case.w0), clients=case.clients, sampler=everyone(), solver=solver)
+    for reply, expected in zip(woven.replies, PFL[f"{name}_fedprox_local_w"], strict=True):
+        close(case.w0 + reply.uploads["model"][POINT], expected)
+    close(woven.state.params[POINT], PFL[f"{name}_fedprox_global_weighted"])

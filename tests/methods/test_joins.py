@@ -1,0 +1,142 @@
+"""Joined methods: the order of joining is nobody's business, and what does not fit is refused in a sentence."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedloom.core.compose import join
+from fedloom.core.errors import UserError
+from fedloom.core.job import Job
+from fedloom.core.key import Key
+from fedloom.core.method import Exchange, Method, Phase
+from fedloom.core.select import blocks, norms
+from fedloom.core.step import Step
+from fedloom.methods.fedadam import fedadam
+from fedloom.methods.fedavg import fedavg
+from fedloom.methods.fedavgm import fedavgm
+from fedloom.methods.feddyn import feddyn
+from fedloom.methods.fedprox import fedprox
+from fedloom.methods.fedyogi import fedyogi
+from fedloom.methods.scaffold import scaffold
+from support.models import nested
+from support.weave import weave
+
+PAIRS = {
+    "fedprox+fedavgm": (fedprox(0.7), fedavgm(0.6)),
+    "scaffold+fedadam": (scaffold(), fedadam()),
+    "feddyn+fedprox": (feddyn(0.3), fedprox(0.7)),
+    "fedprox+fedavg by clients": (fedprox(0.7), fedavg(weights="clients")),
+    "scaffold+private norms": (scaffold(), Method("private", private=norms)),
+    "private head+private norms": (Method("head", private=blocks("head")), Method("norms", private=norms)),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_the_order_of_joining_does_not_matter(pair: tuple[Method, Method]) -> None:
+    """Up to rounding: the terms of a loss are summed as they are named."""
+    one, other = (weave(join(order)).state for order in (pair, pair[::-1]))
+    ours, theirs = one.tensors(), other.tensors()
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-13)
+
+
+def test_a_method_alone_is_itself() -> None:
+    method = fedprox()
+    assert join([method]) is method
+
+
+def test_a_joined_method_is_named_after_its_parts() -> None:
+    assert join([fedprox(), fedavgm()]).name == "fedprox+fedavgm"
+
+
+def halved(step: Step) -> Tensor:
+    return step.ce / 2
+
+
+def doubled(step: Step) -> Tensor:
+    return step.ce * 2
+
+
+def unmixed(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
+    return x, y
+
+
+TWO = "two methods bring a {} of their own; only one of them can"
+REFUSED = {
+    "two grounds": ((Method("a", (Phase(halved),)), Method("b", (Phase(doubled),))), TWO.format("loss for 'model'")),
+    "two orders": (
+        (Method("a", (Phase(order=lambda d, g: torch.arange(1)),)), Method("b", (Phase(order=lambda d, g: torch.arange(2)),))),
+        TWO.format("order for 'model'"),
+    ),
+    "two finales": ((Method("a", finale=(Phase(),)), Method("b", finale=(Phase(halved),))), TWO.format("finale")),
+    "two results": (
+        (
+            Method("a", (Phase(), Phase(slot="own")), evaluates="own"),
+            Method("b", (Phase(), Phase(slot="mine")), evaluates="mine"),
+        ),
+        TWO.format("evaluated slot"),
+    ),
+    "a slot in two phases": (
+        (Method("a", (Phase(trains=blocks("head")), Phase())), fedprox()),
+        "a method that trains one slot in several phases does not join; name it alone",
+    ),
+}
+
+
+@pytest.mark.parametrize(("methods", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused(methods: tuple[Method, ...], sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        join(methods)
+    assert str(error.value) == f"method '{'+'.join(m.name for m in methods)}': {sentence}"
+
+
+def test_one_ground_and_one_mix_join() -> None:
+    (phase,) = join([Method("a", (Phase(halved),)), Method("b", (Phase(mix=unmixed),)), fedprox()]).phases
+    assert phase.loss is halved
+    assert phase.mix is unmixed
+    assert len(phase.terms) == 1
+
+
+OPTIMISERS = {
+    "fedadam": fedadam(),
+    "fedadam of another step": fedadam(lr=0.5),
+    "fedyogi": fedyogi(),
+    "fedavgm": fedavgm(),
+    "fedavgm of another beta": fedavgm(0.9),
+    "feddyn": feddyn(),
+    "feddyn of another alpha": feddyn(0.9),
+    "scaled": fedavg(server_lr=0.5),
+    "scaled otherwise": scaffold(server_lr=0.1),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.permutations(OPTIMISERS, 2)))
+def test_two_server_optimisers_never_join(first: str, second: str) -> None:
+    """None of them may be dropped in silence, though they may share a name."""
+    with pytest.raises(UserError, match=r"two server optimisers \(.*\) do not join; keep one"):
+        join([OPTIMISERS[first], OPTIMISERS[second]]).check(nested())
+
+
+def test_two_means_do_not_join() -> None:
+    with pytest.raises(UserError, match=r"upload 'model' has 2 combiners \(mean of model by .*\); keep one"):
+        join([fedavg(weights="seen"), fedavg(weights="clients")]).check(nested())
+
+
+def test_two_questions_of_one_name_do_not_join() -> None:
+    """The answer of one would be lost."""
+
+    def asks(value: float) -> Method:
+        question = Exchange("mean", lambda data, key: {"x": torch.tensor(value)}, lambda answers, key: answers[0])
+        return Method(f"asks {value}", prologue=(question,))
+
+    with pytest.raises(UserError, match="mean"):
+        join([asks(1.0), asks(2.0)]).check(nested())
+
+
+def test_every_complaint_at_once() -> None:
+    with pytest.raises(UserError) as error:
+        join([Method("a", (Phase(halved),), finale=(Phase(),)), Method("b", (Phase(doubled),), finale=(Phase(halved),))])
+    assert str(error.value).startswith("method 'a+b': 2 problems\n  - ")

@@ -1,0 +1,66 @@
+"""Tiny float64 models. They are nested, so that a tensor found by a piece of its name is a tensor missed."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fedloom.core.chain import Chain
+
+FEATURES, WIDTH, CLASSES = 6, 5, 3
+Build = Callable[[], Chain]
+
+
+class Unit(nn.Module):
+    """A residual unit whose second norm hides as `downsample.1`."""
+
+    def __init__(self, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.unit = nn.Sequential(nn.Linear(WIDTH, WIDTH), norm(WIDTH), nn.Tanh())
+        self.downsample = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), norm(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.unit(x) + self.downsample(x)
+
+
+def _nested(norm: Callable[[int], nn.Module]) -> Chain:
+    stem = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
+    return Chain({"stem": stem, "body": nn.Sequential(Unit(norm), nn.Tanh()), "head": nn.Linear(WIDTH, CLASSES)}).double()
+
+
+def nested() -> Chain:
+    """Three blocks, batch norms deep inside the second."""
+    return _nested(nn.BatchNorm1d)
+
+
+def bare() -> Chain:
+    """The same without norms: no buffers at all."""
+    return _nested(lambda width: nn.Identity())
+
+
+def noisy() -> Chain:
+    """With dropout, so that the layers draw while training."""
+    return Chain({"stem": nn.Linear(FEATURES, WIDTH), "drop": nn.Dropout(0.5), "head": nn.Linear(WIDTH, CLASSES)}).double()
+
+
+class Vector(nn.Module):
+    """Nothing but a vector of weights, for methods on functions given by a formula."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(size, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def vector(size: int) -> Build:
+    """A model whose one tensor is `point.w`."""
+    return lambda: Chain({"point": Vector(size)})
+
+
+NORMS = frozenset(
+    f"body.0.{layer}.1.{tensor}"
+    for layer in ("unit", "downsample")
+    for tensor in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+)

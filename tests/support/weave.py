@@ -1,0 +1,111 @@
+"""A federation run from start to end in one call, with everything that crossed the wire kept for inspection."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+
+from fedloom.core.chain import Chain
+from fedloom.core.client import Broadcast, Federation, Task, job_for
+from fedloom.core.job import Bench, Data, Job
+from fedloom.core.key import Key
+from fedloom.core.method import Method
+from fedloom.core.params import Params
+from fedloom.core.report import Report
+from fedloom.core.round import Loom, begin, rounds
+from fedloom.core.sampler import Sampler, uniform
+from fedloom.core.server import Reply
+from fedloom.core.solver import Sgd, Solver
+from fedloom.core.state import MemoryStore, ServerState
+from fedloom.engines.inprocess import InProcess
+from support.clients import TensorClient, tiny_clients
+from support.models import Build, nested
+
+SOLVER = Sgd(lr=0.1, batch=4, epochs=2)
+
+
+class Spy:
+    """An engine that keeps what it hands on."""
+
+    def __init__(self, engine: InProcess) -> None:
+        self.engine = engine
+        self.answers: list[Any] = []
+
+    def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        for client, answer in self.engine.map(sent, tasks):
+            self.answers.append(answer)
+            yield client, answer
+
+
+@dataclass(frozen=True)
+class Woven:
+    """What a run leaves behind."""
+
+    loom: Loom
+    start: ServerState
+    state: ServerState
+    store: MemoryStore
+    reports: tuple[Report, ...]
+    answers: Sequence[Any]
+
+    @property
+    def replies(self) -> list[Reply]:
+        return [a for a in self.answers if isinstance(a, Reply)]
+
+    def personal(self, client: int) -> Params:
+        """The weights that client ends up with."""
+        sent = Broadcast("personalise", self.state.round, self.state.params, self.state.shared)
+        return dict(self.loom.engine.map(sent, [Task(client, self.store.recall(client))]))[client]
+
+
+def first_model(build: Build) -> Chain:
+    """The same first weights every time; the caller's generator is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return build()
+
+
+def setting(
+    method: Method,
+    *,
+    build: Build = nested,
+    clients: Sequence[Data] | None = None,
+    sampler: Sampler | None = None,
+    solver: Solver = SOLVER,
+    seed: int = 0,
+) -> Loom:
+    """A loom over tiny clients, three of them a round."""
+    federation = Federation(method, build, clients or tiny_clients(), solver, Key.root(seed))
+    return Loom(federation, sampler or uniform(3), Spy(InProcess(federation)))
+
+
+def weave(method: Method, until: int = 3, *, since: tuple[ServerState, MemoryStore] | None = None, **given: Any) -> Woven:
+    """Run the method until so many rounds are done, from the beginning or from a state and the clients' memories."""
+    loom = setting(method, **given)
+    state, store = since or (begin(loom, first_model(loom.federation.build)), MemoryStore())
+    done = list(rounds(loom, state, store, until))
+    end = done[-1][0] if done else state
+    return Woven(loom, state, end, store, tuple(report for _, report in done), loom.engine.answers)  # type: ignore[attr-defined]
+
+
+def through_bytes(woven: Woven) -> tuple[ServerState, MemoryStore]:
+    """The state and the clients' memories, written to bytes and read back."""
+    store = MemoryStore()
+    for client in range(len(woven.loom.federation.clients)):
+        flat = {f"{slot}/{n}": t for slot, memory in woven.store.recall(client).items() for n, t in memory.items()}
+        mine: dict[str, Params] = {}
+        for path, t in load(save(flat)).items():
+            slot, name = path.split("/", 1)
+            mine.setdefault(slot, {})[name] = t
+        store.remember(client, mine)
+    return ServerState.from_tensors(woven.state.round, load(save(woven.state.tensors()))), store
+
+
+def lone_job(build: Build, received: Params, data: Data | None = None, **given: Any) -> Job:
+    """A client's job outside any round, for looking at a loss."""
+    nobody = TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
+    federation = Federation(Method("none"), build, [data or nobody], SOLVER, Key.root(0))
+    sent = Broadcast("train", 0, received, given.get("shared", {}))
+    return job_for(federation, Bench(build), sent, Task(0, given.get("mine", {})))
