@@ -8,7 +8,7 @@ from fedloom.core.words import Param
 
 
 def modest(beta: Annotated[float, Param("weight of the entropy; 0 is FedAvg", low=0)] = 0.1) -> Method:
-    """Modest: local training that is paid for leaving some doubt, a confidence penalty (Pereyra et al., 2017).
+    """Modest: local training rewarded for leaving some doubt, the confidence penalty of Pereyra et al., 2017.
 
     min_w  F_i(w) - beta H(p_w(x)),   H the mean entropy of the predictions
     """

@@ -1,7 +1,9 @@
 """Any map-style torch Dataset of (sample, label), kept under a name and from then on used like every other data set.
 
     python docs/examples/own_data.py
-    fedloom run --data rings --model 'mlp(width=32)' --clients 10 --rounds 5
+    fedloom run --data rings --model 'mlp(width=32)' --clients 10 --rounds 20 --set train.lr=0.2
+
+For one run from Python, give the data set to `assemble(settings, dataset)` instead of keeping it.
 """
 
 import math

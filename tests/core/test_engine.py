@@ -17,7 +17,7 @@ from fedloom.core.params import sha256
 from fedloom.core.round import Engine, begin, rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.select import blocks, norms
-from fedloom.core.solver import Sgd
+from fedloom.core.solver import HeavyBall, Sgd
 from fedloom.core.state import MemoryStore
 from fedloom.core.step import Step
 from fedloom.engines.inprocess import ClientError, InProcess
@@ -25,8 +25,8 @@ from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedprox import fedprox
 from fedloom.methods.scaffold import scaffold
 from support.clients import TensorClient, tiny_clients
-from support.models import Build, bare, nested, noisy
-from support.weave import first_model, setting, weave
+from support.models import CLASSES, Build, bare, nested, noisy
+from support.weave import SOLVER, first_model, setting, weave
 
 
 @dataclass(frozen=True)
@@ -153,19 +153,37 @@ def test_the_order_of_the_answers_is_free(method: Method) -> None:
     assert sha256(state.tensors()) == sha256(weave(method).state.tensors())
 
 
-def test_nothing_that_was_sent_is_changed() -> None:
-    loom = setting(scaffold())
-    state = begin(loom, first_model(nested))
-    before = sha256(state.tensors())
-    memories = MemoryStore()
-    for after, _ in rounds(loom, state, memories, 1):
-        middle, kept = sha256(after.tensors()), {c: sha256(memories.recall(c).get("control", {})) for c in range(8)}
-        list(
-            loom.engine.map(Broadcast("train", 1, after.params, after.shared), [Task(c, memories.recall(c)) for c in range(8)])
-        )
-        assert sha256(after.tensors()) == middle
-        assert {c: sha256(memories.recall(c).get("control", {})) for c in range(8)} == kept
-    assert sha256(state.tensors()) == before
+@pytest.mark.parametrize(
+    "method", [Method("tuned", finale=(Phase(),)), Method("own", (Phase(), Phase(slot="own")), evaluates="own")]
+)
+def test_the_model_that_is_scored_is_the_one_handed_out(method: Method) -> None:
+    test = tiny_clients((40,))[0]
+    loom = setting(method)
+    federation = replace(
+        loom.federation, test=lambda: [(test.x[:25], test.y[:25]), (test.x[25:], test.y[25:])], classes=CLASSES
+    )
+    woven = replace(weave(method), loom=replace(loom, engine=InProcess(federation)))
+    sent = Broadcast("score", 3, woven.state.params)
+    for client, scored in woven.loom.engine.map(sent, [Task(c, woven.store.recall(c)) for c in range(3)]):
+        model = nested().eval().requires_grad_(False)
+        model.load_state_dict(woven.personal(client))
+        right = model(test.x).argmax(1) == test.y
+        assert scored.hits.tolist() == [int(right[test.y == c].sum()) for c in range(CLASSES)]
+        assert scored.seen.tolist() == [int((test.y == c).sum()) for c in range(CLASSES)]
+        assert scored.loss == pytest.approx(float(nn.functional.cross_entropy(model(test.x), test.y)))
+
+
+KEEPING = Sgd(batch=4, reset=False, rule=HeavyBall(momentum=0.9))
+
+
+@pytest.mark.parametrize("solver", [SOLVER, KEEPING], ids=["plain", "kept momentum"])
+def test_nothing_that_was_sent_is_changed(solver: Sgd) -> None:
+    """A round that is lost half-way must leave the state and the clients' memories as they were."""
+    woven = weave(scaffold(), 2, solver=solver, sampler=everyone())
+    tasks = [Task(c, woven.store.recall(c)) for c in range(8)]
+    before = sha256(woven.state.tensors()), [{s: sha256(m) for s, m in t.mine.items()} for t in tasks]
+    list(woven.loom.engine.map(Broadcast("train", 2, woven.state.params, woven.state.shared), tasks))
+    assert (sha256(woven.state.tensors()), [{s: sha256(m) for s, m in t.mine.items()} for t in tasks]) == before
 
 
 def test_a_report_counts_what_happened() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,16 +62,16 @@ def weigh(
     raw: dict[str, Any], methods: Sequence[str], seeds: Sequence[int], target: float | None, jobs: int, folder: Path, as_json: bool
 ) -> None:
     """Run what is not done yet, then print the table and draw the curves."""
+    from fedloom.core.errors import UserError
     from fedloom.study import compare as room
 
+    if target is not None and not 0 < target < 1:
+        raise UserError(f"--target {target} must lie between 0 and 1; it is an accuracy, for example 0.8")
     cells = room.plan(raw, methods, seeds, folder)
     todo = room.unfinished(cells)
-    for number, group in enumerate(_groups(todo, jobs)):
-        say(
-            f"runs {number * jobs + 1} to {number * jobs + len(group)} of {len(todo)}: "
-            + ", ".join(f"{c.method} seed {c.seed}" for c in group)
-        )
-        _run_all(group)
+    if todo:
+        say(f"{len(todo)} of {len(cells)} runs to do, {jobs} at a time")
+        _run_here(todo) if jobs == 1 else _run_beside(todo, jobs)
     rows, goal = room.rows(cells, target)
     picture = _draw(rows, folder / "curves.png", goal)
     if as_json:
@@ -79,29 +80,36 @@ def weigh(
         show(rows, goal, picture)
 
 
-def _groups(cells: Sequence[Cell], jobs: int) -> list[Sequence[Cell]]:
-    return [cells[i : i + jobs] for i in range(0, len(cells), jobs)]
-
-
-def _run_all(group: Sequence[Cell]) -> None:
-    """One run here; several as processes of their own, each on its own resume."""
+def _run_here(cells: Sequence[Cell]) -> None:
+    """One run after the other in this process."""
     from fedloom.cli.run import finish
+    from fedloom.study.assemble import assemble
+    from fedloom.study.compare import open_cell
+
+    for cell in cells:
+        study = assemble(cell.config)
+        with open_cell(cell) as folder:
+            finish(study, folder, as_json=False, title=f"{cell.method} seed {cell.seed}")
+
+
+def _run_beside(cells: Sequence[Cell], jobs: int) -> None:
+    """So many runs at a time, each a process that resumes its own folder."""
     from fedloom.core.errors import RunError
     from fedloom.study.compare import open_cell
 
-    if len(group) == 1:
-        with open_cell(group[0]) as folder:
-            finish(group[0].config, folder, as_json=False, quiet=False)
-        return
-    for cell in group:
-        with open_cell(cell):
-            pass
-    running = [
-        (c, subprocess.Popen([sys.executable, "-m", "fedloom", "resume", str(c.path)], stdout=subprocess.DEVNULL)) for c in group
-    ]
-    failed = [cell for cell, process in running if process.wait() != 0]
+    def run(cell: Cell) -> int:
+        return subprocess.run([sys.executable, "-m", "fedloom", "resume", str(cell.path)], stdout=subprocess.DEVNULL).returncode
+
+    for cell in cells:
+        open_cell(cell).close()
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        codes = list(pool.map(run, cells))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    failed = [cell for cell, code in zip(cells, codes, strict=True) if code]
     if failed:
-        raise RunError(f"{len(failed)} runs failed, the first in '{failed[0].path}'; see it with: fedloom resume {failed[0].path}")
+        raise RunError(f"{len(failed)} runs did not finish, the first in '{failed[0].path}'; go on with the same command")
 
 
 def _draw(rows: Sequence[Row], path: Path, goal: float) -> str | None:
@@ -118,6 +126,7 @@ def _draw(rows: Sequence[Row], path: Path, goal: float) -> str | None:
 
 def show(rows: Sequence[Row], goal: float, picture: str | None) -> None:
     """The table with a line of bars for every curve."""
+    from fedloom.study.compare import LAST
     from fedloom.study.plot import sparkline
 
     every = [y for r in rows for _, y in r.curve]
@@ -130,11 +139,15 @@ def show(rows: Sequence[Row], goal: float, picture: str | None) -> None:
             f"{r.to_target:g}" if r.to_target is not None else f"{r.curve[-1][0]}+",
             megabytes(r.bytes),
             f"{r.seconds:.1f}",
-            sparkline([y for _, y in r.curve], min(every), max(every)),
+            sparkline([y for _, y in r.curve], min(every), max(every), width=16),
         ]
         for r in rows
     ]
-    columns = ["method", "accuracy %", "std", f"rounds to {100 * goal:.1f} %", "sent", "seconds", "accuracy by round"]
+    columns = ["method", "accuracy %", "std", "to target", "sent", "seconds", "by round"]
     out.print(table(columns, lines, right=(1, 2, 3, 4, 5)))
+    last = min(LAST, len(rows[0].curve))
+    out.print(
+        f"accuracy: mean of the last {last} evaluations; std: over seeds; to target: rounds to {100 * goal:.1f} %", highlight=False
+    )
     if picture:
         out.print(f"curves: {picture}", highlight=False)

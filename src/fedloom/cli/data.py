@@ -30,7 +30,7 @@ def add(
     from fedloom.data import store
     from fedloom.study.raw import assignment
 
-    options = dict(assignment(text) for text in option or ())
+    options = dict(assignment(text, "--option", "target=disease") for text in option or ())
     dataset = store.add(name, path, format_, options, replace=replace)
     _show_one(_described(dataset), json_)
 
@@ -59,11 +59,12 @@ def check(name: Name, json_: o.Json = False) -> None:
     from fedloom.data import store
 
     found = store.check(name)
+    sound = not any(line.startswith("problem") for line in found)
     if json_:
-        print_json({"name": name, "ok": not found, "found": found})
+        print_json({"name": name, "ok": sound, "found": found})
     else:
-        out.print("\n".join(found) if found else f"{name}: sound", markup=False, highlight=False)
-    if found:
+        out.print("\n".join([*found, f"{name}: {'sound' if sound else 'not sound'}"]), markup=False, highlight=False)
+    if not sound:
         raise typer.Exit(1)
 
 
@@ -129,4 +130,7 @@ def _described(dataset: Any) -> dict[str, Any]:
 
 
 def _show_one(described: dict[str, Any], as_json: bool) -> None:
-    print_json(described) if as_json else out.print(facts(described))
+    if as_json:
+        print_json(described)
+    else:
+        out.print(facts({name: value for name, value in described.items() if name != "columns"}))

@@ -10,7 +10,7 @@ import typer
 from fedloom.cli import options as o
 from fedloom.cli.output import out, say, sentences
 
-METHODS = ("fedavg", "fedprox", "fedavgm(beta=0.8)", "scaffold", "feddyn(alpha=0.03)")
+METHODS = ("fedavg", "fedprox(mu=0.1)", "feddyn(alpha=0.03)", "fedavgm(beta=0.8)", "fedadam", "scaffold")
 
 
 @sentences

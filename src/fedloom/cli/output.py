@@ -46,6 +46,9 @@ def sentences(command: F) -> F:
                 err.print_exception()
             say(f"failed: {error}")
             raise typer.Exit(1) from None
+        except OSError as error:
+            say(f"error: cannot use '{error.filename}': {error.strerror}; choose another path, or mend its permissions")
+            raise typer.Exit(2) from None
         except KeyboardInterrupt:
             say("stopped; the last whole round is safe")
             raise typer.Exit(130) from None
@@ -57,7 +60,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     """A plain table; columns in `right` are numbers."""
     result = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for number, name in enumerate(columns):
-        result.add_column(name, justify="right" if number in right else "left", overflow="fold")
+        result.add_column(name, justify="right" if number in right else "left", overflow="fold", no_wrap=bool(right))
     for row in rows:
         result.add_row(*row)
     return result

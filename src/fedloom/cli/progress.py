@@ -15,11 +15,9 @@ Watch = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
-def watching(title: str, rounds: int, done: int = 0, quiet: bool = False) -> Iterator[Watch]:
+def watching(title: str, rounds: int, done: int = 0) -> Iterator[Watch]:
     """Yields what is to be called with every round's metrics line."""
-    if quiet:
-        yield lambda line: None
-    elif err.is_terminal:
+    if err.is_terminal:
         with _bar() as bar:
             task = bar.add_task(title, total=rounds, completed=done, note="")
             yield lambda line: bar.update(task, completed=line["round"], note=_note(line))

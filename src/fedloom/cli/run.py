@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ from fedloom.cli.output import facts, megabytes, out, print_json, say, sentences
 from fedloom.cli.progress import watching
 
 if TYPE_CHECKING:
+    from fedloom.study.assemble import Study
     from fedloom.study.config import Config
     from fedloom.study.folder import RunFolder
 
@@ -40,12 +43,14 @@ def run(
     debug: o.Debug = False,
 ) -> None:
     """Train once. Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1"""
+    from fedloom.study.assemble import assemble, device_of
     from fedloom.study.config import load
     from fedloom.study.folder import RunFolder
 
     settings = load(o.gather(config, preset, locals(), set_))
-    with RunFolder.create(out_ or free_folder(settings), settings.text()) as folder:
-        finish(settings, folder, json_)
+    study = assemble(settings)  # before there is a folder, so that a refused run leaves none
+    with RunFolder.create(out_ or free_folder(settings), settings.text(), device_of(settings.device)) as folder:
+        finish(study, folder, json_)
 
 
 @sentences
@@ -58,23 +63,26 @@ def resume(
     debug: o.Debug = False,
 ) -> None:
     """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
-    from fedloom.study.folder import RunFolder
+    from fedloom.study.assemble import assemble
 
-    with RunFolder.open(folder) as opened:
-        settings = settings_of(opened)
+    with open_run(folder) as (opened, settings):
         if client is not None:
-            replay(settings, opened, client, json_)
+            replay(assemble(settings), opened, client, json_)
         else:
-            finish(settings, opened, json_)
+            finish(assemble(settings), opened, json_)
 
 
-def settings_of(folder: RunFolder) -> Config:
-    """The settings a folder was made with."""
-    import tomllib
-
+@contextmanager
+def open_run(path: Path) -> Iterator[tuple[RunFolder, Config]]:
+    """A run that is there, open on its device, and the settings it was made with."""
+    from fedloom.study.assemble import device_of
     from fedloom.study.config import load
+    from fedloom.study.folder import CONFIG, RunFolder
+    from fedloom.study.raw import read
 
-    return load(tomllib.loads(folder.config_text), f"'{folder.path / 'config.toml'}'")
+    settings = load(read(path / CONFIG), f"'{path / CONFIG}'") if (path / CONFIG).exists() else load({})
+    with RunFolder.open(path, device_of(settings.device)) as folder:
+        yield folder, settings
 
 
 def free_folder(settings: Config) -> Path:
@@ -87,19 +95,18 @@ def free_folder(settings: Config) -> Path:
     return path
 
 
-def finish(settings: Config, folder: RunFolder, as_json: bool, quiet: bool = False) -> dict[str, Any]:
-    """Run to the end and print the result."""
+def finish(study: Study, folder: RunFolder, as_json: bool, title: str | None = None) -> None:
+    """Run to the end and print the result; under a title of its own, only the progress."""
     from fedloom.engines.inprocess import ClientError
-    from fedloom.study.assemble import assemble
     from fedloom.study.interrupt import polite
     from fedloom.study.session import Stopped
     from fedloom.study.session import run as weave
 
-    study = assemble(settings)
+    settings = study.config
     done = max((line["round"] for line in folder.metrics()), default=0)
     try:
-        with polite(say) as stop, watching(settings.title, settings.rounds, done, quiet) as watch:
-            result = weave(study, folder, watch, stop) | {"out": str(folder.path)}
+        with polite(say) as stop, watching(title or settings.title, settings.rounds, done) as watch:
+            result = weave(study, folder, watch, stop, say) | {"out": str(folder.path)}
     except Stopped as stopped:
         say(f"{stopped}; go on with: fedloom resume {folder.path}")
         raise typer.Exit(130) from None
@@ -108,18 +115,15 @@ def finish(settings: Config, folder: RunFolder, as_json: bool, quiet: bool = Fal
         raise
     if as_json:
         print_json(result)
-    elif not quiet:
+    elif title is None:
         out.print(_shown(result))
-    return result
 
 
-def replay(settings: Config, folder: RunFolder, client: int, as_json: bool) -> None:
+def replay(study: Study, folder: RunFolder, client: int, as_json: bool) -> None:
     """Play one client of the next round and say what it answers; the run is left as it is."""
     from fedloom.core.errors import UserError
-    from fedloom.study.assemble import assemble
     from fedloom.study.session import play_one
 
-    study = assemble(settings)
     if not 0 <= client < len(study.clients):
         raise UserError(
             f"--client {client} is not one of the {len(study.clients)} clients; take a number from 0 to {len(study.clients) - 1}"

@@ -65,7 +65,9 @@ def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task) -
     """A client's job: its own key, and its private tensors in the place of the server's."""
     key = federation.key.fold(_BRANCH[sent.work], sent.round, "client", task.client)
     received = {**sent.params, **task.mine.get("private", {})}
-    return Job(task.client, sent.round, key, federation.clients[task.client], bench, received, sent.shared, task.mine)
+    return Job(
+        task.client, sent.round, key, federation.clients[task.client], bench, received, sent.shared, task.mine, federation.classes
+    )
 
 
 def train(federation: Federation, job: Job) -> Reply:
@@ -89,7 +91,7 @@ def train(federation: Federation, job: Job) -> Reply:
 
 def exchange(federation: Federation, job: Job) -> dict[str, Params]:
     """The client's answers to the questions before round 0."""
-    return {e.name: e.client(job.data, job.key.fold("exchange", e.name)) for e in federation.method.prologue}
+    return {e.name: e.client(job, job.key.fold(e.name)) for e in federation.method.prologue}
 
 
 def personalise(federation: Federation, job: Job) -> Params:
@@ -127,7 +129,7 @@ def work_through(phases: Sequence[Phase], job: Job, solver: Solver, part: str) -
         trace = (phase.solver or solver)(model, goal, job, job.key.fold("phase", number))
         traces.append((phase.slot, trace))
         weights[phase.slot] = job.bench.read("model")
-        weights |= {slot: {**job.received, **w} for slot, w in trace.slots.items()}
+        weights |= {slot: {**weights[phase.slot], **w} for slot, w in trace.slots.items()}
     return Outcome(job, weights, tuple(traces))
 
 

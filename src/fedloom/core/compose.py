@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import all_at_once
 from fedloom.core.method import Method, Phase
 from fedloom.core.select import Selector, nothing
 from fedloom.core.server import KINDS, Stage, mean
-
-T = TypeVar("T")
 
 
 def join(methods: Sequence[Method]) -> Method:
@@ -28,10 +26,10 @@ def join(methods: Sequence[Method]) -> Method:
         after=tuple(a for m in methods for a in m.after),
         server=_stages(methods),
         private=_union([m.private for m in methods]),
-        prologue=_apart("exchange", [e for m in methods for e in m.prologue], lambda e: e.name, said),
+        prologue=tuple(e for m in methods for e in m.prologue),
         finale=_one("finale", [m.finale for m in methods], (), said),
         evaluates=_one("evaluated slot", [m.evaluates for m in methods], "model", said),
-        sends=_apart("upload", [s for m in methods for s in m.sends], str, said),
+        sends=tuple(s for m in methods for s in m.sends),
         needs=tuple(n for m in methods for n in m.needs),
     )
     all_at_once(said, f"method '{name}'")
@@ -47,13 +45,6 @@ def _one(what: str, values: Iterable[Any], default: Any, said: list[str]) -> Any
     if len(own) > 1:
         said.append(f"two methods bring a {what} of their own; only one of them can")
     return own[0] if own else default
-
-
-def _apart(what: str, items: Sequence[T], name: Callable[[T], str], said: list[str]) -> tuple[T, ...]:
-    """All of them, with a complaint where two have the same name."""
-    names = [name(item) for item in items]
-    said += [f"two methods bring an {what} called '{n}'; only one of them can" for n in dict.fromkeys(names) if names.count(n) > 1]
-    return tuple(items)
 
 
 def _phases(lists: Sequence[tuple[Phase, ...]], said: list[str]) -> tuple[Phase, ...]:

@@ -45,7 +45,7 @@ def tally(chain: Chain, batches: Iterable[tuple[Tensor, Tensor]], classes: int) 
             right = y[logits.argmax(1) == y].cpu()
             hits += torch.bincount(right, minlength=classes)
             seen += torch.bincount(y.cpu(), minlength=classes)
-            loss[0] += F.cross_entropy(logits, y, reduction="sum").double().cpu()
+            loss[0] += F.cross_entropy(logits, y, reduction="sum").cpu()
     return Tally(hits, seen, float(loss[0] / seen.sum().clamp(min=1)))
 
 

@@ -6,12 +6,14 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from fedloom.core.errors import UserError, unknown
+
+T = TypeVar("T")
 
 
 def is_reference(name: str) -> bool:
@@ -22,11 +24,26 @@ def is_reference(name: str) -> bool:
 def load(kind: str, reference: str) -> Callable[..., Any]:
     """The function a reference points to."""
     place, _, function = reference.rpartition(":")
+    if not place or not function:
+        raise UserError(f"{kind} '{reference}' is not of the form file.py:function or package.module:function; write both parts")
     module = _from_file(kind, Path(place)) if place.endswith(".py") else _from_name(kind, place)
     found = getattr(module, function, None)
     if not callable(found):
         raise unknown(f"function in {place}", function, [n for n, v in vars(module).items() if callable(v) and n[0] != "_"])
     return found  # type: ignore[no-any-return]
+
+
+def made(kind: str, reference: str, wanted: type[T], make: Callable[..., Any], args: Mapping[str, Any]) -> T:
+    """What a user's function makes of the arguments; what goes wrong in it is said as the user's own."""
+    try:
+        result = make(**args)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{kind} '{reference}' raised {type(error).__name__}: {error}; mend the function") from error
+    if not isinstance(result, wanted):
+        raise UserError(f"{kind} '{reference}' returned a {type(result).__name__}, not a {wanted.__name__}; mend the function")
+    return result
 
 
 def _from_file(kind: str, path: Path) -> ModuleType:
@@ -49,5 +66,6 @@ def _from_file(kind: str, path: Path) -> ModuleType:
 def _from_name(kind: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"{kind} module '{name}' does not import: {error}; install it or give file.py:function") from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise UserError(f"{kind} module '{name}' does not import: {said}; install or mend it, or give file.py:function") from error

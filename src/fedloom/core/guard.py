@@ -20,11 +20,15 @@ class Guard:
     least: int = 1
     heaviest: float = 1e8
 
-    def sift(self, replies: Iterable[Reply], like: Mapping[str, Mapping[str, Tensor]]) -> tuple[list[Reply], dict[int, str]]:
+    def sift(
+        self, replies: Iterable[Reply], like: Mapping[str, Mapping[str, Tensor]], asked: Iterable[int]
+    ) -> tuple[list[Reply], dict[int, str]]:
         """The sound replies in client order, and for each of the others why it was left out."""
-        sound, refused = [], {}
+        sound, refused, waiting = [], {}, set(asked)
         for reply in sorted(replies, key=lambda r: r.client):
-            why = self.complaint(reply, like)
+            expected = reply.client in waiting
+            why = self.complaint(reply, like) if expected else "was not asked, or has answered already"
+            waiting.discard(reply.client)
             if why is None:
                 sound.append(reply)
             else:
@@ -64,11 +68,11 @@ def _mismatch(upload: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str |
 
 
 def _not_finite(params: Mapping[str, Tensor]) -> str | None:
-    """The first tensor with a value that is not finite. A sum is not finite if a term is not, so one number a tensor decides."""
+    """The first tensor with a value that is not finite. A sum is not finite if a term is not, so one number a tensor clears it."""
     names = [n for n, t in params.items() if t.is_floating_point()]
     if not names:
         return None
-    sums = torch.stack([params[n].sum(dtype=torch.float64) for n in names])
+    sums = torch.stack([params[n].sum() for n in names])
     if bool(torch.isfinite(sums).all()):
         return None
     return next((n for n in names if not bool(torch.isfinite(params[n]).all())), None)

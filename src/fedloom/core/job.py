@@ -101,7 +101,8 @@ class Where:
 class Job:
     """One client in one round. received: the server's weights, with the client's private tensors in their place.
 
-    shared: what the server sends along with the weights. mine: what this client remembers, by slot.
+    shared: what the server sends along with the weights. mine: what this client remembers, by slot. classes: of the task, not of
+    this client's data.
     """
 
     client: int
@@ -112,6 +113,7 @@ class Job:
     received: Params
     shared: Mapping[str, Params]
     mine: Mapping[str, Params]
+    classes: int = 0
     where: Where = field(default_factory=Where, compare=False)
     _made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 

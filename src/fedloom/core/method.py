@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import all_at_once
-from fedloom.core.job import Data, Job
+from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.params import Params
 from fedloom.core.select import Selector, everything, nothing
@@ -83,7 +83,7 @@ class Exchange(NamedTuple):
     """A question to all clients before round 0, whose pooled answer is sent along under `name` (FedMix's averaged data)."""
 
     name: str
-    client: Callable[[Data, Key], Params]
+    client: Callable[[Job, Key], Params]
     server: Callable[[Sequence[Params], Key], Params]
 
 
@@ -137,7 +137,11 @@ class Method:
         if (appliers := sum(s.kind == "apply" and s.handles == "model" for s in self.server)) != 1:
             said.append(f"{appliers} stages apply the change to the model, and one must; end the server with one apply_mean()")
         if twice := {s.name for s in self.server if sum(s.name == other.name for other in self.server) > 1}:
-            said.append(f"two stages are called '{sorted(twice)[0]}' and would share a memory; rename one")
+            said.append(f"two stages are called '{min(twice)}' and would share a memory; rename one")
+        said += [f"stage name '{s.name}' holds a '/'; rename it" for s in self.server if "/" in s.name]
+        for what, names in (("uploads", self.sends), ("exchanges", [e.name for e in self.prologue])):
+            if twice := {n for n in names if list(names).count(n) > 1}:
+                said.append(f"two {what} are called '{min(twice)}'; only one can be")
         optimisers = [s.name for s in self.server if s.kind == "optimise"]
         if len(optimisers) > 1:
             said.append(f"two server optimisers ({', '.join(optimisers)}) do not join; keep one")
@@ -150,6 +154,9 @@ class Method:
             for need in self.needs
             if not need.met(chain)
         ]
+        weights = {n for n, _ in chain.named_parameters()}
+        said += [f"phase {i} of slot '{p.slot}' trains no weight of this model; choose other tensors or another model"
+                 for i, p in enumerate((*self.phases, *self.finale)) if not weights & p.trains(chain)]  # fmt: skip
         if "model" not in {p.slot for p in self.phases}:
             said.append("no phase trains the slot 'model'; add Phase()")
         if self.evaluates not in slots:

@@ -43,4 +43,5 @@ def moved(params: Mapping[str, Tensor], by: Mapping[str, Tensor]) -> Params:
 def _moved(t: Tensor, by: Tensor) -> Tensor:
     if t.is_floating_point():
         return t + by
-    return torch.trunc(t.double() + by + 1e-6).to(t.dtype)  # a mean of equal counts may come out a rounding below them
+    mean = t.cpu().double() + by + 1e-6  # a mean of equal counts may come out a rounding below them
+    return torch.trunc(mean).to(t.device, t.dtype)

@@ -82,7 +82,7 @@ def one_round(loom: Loom, known: Known, state: ServerState, store: ClientStore) 
     chosen = loom.sampler(t, loom.federation.key.fold("cohort", t), known.sizes)
     sent = Broadcast("train", t, state.params, state.shared)
     replies = [reply for _, reply in loom.engine.map(sent, (Task(c, store.recall(c)) for c in chosen))]
-    sound, refused = loom.guard.sift(replies, known.like)
+    sound, refused = loom.guard.sift(replies, known.like, chosen)
     key, population = loom.federation.key.fold("server", t), len(known.sizes)
     cohort = Cohort(t, state.params, tuple(sound), population, known.roles, key, state.shared)
     memory: dict[str, Memory] = {}

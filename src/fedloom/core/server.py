@@ -87,6 +87,8 @@ def mean(of: str = "model", by: By = "samples") -> Stage:
 def weighted_sum(uploads: list[Params], shares: list[float]) -> Params:
     """sum_k shares_k uploads_k, in the order given; integers are summed in float64."""
     names = list(uploads[0])
+    if not names:  # everything is private
+        return {}
     total = [torch.mul(_float(uploads[0][n]), shares[0]) for n in names]
     for upload, share in zip(uploads[1:], shares[1:], strict=True):
         torch._foreach_add_(total, [_float(upload[n]) for n in names], alpha=share)
@@ -94,7 +96,7 @@ def weighted_sum(uploads: list[Params], shares: list[float]) -> Params:
 
 
 def _float(t: Tensor) -> Tensor:
-    return t if t.is_floating_point() else t.double()
+    return t if t.is_floating_point() else t.cpu().double()  # not every device has float64
 
 
 def apply_mean() -> Stage:

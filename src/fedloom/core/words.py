@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -66,6 +67,8 @@ class Parameter:
         if not fits or (isinstance(value, bool) and not {bool, object} & set(self.kinds)):
             kinds = ("none" if k is type(None) else k.__name__ for k in self.kinds)
             return f"{self.name}={value!r} must be {' or '.join([*map(repr, self.choices), *kinds])}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{self.name}={value!r} must be finite ({self.about.meaning})"
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return self._out_of_range(value)
         return None

@@ -9,8 +9,8 @@ import torch
 
 from fedloom.core.client import Broadcast, Federation, Task, answer, job_for
 from fedloom.core.errors import RunError
+from fedloom.core.exact import one_thread
 from fedloom.core.job import Bench, Job
-from fedloom.core.threads import one_thread
 
 
 class ClientError(RunError):

@@ -14,7 +14,7 @@ from fedloom.core import external
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError, all_at_once, unknown
 from fedloom.core.method import Method
-from fedloom.core.words import Word, call, complaints, parameters
+from fedloom.core.words import Word, complaints, parameters
 
 _PLUS = re.compile(r"\+(?![^()]*\))")
 _WORD = re.compile(r"\s*([^()\s]+)\s*(?:\(([^()]*)\))?\s*")
@@ -83,11 +83,13 @@ def parse(text: str) -> list[Word]:
 
 def arguments(text: str) -> dict[str, Any]:
     """Keyword arguments as written between parentheses; what is not a Python literal is a string."""
-    args = {}
+    args: dict[str, Any] = {}
     for piece in filter(None, (p.strip() for p in text.split(","))):
         name, equals, value = piece.partition("=")
         if not equals:
             raise UserError(f"argument '{piece}' has no value; write {piece}=VALUE")
+        if name.strip() in args:
+            raise UserError(f"argument '{name.strip()}' is given twice in '({text})'; give it once")
         args[name.strip()] = literal(value.strip())
     return args
 
@@ -109,4 +111,10 @@ def build(words: Sequence[Word]) -> Method:
     if len(entries) < len(words):
         raise UserError(f"method '{'+'.join(w.name for w in words)}' names a method twice; name each once")
     all_at_once([f"{w.name}: {c}" for w in words for c in complaints(entries[w.name].make, w.args)], "method")
-    return join([call("method", w.name, entries[w.name].make, w.args) for w in words])
+    return join([_made(w, entries[w.name].make) for w in words])
+
+
+def _made(word: Word, make: Callable[..., Method]) -> Method:
+    if not external.is_reference(word.name):
+        return make(**word.args)
+    return external.made("method", word.name, Method, make, word.args)

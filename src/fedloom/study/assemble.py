@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from fedloom.core.round import Engine, Loom
 from fedloom.core.sampler import SAMPLERS, Sampler
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.solver import HeavyBall, Schedule, Sgd
-from fedloom.core.words import Word, call
+from fedloom.core.words import Word, call, complaints
 from fedloom.data import augment, store
 from fedloom.data.client import Clients, evaluation_batches, federate, normaliser, place
 from fedloom.data.dataset import Dataset
@@ -32,8 +32,6 @@ from fedloom.engines.inprocess import InProcess
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
 from fedloom.study.config import Config, TrainSettings
-
-T = TypeVar("T")
 
 ENGINES: dict[str, Callable[[Federation], Engine]] = {"auto": InProcess, "inprocess": InProcess}
 
@@ -60,7 +58,7 @@ def assemble(config: Config, dataset: Dataset | None = None) -> Study:
     parts = deal(config, dataset)
     clients = federate(dataset, parts, augment.build(config.data.augment), dtype, device)
     build = partial(build_model, config.model, dataset, key.fold("init"), dtype, device)
-    model = build()
+    model = tried(build, config.model, dataset, dtype, device)
     method = build_method(config.words)
     sizes = clients.sizes
     all_at_once(_misfits(config, model, sizes), "settings")
@@ -115,11 +113,31 @@ def build_model(word: Word, dataset: Dataset, key: Key, dtype: torch.dtype, devi
     """A model of the package, or a user's own function of (shape, classes) that returns a torch module."""
     if not external.is_reference(word.name):
         return models.build(word, dataset.shape, len(dataset.classes), key, dtype, device)
-    make = external.load("model", word.name)
+    make, given = external.load("model", word.name), {"shape": dataset.shape, "classes": len(dataset.classes)}
+    all_at_once(complaints(make, word.args, frozenset(given)), f"model '{word.name}'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key.seed)
-        module: nn.Module = call("model", word.name, make, word.args, shape=dataset.shape, classes=len(dataset.classes))
+        module = external.made("model", word.name, nn.Module, make, {**given, **word.args})
     return (module if isinstance(module, Chain) else adapt.of(module)).to(device=device, dtype=dtype)
+
+
+def tried(build: Callable[[], Chain], word: Word, dataset: Dataset, dtype: torch.dtype, device: torch.device) -> Chain:
+    """The model, once it has taken a sample and given a number for every class."""
+    x, y = next(iter(evaluation_batches(place(dataset.test, device), normaliser(dataset, dtype, device), 1)))
+    try:
+        model = build()
+        with torch.no_grad():
+            found = tuple(model.eval()(x).shape)
+    except RuntimeError as error:
+        raise UserError(
+            f"model '{word.name}' does not take a sample of shape {dataset.shape}: {error}; take another model"
+        ) from error
+    wanted = (len(y), len(dataset.classes))
+    if found != wanted:
+        raise UserError(
+            f"model '{word.name}' gives a result of shape {found} for one sample, and {wanted} is needed; mend its last layer"
+        )
+    return model.train()
 
 
 def solver_of(train: TrainSettings, rounds: int) -> Sgd:
@@ -142,9 +160,10 @@ def device_of(name: str) -> torch.device:
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         return torch.device(next(d for d in ("cuda", "mps", "cpu") if there[d]))
-    if name.split(":")[0] not in there:
+    kind, _, number = name.partition(":")
+    if kind not in there or (number and kind != "cuda"):
         raise unknown("device", name, ["auto", *there])
-    if not there[name.split(":")[0]]:
+    if not there[kind] or (number and not (number.isdigit() and int(number) < torch.cuda.device_count())):
         usable = ", ".join(["auto", *(d for d, yes in there.items() if yes)])
         raise UserError(f"device '{name}' is not there on this machine (usable: {usable}); take one of these")
     return torch.device(name)

@@ -150,9 +150,7 @@ def latest(folder: Path, checks: Sequence[Check], device: torch.device | str = "
     raise _none_left(folder.parent, refused or dict.fromkeys(orphans, "its manifest is missing"))
 
 
-def _examined(
-    folder: Path, number: int, checks: Sequence[Check], device: torch.device | str
-) -> tuple[Manifest, ServerState] | str:
+def _examined(folder: Path, number: int, checks: Sequence[Check], device: torch.device | str) -> tuple[Manifest, ServerState] | str:
     """The checkpoint of a round, or why it cannot be used."""
     manifest = _opened(folder, number)
     if isinstance(manifest, str):

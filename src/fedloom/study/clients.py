@@ -34,14 +34,24 @@ _LAST = "SELECT round, seal FROM memory WHERE client = ? AND slot = ? ORDER BY r
 _REPLACED = """SELECT later, client, slot, round FROM (SELECT client, slot, round, lead(round)
                OVER (PARTITION BY client, slot ORDER BY round) AS later FROM memory) WHERE later IS NOT NULL ORDER BY later"""
 
-_DAMAGED = "go back with `fedloom resume {0}`, or start again with `fedloom run --config {0}/config.toml --out NEW`"
 _REMEDIES = {
-    "SQLITE_FULL": "there is no space left; free some, then `fedloom resume {0}`",
-    "SQLITE_READONLY": "it is read-only; change its permissions, then `fedloom resume {0}`",
-    "SQLITE_CANTOPEN": "it or its folder is read-only or not yours; change the permissions, then `fedloom resume {0}`",
+    "SQLITE_FULL": "free some space, then `fedloom resume {0}`",
+    "SQLITE_READONLY": "change its permissions, then `fedloom resume {0}`",
+    "SQLITE_CANTOPEN": "it or its folder may be read-only or not yours: change the permissions, then `fedloom resume {0}`",
     "SQLITE_IOERR": "look at the disk, then `fedloom resume {0}`",
-    "SQLITE_BUSY": "another program holds it; close that, then `fedloom resume {0}`",
+    "SQLITE_BUSY": "close the program that holds it, then `fedloom resume {0}`",
 }
+
+
+class Damaged(RunError):
+    """What was read is not what was written; what: in a few words."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.what, run = f"{path.name}: {what}", path.parent
+        super().__init__(
+            f"{path}: {what}; go back with `fedloom resume {run}`, or start again with "
+            f"`fedloom run --config {run}/config.toml --out NEW`"
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,9 @@ class SqliteStore:
     def stock(self, round: int) -> Stock:
         """The memories in force at the end of a round, each of them read and checked, as `recall` reads them."""
         stock = Stock()
+        for (found,) in self._query("PRAGMA quick_check(1)"):
+            if found != "ok":
+                raise Damaged(self.path, "its pages do not fit together")
         for (client,) in self._query("SELECT DISTINCT client FROM memory"):
             for _, seal, _ in self._in_force(client, round):
                 stock = stock.plus(seal)
@@ -130,9 +143,6 @@ class SqliteStore:
 
     def rollback_to(self, round: int, stock: Stock) -> None:
         """Forget for good what was remembered after this round, of which the caller has checked the stock."""
-        for (found,) in self._query("PRAGMA quick_check(1)"):
-            if found != "ok":
-                raise self._damaged(found)
         if self._connection() is not None:
             with self._writing() as db:
                 db.execute("DELETE FROM memory WHERE round > ?", (round,))
@@ -159,7 +169,7 @@ class SqliteStore:
     def _in_force(self, client: int, round: int) -> Iterator[tuple[str, bytes, bytes]]:
         for slot, made, seal, value in self._query(_IN_FORCE, (client, round)):
             if not isinstance(value, bytes) or _seal(client, slot, made, value) != seal:
-                raise self._damaged(f"the memory '{slot}' of client {client} has a wrong checksum")
+                raise Damaged(self.path, f"the memory '{slot}' of client {client} has a wrong checksum")
             yield slot, seal, value
 
     def _stocktaking(self) -> tuple[Stock, list[Replaced]]:
@@ -173,7 +183,7 @@ class SqliteStore:
     def _connection(self) -> sqlite3.Connection | None:
         """The database, or None as long as there is none."""
         if self._db is None and self.path.exists() and self.path.stat().st_size > 0:
-            self._db = _opened(self.path, self._read_only)
+            self._db = _opened(self.path, "ro" if self._read_only else "rw")
         return self._db
 
     def _query(self, sql: str, args: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -185,7 +195,11 @@ class SqliteStore:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all of it or nothing, and durable at the end."""
         with self._speaking():
-            self._db = db = self._connection() or _opened(self.path, self._read_only)
+            old = self._connection()
+            self._db = db = old or _opened(self.path, "rwc")
+            _make_ready(db)
+            if old is None:
+                sync_folder(self.path.parent)
             with db:
                 yield db
 
@@ -196,13 +210,12 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
-            remedy = next((r for start, r in _REMEDIES.items() if name.startswith(start)), _DAMAGED)
-            raise RunError(f"{self.path}: {error}: {remedy.format(self.path.parent)}") from error
+            remedy = next((r for start, r in _REMEDIES.items() if name.startswith(start)), None)
+            if remedy is None:
+                raise Damaged(self.path, str(error)) from error
+            raise RunError(f"{self.path}: {error}; {remedy.format(self.path.parent)}") from error
         except OSError as error:
             raise failed(self.path, error) from error
-
-    def _damaged(self, what: str) -> RunError:
-        return RunError(f"{self.path}: {what}: {_DAMAGED.format(self.path.parent)}")
 
 
 def _seal(client: int, slot: str, round: int, value: bytes) -> bytes:
@@ -212,15 +225,14 @@ def _seal(client: int, slot: str, round: int, value: bytes) -> bytes:
     return digest.digest()
 
 
-def _opened(path: Path, read_only: bool) -> sqlite3.Connection:
-    """A connection whose every commit reaches the disk. The table comes before the log: a file is empty or has its table."""
-    mode = "ro" if read_only else "rwc"
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
     # an engine may ask for the next client's memory from a thread of its own, while nobody else does
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
-    if not read_only:
-        db.execute(f"PRAGMA page_size = {_PAGE}")
-        db.execute(_TABLE)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        sync_folder(path.parent)
-    return db
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
+
+
+def _make_ready(db: sqlite3.Connection) -> None:
+    """Every commit shall reach the disk. The table comes before the log, so that a file is empty or has its table."""
+    db.execute(f"PRAGMA page_size = {_PAGE}")
+    db.execute(_TABLE)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError
-from fedloom.study.assemble import check_words
+from fedloom.methods.registry import parse
+from fedloom.study.assemble import check_words, device_of
 from fedloom.study.config import DEFAULTS, Config, load
-from fedloom.study.folder import RunFolder
+from fedloom.study.folder import CONFIG, RunFolder
 from fedloom.study.raw import overlay
 
 Line = dict[str, Any]
+LAST = 5  # evaluations that are averaged for the accuracy of a run
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A method over its seeds. curve: mean accuracy by round. to_target: mean rounds, None if a seed never got there."""
+    """A method over its seeds.
+
+    accuracies: one a seed, mean of the last evaluations. curve: mean accuracy by round. to_target: mean of the first rounds that
+    reach the target, None if a seed never got there.
+    """
 
     method: str
     accuracies: tuple[float, ...]
@@ -62,7 +68,9 @@ class Row:
 
 def plan(raw: Mapping[str, Any], methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
     """The cells of a comparison, every one checked before the first begins."""
-    if len(set(methods)) < len(methods):
+    if not methods:
+        raise UserError("--methods names no method; write for example --methods fedavg,fedprox (see: fedloom methods)")
+    if len({repr(parse(m)) for m in methods}) < len(methods):
         raise UserError(f"--methods {','.join(methods)} names a method twice; name each once")
     cells = []
     for method in methods:
@@ -79,35 +87,41 @@ def _folder_name(method: str) -> str:
 
 def open_cell(cell: Cell) -> RunFolder:
     """The folder of a cell: new, or the one that is there if its settings are the same."""
-    if not (cell.path / "config.toml").exists():
-        return RunFolder.create(cell.path, cell.config.text())
-    folder = RunFolder.open(cell.path)
+    device = device_of(cell.config.device)
+    if not (cell.path / CONFIG).exists():
+        return RunFolder.create(cell.path, cell.config.text(), device)
+    folder = RunFolder.open(cell.path, device)
     if folder.config_text != cell.config.text():
         raise UserError(f"'{cell.path}' holds a run with other settings; choose another --out, or delete that folder")
     return folder
 
 
 def rows(cells: Sequence[Cell], target: float | None) -> tuple[list[Row], float]:
-    """The table, and the target used: the given one, or the first method's mean final accuracy."""
-    results = {cell: RunFolder.read_only(cell.path).result() or {} for cell in cells}
+    """The table, and the target used: the given one, or the first method's mean accuracy."""
+    curves = {cell.path: dict(curve(cell.path)) for cell in cells}
     methods = list(dict.fromkeys(cell.method for cell in cells))
     by_method = {m: [c for c in cells if c.method == m] for m in methods}
-    first = statistics.fmean(results[c]["accuracy"] for c in by_method[methods[0]])
+    first = statistics.fmean(settled(curves[c.path]) for c in by_method[methods[0]])
     goal = first if target is None else target
-    return [_row(m, by_method[m], results, goal) for m in methods], goal
+    return [_row(m, by_method[m], [curves[c.path] for c in by_method[m]], goal) for m in methods], goal
 
 
-def _row(method: str, cells: Sequence[Cell], results: Mapping[Cell, Line], goal: float) -> Row:
-    curves = [dict(curve(cell.path)) for cell in cells]
+def settled(by_round: Mapping[int, float]) -> float:
+    """Accuracy at the end of a run: on skewed clients it swings from round to round, so the last few are averaged."""
+    return statistics.fmean(by_round[r] for r in sorted(by_round)[-LAST:])
+
+
+def _row(method: str, cells: Sequence[Cell], curves: Sequence[Mapping[int, float]], goal: float) -> Row:
+    results = [RunFolder.read_only(cell.path).result() or {} for cell in cells]
     shared = sorted(set.intersection(*(set(c) for c in curves)))
     reached = [next((r for r in sorted(c) if c[r] >= goal), None) for c in curves]
     return Row(
         method=method,
-        accuracies=tuple(results[c]["accuracy"] for c in cells),
+        accuracies=tuple(settled(c) for c in curves),
         curve=tuple((r, statistics.fmean(c[r] for c in curves)) for r in shared),
         to_target=None if None in reached else statistics.fmean(r for r in reached if r is not None),
-        bytes=round(statistics.fmean(results[c]["bytes_up"] + results[c]["bytes_down"] for c in cells)),
-        seconds=statistics.fmean(results[c]["seconds"] for c in cells),
+        bytes=round(statistics.fmean(r["bytes_up"] + r["bytes_down"] for r in results)),
+        seconds=statistics.fmean(r["seconds"] for r in results),
     )
 
 
@@ -118,9 +132,6 @@ def curve(path: Path) -> Iterator[tuple[int, float]]:
             yield line["round"], line["accuracy"]
 
 
-Execute = Callable[[Cell], None]
-
-
 def unfinished(cells: Sequence[Cell]) -> list[Cell]:
     """The cells that are not done yet."""
-    return [c for c in cells if not (c.path / "config.toml").exists() or RunFolder.read_only(c.path).result() is None]
+    return [c for c in cells if not (c.path / CONFIG).exists() or RunFolder.read_only(c.path).result() is None]

@@ -9,7 +9,16 @@ import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from fedloom.core.errors import all_at_once
 from fedloom.core.words import Word
@@ -22,12 +31,11 @@ def _word(value: Any) -> Any:
     """A word from its short form or its table."""
     if isinstance(value, Word):
         return value
-    if isinstance(value, str):
-        words = parse(value)
-        return words[0] if len(words) == 1 else value
+    if isinstance(value, str) and len(words := parse(value)) == 1:
+        return words[0]
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return Word(value["name"], {k: v for k, v in value.items() if k != "name"})
-    return value
+    raise ValueError(f"{value!r} is not one name; write a name, name(argument=value), or a table with a name")
 
 
 WordField = Annotated[
@@ -40,7 +48,7 @@ WordField = Annotated[
 class Settings(BaseModel):
     """A table of settings; unknown names are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=True, allow_inf_nan=False)
 
 
 class DataSettings(Settings):
@@ -118,6 +126,20 @@ class Config(Settings):
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
     checkpoint_every: int = Field(1, ge=1, description="rounds between two checkpoints; the last round always has one")
 
+    @field_validator("method")
+    @classmethod
+    def _method(cls, table: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(table.get("name"), str):
+            raise ValueError(f"name={table.get('name')!r} is not a string; write the name of a method, see: fedloom methods")
+        named = [w.name for w in parse(table["name"])]
+        for key, value in table.items():
+            if key != "name" and (key not in named or not isinstance(value, Mapping)):
+                raise ValueError(
+                    f"'{key}' = {value!r} is not a table of the parameters of {' or '.join(named)}; "
+                    f"write method.{named[0]}.PARAMETER = VALUE"
+                )
+        return table
+
     @property
     def words(self) -> list[Word]:
         """The methods to be joined, each with its own parameters."""
@@ -155,6 +177,9 @@ def _sentence(error: Any) -> str:
         guess = f"; did you mean '{near[0]}'?" if near else ";"
         return f"no setting '{path}'{guess} (choices: {', '.join(known)})"
     said = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if error["type"] in ("model_type", "dict_type"):
+        name = (_names(error["loc"]) or ["name"])[0]
+        return f"{path}={error['input']!r} is not a table; set one of its names, for example {path}.{name}"
     if error["type"] == "value_error":
         return f"{path}: {said}" if path else said
     return f"{path}={error['input']!r} should be {said}{_meaning(error['loc'])}"

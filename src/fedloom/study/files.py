@@ -15,9 +15,9 @@ from fedloom.core.errors import RunError, UserError
 
 BESIDE = ".tmp"
 
-_FULL = "there is no space left; free some, then go on (the last checkpoint stands)"
-_CLOSED = "it is read-only or not yours; change its permissions, or choose another folder"
-_MISSING = "the folder it belongs in is missing; put it back, or choose another folder"
+_FULL = "free some space, then go on (the last checkpoint stands)"
+_CLOSED = "change its permissions, or choose another folder"
+_MISSING = "put back the folder it belongs in, or choose another"
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -33,11 +33,11 @@ def failed(path: Path, error: OSError, kind: type[RunError] | type[UserError] = 
     """The error for a file that could not be read or written: which, why, and what to do.
 
     >>> print(failed(Path("run/lock"), OSError(errno.EROFS, "Read-only file system")))
-    run/lock: read-only file system: it is read-only or not yours; change its permissions, or choose another folder
+    run/lock: read-only file system; change its permissions, or choose another folder
     """
     remedy = _REMEDIES.get(error.errno or 0, "look at the disk, then go on (the last checkpoint stands)")
     why = (error.strerror or str(error)).lower()
-    return kind(f"{path}: {why}: {remedy}")
+    return kind(f"{path}: {why}; {remedy}")
 
 
 def write_durably(path: Path, data: bytes) -> None:

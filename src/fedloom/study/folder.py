@@ -34,7 +34,7 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.state import ServerState
 from fedloom.study import checkpoint
 from fedloom.study.checkpoint import Found, Manifest
-from fedloom.study.clients import SqliteStore, Stock
+from fedloom.study.clients import Damaged, SqliteStore, Stock
 from fedloom.study.files import BESIDE, failed, read, seal, sha256, sync_folder, unseal, write_durably
 from fedloom.study.journal import Journal, begins_with, records
 from fedloom.study.lock import Lock
@@ -177,8 +177,8 @@ class RunFolder:
     def _other_clients(self, manifest: Manifest) -> str | None:
         try:
             self._stocks[manifest.round] = found = self.store.stock(manifest.round)
-        except RunError as error:
-            return str(error)
+        except Damaged as error:
+            return error.what
         if found.facts == manifest.clients:
             return None
         return f"{CLIENTS} holds {found.count} memories that are not the {manifest.clients['count']} of this checkpoint"
@@ -186,9 +186,7 @@ class RunFolder:
 
 def _warnings(found: Found) -> list[str]:
     last = found.manifest.round
-    skipped = [
-        f"the checkpoint of round {r} is left out ({why}); going on from round {last}" for r, why in found.refused.items()
-    ]
+    skipped = [f"the checkpoint of round {r} is left out ({why}); going on from round {last}" for r, why in found.refused.items()]
     return skipped + checkpoint.differences(found.manifest)
 
 

@@ -47,6 +47,6 @@ def curves(rows: Sequence[Row], path: Path, title: str, target: float | None = N
     axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
     axes.grid(color="#e6e6e6", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), title="method, last round")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), title="method, last rounds")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -38,11 +38,11 @@ def overlay(raw: Mapping[str, Any], changes: Iterable[tuple[str, Any]], defaults
     return result
 
 
-def assignment(text: str) -> tuple[str, Any]:
+def assignment(text: str, flag: str = "--set", example: str = "train.lr=0.1") -> tuple[str, Any]:
     """The path and the value of `--set a.b=c`."""
     path, equals, value = text.partition("=")
     if not equals or not all(path.strip().split(".")):
-        raise UserError(f"--set '{text}' is not of the form table.name=value; for example --set train.lr=0.1")
+        raise UserError(f"{flag} '{text}' is not of the form name=value; for example {flag} {example}")
     return path.strip(), literal(value.strip())
 
 
@@ -64,8 +64,7 @@ def normal(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any
 
 def _write_out(table: dict[str, Any], key: str, default: Mapping[str, Any]) -> None:
     value = table.get(key)
-    if isinstance(value, str):
-        word = parse(value)[0]
-        table[key] = {"name": word.name, **word.args}
+    if isinstance(value, str) and len(words := parse(value)) == 1:
+        table[key] = {"name": words[0].name, **words[0].args}
     elif isinstance(value, Mapping) and "name" not in value:
         table[key] = {**default, **value}

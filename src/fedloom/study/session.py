@@ -11,13 +11,13 @@ import torch
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import Tally, client_scores, spread, summary, tally
+from fedloom.core.exact import deterministic, one_thread
 from fedloom.core.job import Bench
 from fedloom.core.params import sha256
 from fedloom.core.report import Report
 from fedloom.core.round import begin, expected, rounds
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
-from fedloom.core.threads import one_thread
-from fedloom.study.assemble import Study
+from fedloom.study.assemble import Study, device_of
 from fedloom.study.folder import RunFolder
 
 Line = dict[str, Any]
@@ -28,14 +28,22 @@ class Stopped(RunError):
     """The user asked for a stop, and the last whole round is safe."""
 
 
-def run(study: Study, folder: RunFolder | None = None, watch: Watch = lambda line: None, stop: Callable[[], bool] = bool) -> Line:
+def run(
+    study: Study,
+    folder: RunFolder | None = None,
+    watch: Watch = lambda line: None,
+    stop: Callable[[], bool] = bool,
+    tell: Callable[[str], None] = lambda warning: None,
+) -> Line:
     """Run to the end and return the result; with a folder, go on from its last checkpoint and keep it safe.
 
-    watch sees every round's metrics line. stop is asked after every round.
+    watch sees every round's metrics line. stop is asked after every round. tell hears what the user should know.
     """
     restored = folder.restore() if folder else None
+    for warning in restored.warnings if restored else ():
+        tell(f"note: {warning}")
     store: ClientStore = folder.store if folder else MemoryStore()
-    with one_thread():
+    with one_thread(), deterministic(device_of(study.config.device)):
         state = restored.state if restored else begin(study.loom, study.model)
         lines = folder.metrics() if folder else []
         state = _weave(study, state, store, lines, folder, watch, stop)

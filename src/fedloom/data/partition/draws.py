@@ -62,7 +62,7 @@ def enough(samples: int, clients: int, min_size: int, scheme: str) -> None:
     if clients * min_size > samples:
         raise UserError(
             f"partition '{scheme}': {clients} clients with at least {min_size} samples each need {clients * min_size} samples, "
-            f"but the data have {samples}; take at most {samples // min_size} clients or a smaller minimum"
+            f"but the data have {samples}; take fewer clients or a smaller minimum"
         )
 
 

@@ -61,7 +61,9 @@ def _hand(rng: np.random.RandomState, slots: np.ndarray, size: int) -> np.ndarra
 
 def _check_slots(groups: Parts, clients: int, classes: int) -> None:
     if classes > len(groups):
-        raise UserError(f"partition 'classes': classes={classes} is more than the {len(groups)} classes of the data")
+        raise UserError(
+            f"partition 'classes': classes={classes} is more than the {len(groups)} classes of the data; take at most {len(groups)}"
+        )
     if clients * classes < len(groups):
         raise UserError(
             f"partition 'classes': {clients} clients with {classes} classes each leave some of the {len(groups)} classes "

@@ -1,0 +1,26 @@
+"""The generated parts of the pages by name. Each is a function of the root of the tree and gives Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from docparts import catalogue, commands, settings
+
+BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
+    {
+        "method-table": catalogue.method_table,
+        "methods": catalogue.methods,
+        "overhead": catalogue.overhead,
+        "models": catalogue.models,
+        "formats": catalogue.formats,
+        "partitions": catalogue.partitions,
+        "augmentations": catalogue.augmentations,
+        "samplers": catalogue.samplers,
+        "commands": commands.commands,
+        "settings": settings.settings,
+        "defaults": settings.defaults,
+        "presets": settings.presets,
+    }
+)

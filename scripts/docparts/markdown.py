@@ -1,0 +1,80 @@
+"""Pieces of Markdown, and values as a person would type them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fedloom.core.words import parameters
+
+BAR = r"\|"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; a bar inside a cell is escaped.
+
+    >>> print(table(["a", "b"], [["1", "x|y"]]))
+    | a | b |
+    |---|---|
+    | 1 | x\\|y |
+    """
+    head, *body = (f"| {' | '.join(cell.replace('|', BAR) for cell in line)} |" for line in (columns, *rows))
+    return "\n".join([head, "|---" * len(columns) + "|", *body])
+
+
+def code(text: str, language: str = "text") -> str:
+    """Text as it stands."""
+    return f"```{language}\n{text.strip()}\n```"
+
+
+def prose(documented: Any) -> str:
+    """The docstring of a thing, its lines joined to paragraphs; a star outside of backticks stays a star."""
+    text = re.sub(r"(`[^`]*`)|\*", lambda m: m[1] or r"\*", inspect.getdoc(documented) or "")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def typed(value: Any) -> str:
+    """A default as a person would type it.
+
+    >>> [typed(v) for v in (1.0, 0.05, None, True, "batch", "", ("a", 2))]
+    ['1', '0.05', 'none', 'true', 'batch', "''", '[a, 2]']
+    """
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(typed, value))}]"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value) or "''"
+
+
+def between(low: float | None = None, above: float | None = None, high: float | None = None, below: float | None = None) -> str:
+    """Where a number may lie.
+
+    >>> between(low=0, below=1), between(above=0), between()
+    ('from 0, below 1', 'above 0', '')
+    """
+    bounds = (("from", low), ("above", above), ("to", high), ("below", below))
+    return ", ".join(f"{word} {typed(bound)}" for word, bound in bounds if bound is not None)
+
+
+def options(function: Callable[..., Any], skip: Iterable[str] = ()) -> str:
+    """The parameters of a registered function that a config may set."""
+    return parameter_table([p.describe() for n, p in parameters(function).items() if n not in frozenset(skip)])
+
+
+def parameter_table(described: Sequence[Mapping[str, Any]]) -> str:
+    """Parameters as `Parameter.describe` gives them; it leaves the default out where one must be given."""
+    if not described:
+        return "No parameters."
+    rows = [
+        [
+            f"`{p['name']}`",
+            p["type"].replace(" | ", " or ").replace("null", "none").replace("'", ""),
+            between(p.get("low"), p.get("above"), p.get("high"), p.get("below")),
+            f"`{typed(p['default'])}`" if "default" in p else "to be given",
+            p["meaning"],
+        ]
+        for p in described
+    ]
+    return table(["parameter", "type", "range", "default", "meaning"], rows)

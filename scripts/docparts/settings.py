@@ -1,0 +1,77 @@
+"""The settings of a run: every table and name of `Config`, its defaults as a file, and the presets."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from docparts.markdown import between, code, prose, table, typed
+from fedloom.core.words import Word
+from fedloom.study import presets as room
+from fedloom.study.config import Config, Settings
+
+PLAIN = {int: "int", float: "float", str: "str", bool: "bool", Word: "name(arguments)", dict: "name or table"}
+BOUNDS = {"ge": "low", "gt": "above", "le": "high", "lt": "below"}
+
+
+def settings(root: Path) -> str:
+    """A section for every table, the top level first."""
+    return "\n\n".join(_section(path, model) for path, model in tables(Config))
+
+
+def tables(model: type[Settings], path: str = "") -> Iterator[tuple[str, type[Settings]]]:
+    """The table and all tables inside it, by their path."""
+    yield path, model
+    for name, field in model.model_fields.items():
+        if _is_table(field):
+            yield from tables(typing.cast(type[Settings], field.annotation), f"{path}.{name}" if path else name)
+
+
+def _is_table(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, Settings)
+
+
+def _section(path: str, model: type[Settings]) -> str:
+    rows = [_row(name, field) for name, field in model.model_fields.items() if not _is_table(field)]
+    head = f"## [{path}]" if path else "## The top level"
+    return "\n\n".join([head, prose(model), table(["setting", "type", "range", "default", "meaning"], rows)])
+
+
+def _row(name: str, field: FieldInfo) -> list[str]:
+    found = {BOUNDS[k]: getattr(m, k) for m in field.metadata for k in BOUNDS if getattr(m, k, None) is not None}
+    return [f"`{name}`", _kind(field.annotation), between(**found), f"`{_default(field.default)}`", field.description or ""]
+
+
+def _kind(hint: Any) -> str:
+    """The type in words."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return " or ".join(inside)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_kind, inside))
+    if origin is typing.Annotated:
+        return _kind(inside[0])
+    if origin is tuple:
+        return f"list of {_kind(inside[0])}"
+    return "none" if hint is type(None) else PLAIN[origin or hint]
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, Word):
+        return f"{value.name}({', '.join(f'{k}={typed(v)}' for k, v in value.args.items())})" if value.args else value.name
+    return str(value["name"]) if isinstance(value, dict) else typed(value)
+
+
+def defaults(root: Path) -> str:
+    """Every setting at its default, as a file."""
+    return code(Config().text(), "toml")
+
+
+def presets(root: Path) -> str:
+    """All presets with the comments at their heads."""
+    return table(["preset", "what it is for"], [[f"`{name}`", room.preset(name).about] for name in room.names()])

@@ -1,0 +1,205 @@
+"""Bad input gets exit code 2 and a sentence with the thing, the value, the choice or the nearest name, and the remedy."""
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli import bad_files
+from cli.talk import TINY, fedloom, run
+from fedloom.study.folder import RunFolder
+
+Rows = dict[str, tuple[str, ...]]
+
+# Flags alone are those of a tiny run into the folder `new`, which must not come to be.
+SETTINGS: Rows = {
+    "check typo.toml": ("2 problems", "no setting 'train.momentun'", "did you mean 'momentum'?", "lr, batch, epochs"),
+    "check type.toml": ("rounds='ten'", "integer", "rounds of training"),
+    "check range.toml": ("train.momentum=1.5", "less than 1", "0 is plain SGD"),
+    "check broken.toml": ("'broken.toml' is not TOML", "line 1", "mend that line"),
+    "check absent.toml": ("'absent.toml' does not exist", "give the path of a TOML file"),
+    "check binary.toml": ("'binary.toml' cannot be read", "give a text file in TOML"),
+    "check empty": ("'empty' cannot be read", "directory", "give a text file"),
+    "check nesterov.toml": ("nesterov=true needs momentum", "set train.momentum=0.9"),
+    "check many.toml": ("4 problems", "rounds=0", "did you mean 'rounds'?", "train.lr=-1", "data.clients=-4"),
+    "check stray.toml": ("'fedprx'", "fedprox", "method.fedprox.PARAMETER"),
+    "check inner.toml": ("'mu' = 1", "method.fedprox.PARAMETER = VALUE"),
+    "run --preset demoo": ("no preset 'demoo'", "did you mean 'demo'?", "fedloom presets"),
+    "--rounds -1": ("rounds=-1", "greater than or equal to 1"),
+    "--seed -1": ("seed=-1", "greater than or equal to 0"),
+    "--set train.lr": ("--set 'train.lr'", "name=value", "for example --set train.lr=0.1"),
+    "--set =3": ("--set '=3'", "name=value", "for example"),
+    "--set rounds.x=3": ("rounds.x", "'rounds' is a value, not a table", "set rounds=VALUE"),
+    "--set trian.lr=1": ("no setting 'trian'", "did you mean 'train'?"),
+    "--set train.lr=fast": ("train.lr='fast'", "number", "learning rate"),
+    "--set train.lr=inf": ("train.lr=", "finite"),
+    "--set train=3": ("train=3", "table"),
+    "--set model.name=3": ("model", "'name': 3", "name(argument=value)"),
+    "--set method.name=3": ("method", "3", "name"),
+    "--set method.fedavg=3": ("'fedavg' = 3", "not a table", "method.fedavg.PARAMETER = VALUE"),
+    "--set train.schedule.kind=linear": ("train.schedule.kind='linear'", "'cosine'"),
+    "--set dtype=float16": ("dtype='float16'", "'float32' or 'float64'"),
+    "--set guard.least=9": ("guard.least=9", "the 3 clients a round", "lower it"),
+    "--set train.drop_last=true --set train.batch=1000": ("train.drop_last=true", "train.batch=1000", "lower train.batch"),
+    '--set \'data.augment=["flipp"]\'': ("no augmentation 'flipp'", "did you mean 'flip'?"),
+    "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
+    "--engine rayy": ("engine='rayy'", "'inprocess'"),
+}
+METHODS: Rows = {
+    "--method fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?", "fedloom methods"),
+    "--method 'fedprox(mu=-1)'": ("fedprox: mu=-1", "at least 0", "0 is FedAvg"),
+    "--method 'fedprox(nu=1)'": ("no parameter 'nu'", "did you mean 'mu'?"),
+    "--method 'fedprox(mu=big)'": ("mu='big'", "float"),
+    "--method 'fedprox(mu)'": ("'mu' has no value", "write mu=VALUE"),
+    "--method 'fedprox(mu=1,mu=2)'": ("'mu'", "twice"),
+    "--method 'fedprox('": ("method 'fedprox('", "name(parameter=value)", "fedloom methods"),
+    "--method ''": ("method ''", "fedloom methods"),
+    "--method feddyn+fedadam": ("'feddyn+fedadam'", "two server optimisers", "keep one"),
+    "--method fedavg+fedavg": ("'fedavg+fedavg'", "twice", "name each once"),
+    "--method fedprox --server fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
+    "--method 'fedavg(lr=1)+fedprox(mu=-1)'": ("2 problems", "fedavg: no parameter 'lr'", "fedprox: mu=-1"),
+    "--method method.py:main": ("no function in method.py 'main'", "did you mean 'mine'?"),
+    "--method absent.py:mine": ("'absent.py' is not a file", "file.py:function"),
+    "--method raises.py:mine": ("'raises.py' does not load", "RuntimeError: kaputt", "mend the file"),
+    "--method syntax.py:mine": ("'syntax.py' does not load", "SyntaxError", "mend the file"),
+    "--method no.such.module:mine": ("'no.such.module' does not import", "install or mend it, or give file.py:function"),
+    "--method :mine": ("':mine'", "file.py:function"),
+    "--method method.py:number": ("method.py:number", "int", "Method"),
+    "--method method.py:fails": ("method.py:fails", "KeyError", "kaputt"),
+    "methods fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
+}
+MODELS: Rows = {
+    "--model resnt8": ("no model 'resnt8'", "did you mean 'resnet8'?", "fedloom models"),
+    "--model 'mlp(width=0)'": ("model 'mlp': width=0", "at least 1"),
+    "--model 'mlp(widht=3)'": ("no parameter 'widht'", "did you mean 'width'?"),
+    "--model mlp+cnn": ("mlp+cnn", "one"),
+    "--model lstm": ("model 'lstm' takes text", "(1, 8, 8)", "choose mlp"),
+    "--model lenet5": ("model 'lenet5'", "not 8x8", "choose mlp"),
+    "--model 'resnet8(norm=batch)' --partition 'quantity(alpha=0.05)'": ("has 1 sample", "raise min_size", "norm='group'"),
+    "--model 'resnet8(norm=batch)' --set train.batch=1": ("train.batch=1", "raise it", "norm='group'"),
+    "--model model.py:nett": ("no function in model.py 'nett'", "did you mean 'net'?"),
+    "--model model.py:number": ("model.py:number", "int, not a Module", "mend the function"),
+    "--model model.py:fails": ("model.py:fails", "KeyError", "kaputt"),
+    "--model model.py:deaf": ("model.py:deaf", "unexpected keyword argument 'shape'", "mend the function"),
+    "--model model.py:narrow": ("model.py:narrow", "(1, 8, 8)"),
+    "--model model.py:few": ("model.py:few", "(1, 2)", "(1, 4) is needed", "mend its last layer"),
+    "models resnt": ("no model 'resnt'", "did you mean 'resnet'?"),
+}
+DATA: Rows = {
+    "--data tinny": ("no data set 'tinny'", "did you mean 'tiny'?", "fedloom data add NAME --from PATH"),
+    "data add new --from nowhere": ("no file or folder", "nowhere", "check the path"),
+    "data add new --from idx": ("train-images-idx3-ubyte: found 13 bytes", "expected 16", "download it again"),
+    "data add new --from foreign.npz": ("foreign.npz: found no readable archive", "np.savez"),
+    "data add new --from pickled.npz": ("pickled.npz", "unpickling, which can run any code", "plain arrays"),
+    "data add new --from negative.npz": ("found label -1", "whole numbers from 0", "replace each label"),
+    "data add new --from halves.npz": ("found label 0.5", "whole numbers from 0", "replace each label"),
+    "data add new --from short.npz": ("4 samples", "(3,)", "make them match"),
+    "data add new --from unnamed.npz": ("images", "expected an array 'x'", "name the samples x"),
+    "data add new --from heart.csv --option target=diseas": ("'diseas'", "did you mean 'disease'?"),
+    "data add new --from heart.csv --option target": ("--option 'target'", "value"),
+    "data add new --from heart.csv --option goal=disease": ("no parameter 'goal'", "target"),
+    "data add new --from single.csv": ("the one class x", "at least two", "target="),
+    "data add new --from empty": ("no known data format", "looked for", ".csv"),
+    "data add new --from papers": ("no known data format", "papers", "looked for"),
+    "data add new --from heart.csv --format cvs": ("no data format 'cvs'", "table"),
+    "data add tiny --from heart.csv": ("data set 'tiny' is there already", "choose another name", "--replace"),
+    "data add ../tiny --from heart.csv": ("name '../tiny'", "letters, digits", "choose another name"),
+    "data remove fashion-mnist": ("'fashion-mnist' ships with fedloom", "choose another name"),
+    "data remove tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
+    "data check tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
+    "data show tiny --clients 8 --png note.txt/new.png": ("note.txt/new.png", "directory"),
+    "--partition dirichlt": ("no partition 'dirichlt'", "did you mean 'dirichlet'?"),
+    "--partition 'dirichlet(alpha=0)'": ("alpha=0", "above 0"),
+    "--partition iid+shards": ("iid+shards", "one"),
+    "--partition iid --clients 1000": ("1000 clients", "the data have 240", "take fewer clients"),
+    "--partition 'classes(classes=99)'": ("classes=99", "the 4 classes of the data", "at most 4"),
+    "--partition user": ("do not say whose sample is whose", "choose another partition, such as iid"),
+    "--clients 0": ("clients=0", "at least 1", "'user' only"),
+    "--per-round 9": ("sample.per_round=9", "the 8 clients", "lower it or raise data.clients"),
+    "--per-round 0": ("per_round=0", "at least 1"),
+    "--set sample.name=uniforn": ("no sampler 'uniforn'", "did you mean 'uniform'?"),
+}
+COMMANDS: Rows = {
+    "run --out done": ("done holds a run already", "fedloom resume done", "choose another --out"),
+    "run --out note.txt": ("note.txt is a file", "choose another --out"),
+    "run --out papers": ("papers is not empty", "note.txt", "choose another --out"),
+    "run --out note.txt/below": ("note.txt/below", "not a directory", "choose another"),
+    "resume papers": ("papers is not the folder of a run", "no config.toml", "fedloom run"),
+    "resume absent": ("absent is not the folder of a run", "fedloom run"),
+    "resume done --client 999": ("--client 999", "the 8 clients", "from 0 to 7"),
+    "compare --methods fedavg,fedavg": ("--methods fedavg,fedavg", "twice", "name each once"),
+    "compare --methods fedavg,fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
+    "compare --methods ,": ("--methods", "fedavg"),
+    "compare --methods fedavg --seeds 0": ("'--seeds'", "0 is not in the range x>=1"),
+    "compare --methods fedavg --target 7": ("target", "7", "1"),
+    "compare": ("Missing option '--methods'", "fedloom compare -h"),
+    "run --round 3": ("'--round'", "'--rounds'"),
+    "run --rounds three": ("'--rounds'", "'three' is not a valid integer"),
+    "rum": ("'rum'", "'run'"),
+    "resume": ("Missing argument 'FOLDER'", "fedloom resume -h"),
+}
+ROWS: Rows = SETTINGS | METHODS | MODELS | DATA | COMMANDS
+
+
+@pytest.fixture(scope="module")
+def shelf(home: Path) -> Path:
+    """A folder with wrong files and a finished run."""
+    folder = home / "shelf"
+    folder.mkdir()
+    bad_files.write_all(folder)
+    run(folder / "done", rounds=1)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shelf)
+    shutil.rmtree("new", ignore_errors=True)
+    shutil.rmtree("runs", ignore_errors=True)
+
+
+def refused(*words: object) -> str:
+    """What a refused command says to the person; it prints no result and leaves nothing behind."""
+    said = fedloom(*words, code=2)
+    assert said.out == "" and ("error: " in said.flat or "─ Error ─" in said.flat)
+    assert not Path("new").exists() and not Path("runs").exists()
+    return said.flat
+
+
+@pytest.mark.parametrize(("words", "fragments"), ROWS.items(), ids=ROWS)
+def test_it_is_refused_in_a_sentence(words: str, fragments: tuple[str, ...]) -> None:
+    flags = words.startswith("-")
+    said = refused(*(("run", *TINY, "--rounds", 1, "--out", "new") if flags else ()), *shlex.split(words))
+    assert len(fragments) >= 2
+    assert [f for f in fragments if f not in said] == [], said
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there() -> None:
+    said = refused("run", *TINY, "--out", "new", "--device", "cuda")
+    assert "device 'cuda' is not there" in said and "usable: auto, cpu" in said and "take one of these" in said
+
+
+def test_two_processes_do_not_write_one_folder() -> None:
+    with RunFolder.open(Path("done")):
+        said = refused("resume", "done")
+    assert f"done is being written by process {os.getpid()}" in said and "wait until that is done" in said
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written() -> None:
+    Path("closed").mkdir(mode=0o500)
+    said = refused("run", *TINY, "--out", "closed/new")
+    assert "closed/new: permission denied" in said and "choose another" in said
+
+
+def test_a_comparison_is_of_one_setting() -> None:
+    """Finished runs of other settings are neither shown beside new ones nor found out only after these have been trained."""
+    words = ("compare", *TINY, "--rounds", 1, "--out", "compared")
+    fedloom(*words, "--methods", "fedavg")
+    said = refused(*words, "--methods", "fedprox,fedavg", "--set", "train.lr=0.3")
+    assert "compared/fedavg/seed-0' holds a run with other settings" in said and "choose another --out" in said
+    assert not Path("compared/fedprox").exists()

@@ -1,0 +1,91 @@
+"""A client's bench and what it knows: which tensors move, what is remembered, what a teacher holds."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedloom.core.job import Bench, Job
+from fedloom.core.method import Method, Phase
+from fedloom.core.params import Params, sha256
+from fedloom.core.select import blocks, everything, norms
+from fedloom.core.solver import Sgd
+from support.models import NORMS, nested
+from support.weave import first_model, lone_job, weave
+
+HEAD = {"head.weight", "head.bias"}
+
+
+def start() -> Params:
+    return dict(first_model(nested).state_dict())
+
+
+def job(**given: object) -> Job:
+    return lone_job(nested, start(), **given)
+
+
+def test_closed_tensors_stay_and_closed_norms_use_their_running_statistics() -> None:
+    """A frozen body is the received one, statistics and counters included."""
+    woven = weave(Method("head", (Phase(trains=blocks("head")),)), 1, solver=Sgd(lr=0.3, batch=100))
+    for reply in woven.replies:
+        data = woven.loom.federation.clients[reply.client]
+        model = first_model(nested).eval()
+        nn.functional.cross_entropy(model(data.x), data.y).backward()
+        for name, change in reply.uploads["model"].items():
+            expected = -0.3 * model.get_parameter(name).grad if name in HEAD else torch.zeros_like(change)
+            torch.testing.assert_close(change, expected, rtol=0, atol=1e-14)
+
+
+def test_norms_alone() -> None:
+    woven = weave(Method("norms", (Phase(trains=norms),)), 1)
+    moved = {n for n, change in woven.replies[0].uploads["model"].items() if bool(change.any())}
+    assert moved == NORMS
+
+
+def test_opening_and_closing_leaves_no_trace() -> None:
+    """Modes and open tensors are those of the last phase, whatever was open before."""
+    bench = Bench(nested)
+    model = bench.load("model", start())
+    for selector in (everything, blocks("head"), everything):
+        bench.open(selector)
+    assert all(p.requires_grad for p in model.parameters())
+    assert all(m.training for m in model.modules())
+    bench.open(blocks("head"))
+    assert {n for n, p in model.named_parameters() if p.requires_grad} == HEAD
+    assert not any(m.training for m in model.modules() if isinstance(m, nn.BatchNorm1d))
+
+
+def test_what_is_read_is_a_copy() -> None:
+    bench, weights = Bench(nested), start()
+    model = bench.load("model", weights)
+    read = bench.read("model")
+    with torch.no_grad():
+        model.get_parameter("head.bias").fill_(7)
+    assert sha256(read) == sha256(weights) == sha256(start())
+    assert bench.load("model", weights) is model
+    assert bench.load("another", weights) is not model
+
+
+def test_what_a_client_remembers() -> None:
+    mine = {"h": {"head.bias": torch.ones(3)}}
+    assert job(mine=mine).recall("h").keys() == {"head.bias"}
+    fresh = job().recall("h")
+    assert fresh.keys() == {n for n, _ in nested().named_parameters()}
+    assert not any(t.any() for t in fresh.values())
+    assert job().recall("h", default=dict)["head.bias"].equal(start()["head.bias"])
+
+
+def test_what_a_server_tells() -> None:
+    """For weights of which it knows nothing, private ones for instance, the default stands."""
+    told = job(shared={"c": {"head.bias": torch.ones(3)}}).told("c")
+    assert told.keys() == job().told("c").keys() == {n for n, _ in nested().named_parameters()}
+    assert told["head.bias"].tolist() == [1, 1, 1]
+    assert not told["head.weight"].any()
+
+
+@pytest.mark.parametrize("where", ["mine", "shared"])
+def test_a_teacher_from_a_memory(where: str) -> None:
+    """What the memory lacks is taken from the received weights."""
+    teacher = job(**{where: {"old": {"head.bias": torch.full((3,), 9.0)}}}).frozen("old")
+    held = teacher.state_dict()
+    assert held["head.bias"].tolist() == [9, 9, 9]
+    assert sha256({**held, "head.bias": start()["head.bias"]}) == sha256(start())

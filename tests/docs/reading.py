@@ -1,0 +1,46 @@
+"""Pages as a test sees them: what is fenced, which commands are shown, what is linked."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|href)="([^"]+)\"""")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """Every page of the tree."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
+
+
+def named(page: Path) -> str:
+    """A page as it is called in the name of a test."""
+    return str(page.relative_to(ROOT))
+
+
+def fenced(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a language, in their order."""
+    return [text for kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+def shown(page: Path) -> list[list[str]]:
+    """The shell commands a page shows, as words; a comment behind one is no part of it."""
+    lines = (line for block in fenced(page, "sh") for line in block.replace(" && ", "\n").splitlines())
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def links(page: Path) -> Iterator[str]:
+    """Where a page points to within the tree; what is fenced does not point anywhere."""
+    for found in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        target = found[1] or found[2]
+        if "://" not in target:
+            yield target
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them."""
+    headings = HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

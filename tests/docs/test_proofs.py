@@ -1,0 +1,94 @@
+"""The column "proved by": what is read off the syntax of the tests is what the tests are."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from docparts.catalogue import method_table
+from docparts.proofs import proofs
+from reading import ROOT
+
+from fedloom.methods import registry
+
+METHODS = ROOT / "tests" / "methods"
+
+SOURCE = """
+from support.golden import golden
+NUMBERS = golden("file")
+
+class Case:
+    name: str
+    make: object
+    oracle: object
+    twin: object = None
+
+def helper():
+    return by_helper()
+
+CASES = [
+    Case("plain", alone, oracle),
+    Case("twin", lambda: doubled(0.5), oracle, Twin(doubled(0.0))),
+    Case("by keyword", twin=Twin(keyed(0)), oracle=oracle, make=keyed),
+    Case("join", lambda: join([joined(), alone()]), oracle, Twin(joined())),
+    Case("none", without_oracle, None),
+    Case("helper", helper, oracle),
+]
+
+def compare(method):
+    return method, NUMBERS
+
+def test_numbers():
+    compare(with_numbers())
+
+@parametrize("make", [decorated])
+def test_decorated(make):
+    assert make() == NUMBERS
+
+def test_without_numbers():
+    only_named()
+
+def not_a_test():
+    compare(in_no_test())
+"""
+EXPECTED = {
+    "alone": ["oracle"],
+    "doubled": ["oracle", "degenerate"],
+    "keyed": ["oracle", "degenerate"],
+    "joined": [],
+    "without-oracle": [],
+    "by-helper": ["oracle"],
+    "with-numbers": ["golden"],
+    "decorated": ["golden"],
+    "only-named": [],
+    "in-no-test": [],
+}
+
+
+def test_what_counts_as_a_proof(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(SOURCE)
+    assert proofs(tmp_path, EXPECTED) == EXPECTED
+
+
+@pytest.fixture(scope="module")
+def common() -> ModuleType:
+    """The real file of rows, imported instead of parsed."""
+    spec = importlib.util.spec_from_file_location("rows_of_methods", METHODS / "test_common.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_rows_as_python_sees_them(common: ModuleType) -> None:
+    rows = [(case.make().name, case.twin) for case in common.CASES]
+    found = proofs(METHODS, registry.names())
+    assert {m for m, kinds in found.items() if "oracle" in kinds} == {name for name, _ in rows if "+" not in name}
+    assert {m for m, kinds in found.items() if "degenerate" in kinds} == {n for n, twin in rows if twin and "+" not in n}
+
+
+def test_a_method_without_a_row_is_unproved(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "methods").mkdir(parents=True)
+    lines = method_table(tmp_path).splitlines()[2:]
+    assert len(lines) == len(registry.names())
+    assert all(line.endswith("| unproved |") for line in lines)
