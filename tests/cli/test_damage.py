@@ -21,10 +21,11 @@ HALF_CASES, FINISHED_CASES = 100, 24
 
 @dataclass(frozen=True)
 class Runs:
-    """A run, undisturbed; the same one killed after its fourth save with the fifth line written; and how it ends."""
+    """A run, undisturbed; the same one killed after its fourth save with the fifth line written; what it said; how it ends."""
 
     finished: Path
     half: Path
+    said: str
     sha256: str
     lines: list[dict[str, Any]]
 
@@ -36,7 +37,7 @@ def runs(home: Path) -> Runs:
     with forks(home) as play:
         lived = play("run", *TINY, "--method", "scaffold", "--rounds", ROUNDS, "--out", half, die_at_line=STOP)
     assert lived.status == KILLED and saved_rounds(half) == [STOP - 3, STOP - 2, STOP - 1]
-    return Runs(finished, half, result["weights_sha256"], lines(finished))
+    return Runs(finished, half, lived.said.err, result["weights_sha256"], lines(finished))
 
 
 def files(folder: Path) -> list[Path]:
@@ -49,6 +50,10 @@ def test_every_kind_of_file_is_there_to_be_damaged(runs: Runs) -> None:
     states = {f"round-{r}.safetensors" for r in saved_rounds(runs.half)}
     assert {p.name for p in files(runs.half)} == {"config.toml", "metrics.jsonl", "lock", *database, *manifests, *states}
     assert "result.json" in {p.name for p in files(runs.finished)}
+
+
+def test_what_was_reported_is_safe(runs: Runs) -> None:
+    assert f"round {STOP - 1}/{ROUNDS}" in runs.said and f"round {STOP}/{ROUNDS}" not in runs.said
 
 
 def damage(file: Path, key: Key) -> str:

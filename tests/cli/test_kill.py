@@ -61,10 +61,9 @@ def last_saved(out: Path) -> int:
     return max(saved_rounds(out), default=0)
 
 
-def first_reported(err: str) -> int:
-    """The first round that a command reports to have done."""
-    found = re.search(rf": round (\d+)/{ROUNDS},", err)
-    return int(found[1]) if found else ROUNDS + 1
+def reported(err: str) -> list[int]:
+    """The rounds that a command reports to have done."""
+    return [int(number) for number in re.findall(rf": round (\d+)/{ROUNDS},", err)]
 
 
 def assert_ends_like(whole: Whole, play: Forks, method: str, out: Path) -> None:
@@ -74,7 +73,7 @@ def assert_ends_like(whole: Whole, play: Forks, method: str, out: Path) -> None:
     assert lived.status == 0, lived.said.err
     assert lived.said.json["weights_sha256"] == whole.result["weights_sha256"]
     assert lines(out) == whole.lines
-    assert first_reported(lived.said.err) == before + 1
+    assert reported(lived.said.err) == list(range(before + 1, ROUNDS + 1))
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(13, marks=pytest.mark.long)])
@@ -93,6 +92,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
         assert trial <= 4 * kills, f"only {amidst} of {trial - 1} kills fell into the middle of a run"
         out = home / f"killed-{method}-{kills}-{trial}"
         lived = play(*command(method, out), kill_after=pace * fraction(method, kills, trial))
+        assert max(reported(lived.said.err), default=0) <= last_saved(out), "a round was reported that was not safe yet"
         amidst += lived.status == KILLED and 0 < last_saved(out) < ROUNDS
         pace *= 1.2 if last_saved(out) == 0 else 0.8 if lived.status == 0 else 1.0
         assert_ends_like(whole, play, method, out)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedloom.core.chain import Chain
-from fedloom.core.job import Data, Job
+from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Extra, Method, Outcome, Phase
 from fedloom.core.params import Params
@@ -153,9 +153,9 @@ def test_fine_tuning_is_a_finale() -> None:
 LAM = 0.2
 
 
-def ask(data: Data, key: Key) -> Params:
-    x, y = data.batch(torch.arange(len(data)), None, train=False)
-    return {"x": x.mean(0), "y": F.one_hot(y, CLASSES).double().mean(0)}
+def ask(job: Job, key: Key) -> Params:
+    x, y = job.data.batch(torch.arange(len(job.data)), None, train=False)
+    return {"x": x.mean(0), "y": F.one_hot(y, job.classes).double().mean(0)}
 
 
 def pool(answers: Sequence[Params], key: Key) -> Params:
@@ -164,7 +164,7 @@ def pool(answers: Sequence[Params], key: Key) -> Params:
 
 def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
     foreign = job.shared["mashed"]
-    return (1 - LAM) * x + LAM * foreign["x"], (1 - LAM) * F.one_hot(y, CLASSES).double() + LAM * foreign["y"]
+    return (1 - LAM) * x + LAM * foreign["x"], (1 - LAM) * F.one_hot(y, job.classes).double() + LAM * foreign["y"]
 
 
 def test_a_question_before_round_0_reaches_the_mix() -> None:

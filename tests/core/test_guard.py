@@ -153,6 +153,23 @@ def test_nobody_left_is_too_few() -> None:
 def test_replies_are_put_in_client_order() -> None:
     like: dict[str, dict[str, Tensor]] = {"model": {}}
     replies = [Reply(c, 1, 1, {"model": {}}) for c in (5, 2, 9)]
-    sound, refused = Guard().sift(replies, like)
+    sound, refused = Guard().sift(replies, like, asked=[2, 5, 9])
     assert [r.client for r in sound] == [2, 5, 9]
     assert refused == {}
+
+
+def test_a_client_counts_once() -> None:
+    like: dict[str, dict[str, Tensor]] = {"model": {}}
+    twice = [Reply(2, 1, 1, {"model": {}}), Reply(2, 9, 9, {"model": {}}), Reply(3, 1, 1, {"model": {}})]
+    sound, refused = Guard().sift(twice, like, asked=[2, 3])
+    assert [(r.client, r.samples) for r in sound] == [(2, 1), (3, 1)]
+    assert refused == {2: "was not asked, or has answered already"}
+
+
+def test_nobody_answers_for_another() -> None:
+    """Client 1 says that it is client 6: its reply is left out, and the memory of client 6 is untouched."""
+    without, _, _ = one_round([0, 2], {})
+    state, report, store = one_round([0, 1, 2], {1: lambda r: replace(r, client=6)})
+    assert report.refused == {6: "was not asked, or has answered already"}
+    assert sha256(state.tensors()) == sha256(without.tensors())
+    assert store.recall(6) == {}

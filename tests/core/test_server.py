@@ -7,7 +7,7 @@ from torch import Tensor
 from fedloom.core.key import Key
 from fedloom.core.roles import Roles
 from fedloom.core.server import By, Cohort, Memory, Reply, Stage, apply_mean, mean, weighted_sum
-from fedloom.core.state import ServerState
+from fedloom.core.state import MemoryStore, ServerState
 from fedloom.methods.fedyogi import fedyogi
 from fedloom.stages.optimise import adaptive, momentum, scale
 
@@ -94,6 +94,15 @@ def test_apply() -> None:
     _, c = mean().step({}, cohort(reply(0, 1.0, steps=3), reply(1, 2.0, steps=6)))
     _, c = apply_mean().step({}, c)
     assert (c.params["w"].item(), c.params["var"].item(), c.params["count"].item()) == (11.5, 6.5, 6)
+
+
+def test_a_slot_that_is_remembered_replaces_no_other() -> None:
+    store = MemoryStore()
+    store.remember(3, {"a": {"w": number(1.0)}, "b": {"w": number(2.0)}})
+    store.remember(3, {"b": {"w": number(5.0)}})
+    store.remember(4, {})
+    assert {slot: memory["w"].item() for slot, memory in store.recall(3).items()} == {"a": 1.0, "b": 5.0}
+    assert store.recall(4) == store.recall(0) == {}
 
 
 def test_a_state_is_its_tensors() -> None:

@@ -129,10 +129,10 @@ def test_two_questions_of_one_name_do_not_join() -> None:
     """The answer of one would be lost."""
 
     def asks(value: float) -> Method:
-        question = Exchange("mean", lambda data, key: {"x": torch.tensor(value)}, lambda answers, key: answers[0])
+        question = Exchange("mean", lambda job, key: {"x": torch.tensor(value)}, lambda answers, key: answers[0])
         return Method(f"asks {value}", prologue=(question,))
 
-    with pytest.raises(UserError, match="mean"):
+    with pytest.raises(UserError, match="two exchanges are called 'mean'"):
         join([asks(1.0), asks(2.0)]).check(nested())
 
 

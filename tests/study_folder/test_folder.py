@@ -16,6 +16,7 @@ from fedloom.core.state import ServerState
 from fedloom.study import checkpoint
 from fedloom.study.files import seal, unseal
 from fedloom.study.folder import RunFolder
+from fedloom.study.lock import Lock
 from study_folder import toy
 
 
@@ -54,6 +55,7 @@ def test_it_falls_back_as_far_as_it_must(run: Path, broken: int) -> None:
         assert [w for w in restored.warnings if f"going on from round {5 - broken}" in w] == restored.warnings
         assert len(restored.warnings) == broken and "round-5.safetensors is missing" in restored.warnings[0]
         assert toy.restored_round(folder) == 5 - broken
+        assert checkpoint.rounds(run / "checkpoint") == list(range(5 - broken, 2, -1))
     assert toy.assert_goes_on(run, last=7) == 5 - broken
 
 
@@ -102,6 +104,20 @@ def test_a_manifest_under_another_round_is_refused(run: Path) -> None:
     shutil.copy(run / "checkpoint/MANIFEST-4.json", run / "checkpoint/MANIFEST-9.json")
     shutil.copy(run / "checkpoint/round-4.safetensors", run / "checkpoint/round-9.safetensors")
     assert toy.assert_goes_on(run, last=6) == 5
+
+
+def test_a_state_that_is_not_the_one_of_its_manifest_is_refused(run: Path) -> None:
+    path = run / "checkpoint/MANIFEST-5.json"
+    path.write_bytes(seal({**(unseal(path.read_bytes()) or {}), "weights_sha256": "0" * 64}))
+    assert toy.assert_goes_on(run, last=6) == 4
+
+
+def test_what_a_crash_left_half_written_is_swept_up(run: Path) -> None:
+    for name in ("MANIFEST-5.json.tmp", "round-2.safetensors.tmp", "round-1.safetensors", "notes.txt"):
+        (run / "checkpoint" / name).touch()
+    assert toy.assert_goes_on(run, last=6) == 5
+    kept = [f"MANIFEST-{r}.json" for r in (4, 5, 6)] + ["notes.txt"] + [f"round-{r}.safetensors" for r in (4, 5, 6)]
+    assert names(run / "checkpoint") == kept
 
 
 def test_a_missing_manifest_in_the_middle_does_no_harm(run: Path) -> None:
@@ -155,6 +171,19 @@ def test_what_is_there_is_not_overwritten(run: Path, disk: Path) -> None:
     with pytest.raises(UserError, match=r"cat.jpg is a file; choose another --out"):
         RunFolder.create(disk / "photos" / "cat.jpg", toy.CONFIG)
     assert names(disk / "photos") == ["cat.jpg"]
+
+
+def test_of_two_that_create_one_folder_the_later_is_refused(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = disk / "run"
+
+    def after_the_other(place: Path) -> Lock:
+        (path / "config.toml").write_text("theirs")
+        return Lock(place)
+
+    monkeypatch.setattr("fedloom.study.folder.Lock", after_the_other)
+    with pytest.raises(UserError, match="holds a run already"):
+        RunFolder.create(path, toy.CONFIG)
+    assert (path / "config.toml").read_text() == "theirs"
 
 
 def test_what_is_not_a_run_is_refused(disk: Path) -> None:

@@ -205,6 +205,12 @@ def test_a_lost_row_and_a_genuine_row_too_many_change_the_stock(store: SqliteSto
     assert store.stock(1).count == before.count - 1
 
 
+def test_every_commit_reaches_the_disk(store: SqliteStore) -> None:
+    assert store._db is not None
+    said = [store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert said == ["wal", 2]  # 2 is FULL: the log is synced at every commit
+
+
 def test_a_feeding_thread_may_recall(store: SqliteStore) -> None:
     found: list[float] = []
     thread = threading.Thread(target=lambda: found.extend(store.recall(2)["control"]["z"].tolist()))

@@ -21,7 +21,7 @@ from fedloom.core.solver import Sgd, Solver
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.engines.inprocess import InProcess
 from support.clients import TensorClient, tiny_clients
-from support.models import Build, nested
+from support.models import CLASSES, Build, nested
 
 SOLVER = Sgd(lr=0.1, batch=4, epochs=2)
 
@@ -77,7 +77,7 @@ def setting(
     seed: int = 0,
 ) -> Loom:
     """A loom over tiny clients, three of them a round."""
-    federation = Federation(method, build, clients or tiny_clients(), solver, Key.root(seed))
+    federation = Federation(method, build, clients or tiny_clients(), solver, Key.root(seed), classes=CLASSES)
     return Loom(federation, sampler or uniform(3), Spy(InProcess(federation)))
 
 

@@ -15,17 +15,15 @@ Watch = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
-def watching(title: str, rounds: int, done: int = 0) -> Iterator[Watch]:
+def watching(title: str, rounds: int) -> Iterator[Watch]:
     """Yields what is to be called with every round's metrics line."""
     if err.is_terminal:
         with _bar() as bar:
-            task = bar.add_task(title, total=rounds, completed=done, note="")
+            task = bar.add_task(title, total=rounds, note="")
             yield lambda line: bar.update(task, completed=line["round"], note=_note(line))
     else:
-        started = time.perf_counter()
-        yield lambda line: say(
-            f"{title}: round {line['round']}/{rounds}{_note(line)}, {_left(started, line['round'] - done, rounds - done)}"
-        )
+        began: list[tuple[int, float]] = [(-1, time.perf_counter())]
+        yield lambda line: say(f"{title}: round {line['round']}/{rounds}{_note(line)}, {_left(began, line['round'], rounds)}")
 
 
 def _bar() -> Progress:
@@ -39,6 +37,7 @@ def _note(line: dict[str, Any]) -> str:
     return f", {len(line['participants'])} clients{scored}, loss {line['train_loss']:.4f}{refused}"
 
 
-def _left(started: float, done: int, total: int) -> str:
-    seconds = (time.perf_counter() - started) / max(done, 1) * (total - done)
-    return f"{seconds:.0f} s left"
+def _left(began: list[tuple[int, float]], round: int, rounds: int) -> str:
+    """The time left, judged from the rounds since the first line; a resumed run does not begin at round 1."""
+    first, at = began[0] = (round - 1, began[0][1]) if began[0][0] < 0 else began[0]
+    return f"{(time.perf_counter() - at) / (round - first) * (rounds - round):.0f} s left"

@@ -80,7 +80,9 @@ def open_run(path: Path) -> Iterator[tuple[RunFolder, Config]]:
     from fedloom.study.folder import CONFIG, RunFolder
     from fedloom.study.raw import read
 
-    settings = load(read(path / CONFIG), f"'{path / CONFIG}'") if (path / CONFIG).exists() else load({})
+    with RunFolder.read_only(path) as look:
+        look.check_config()
+    settings = load(read(path / CONFIG), f"'{path / CONFIG}'")
     with RunFolder.open(path, device_of(settings.device)) as folder:
         yield folder, settings
 
@@ -103,9 +105,8 @@ def finish(study: Study, folder: RunFolder, as_json: bool, title: str | None = N
     from fedloom.study.session import run as weave
 
     settings = study.config
-    done = max((line["round"] for line in folder.metrics()), default=0)
     try:
-        with polite(say) as stop, watching(title or settings.title, settings.rounds, done) as watch:
+        with polite(say) as stop, watching(title or settings.title, settings.rounds) as watch:
             result = weave(study, folder, watch, stop, say) | {"out": str(folder.path)}
     except Stopped as stopped:
         say(f"{stopped}; go on with: fedloom resume {folder.path}")

@@ -2,7 +2,7 @@
 
 IF >= 1   imbalance factor, the head's count over the tail's; 1 keeps everything.
 Counts are truncated, not rounded (12,406 samples of CIFAR-10 at IF 100); the ranks are the class numbers, unshuffled.
-Cao et al., NeurIPS 2019; Qian et al. (FedAFA), ICASSP 2023.
+Cao et al., NeurIPS 2019; Lu et al. (FedAFA), ICASSP 2023.
 """
 
 from __future__ import annotations

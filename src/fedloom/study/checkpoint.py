@@ -147,7 +147,7 @@ def latest(folder: Path, checks: Sequence[Check], device: torch.device | str = "
     orphans = [number for number, kind, _ in _contents(folder) if kind == "state"]
     if not refused and len(orphans) <= 1:  # one state without a manifest: the first save was cut short
         return None
-    raise _none_left(folder.parent, refused or dict.fromkeys(orphans, "its manifest is missing"))
+    raise none_left(folder.parent, refused or dict.fromkeys(orphans, "its manifest is missing"))
 
 
 def _examined(folder: Path, number: int, checks: Sequence[Check], device: torch.device | str) -> tuple[Manifest, ServerState] | str:
@@ -192,7 +192,8 @@ def _out_of_line(folder: Path, manifest: Manifest) -> str | None:
     return f"it does not follow on the checkpoint of round {before['round']}, and comes from another run"
 
 
-def _none_left(run: Path, refused: Mapping[int, str]) -> RunError | UserError:
+def none_left(run: Path, refused: Mapping[int, str]) -> RunError | UserError:
+    """What to say where no checkpoint can be used, by round and reason."""
     reasons: dict[str, list[str]] = {}
     for number, why in refused.items():
         reasons.setdefault(why, []).append(str(number))

@@ -78,7 +78,15 @@ def plan(raw: Mapping[str, Any], methods: Sequence[str], seeds: Sequence[int], o
             config = load(overlay(raw, [("method", method), ("seed", seed)], DEFAULTS))
             cells.append(Cell(method, seed, out / _folder_name(method) / f"seed-{seed}", config))
         check_words(config)
+    for cell in cells:
+        _check_cell(cell)
     return cells
+
+
+def _check_cell(cell: Cell) -> None:
+    """A run that is there must have the settings of its cell, finished or not."""
+    if (cell.path / CONFIG).exists() and RunFolder.read_only(cell.path).config_text != cell.config.text():
+        raise UserError(f"'{cell.path}' holds a run with other settings; choose another --out, or delete that folder")
 
 
 def _folder_name(method: str) -> str:
@@ -86,14 +94,11 @@ def _folder_name(method: str) -> str:
 
 
 def open_cell(cell: Cell) -> RunFolder:
-    """The folder of a cell: new, or the one that is there if its settings are the same."""
+    """The folder of a cell: new, or the one that is there."""
     device = device_of(cell.config.device)
     if not (cell.path / CONFIG).exists():
         return RunFolder.create(cell.path, cell.config.text(), device)
-    folder = RunFolder.open(cell.path, device)
-    if folder.config_text != cell.config.text():
-        raise UserError(f"'{cell.path}' holds a run with other settings; choose another --out, or delete that folder")
-    return folder
+    return RunFolder.open(cell.path, device)
 
 
 def rows(cells: Sequence[Cell], target: float | None) -> tuple[list[Row], float]:

@@ -95,6 +95,12 @@ class RunFolder:
         _check_run(path)
         return cls(path, None, device)
 
+    def check_config(self) -> None:
+        """Refuse settings that are not those the run began with, before anybody interprets them."""
+        manifest = checkpoint.newest(self.path / CHECKPOINT)
+        if manifest is not None and (why := self._other_config(manifest)) is not None:
+            raise checkpoint.none_left(self.path, {manifest.round: why})
+
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """One more line; it outlives this process at once, and a power cut after the next save."""
         self._writer().append(line)

@@ -32,7 +32,12 @@ def _lines(table: Mapping[str, Any], path: str) -> list[str]:
 
 def _key(key: str) -> str:
     bare = key.replace("-", "").replace("_", "").isalnum() and key.isascii()
-    return key if bare else json.dumps(key)
+    return key if bare else _text(key)
+
+
+def _text(text: str) -> str:
+    """JSON's escapes are TOML's, but for the one control character that JSON lets through."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
@@ -42,4 +47,4 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(_value(v) for v in value) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    return _text(value) if isinstance(value, str) else repr(value)

@@ -59,7 +59,7 @@ def _deal(groups: Parts, cap: float, clients: int, rng: np.random.RandomState, a
 
 
 def dirichlet_rounded(labels: np.ndarray, clients: int, rng: np.random.RandomState, alpha: Alpha = 0.5) -> Parts:
-    """FedAFA's form (Qian et al., ICASSP 2023): rounded shares, no redraw; the few samples lost to rounding are left out."""
+    """FedAFA's form (Lu et al., ICASSP 2023): rounded shares, no redraw; the few samples lost to rounding are left out."""
     enough(len(labels), clients, 1, "dirichlet-rounded")
     groups = rows_by_class(labels)
     shares = np.stack([simplex(rng, alpha, clients) for _ in groups])

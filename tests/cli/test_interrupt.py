@@ -1,0 +1,126 @@
+"""Stopped by Ctrl-C, by a client that fails, by numbers that are none: what is said, and that the last whole round is safe."""
+
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cli import odd_methods
+from cli.talk import TINY, Said, fedloom, lines, run, saved_rounds
+
+ROUNDS = 4
+
+
+@pytest.fixture(autouse=True)
+def odd(desk: Path) -> Path:
+    """The odd methods lie on the desk, under a path that needs no quotes."""
+    return shutil.copy(odd_methods.__file__, desk)
+
+
+@contextmanager
+def process(*words: str, pause: float, monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[str]"]:
+    """A real one, whose every step takes so many seconds."""
+    with monkeypatch.context() as patch:
+        patch.setenv(odd_methods.PAUSE, str(pause))
+        command = [sys.executable, "-m", "fedloom", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            yield running
+            running.kill()
+
+
+def read_until(running: "subprocess.Popen[str]", words: str) -> None:
+    """Read what the process says up to a line with these words."""
+    assert running.stderr is not None
+    seen: list[str] = []
+    for line in running.stderr:
+        seen.append(line)
+        if words in line:
+            return
+    raise AssertionError(f"it never said '{words}' but: {''.join(seen)}")
+
+
+def go_on(said: str) -> Said:
+    """Follow the advice to resume, to the letter."""
+    command = re.search(r"fedloom (resume \S+)", said)
+    assert command, said
+    return fedloom(*shlex.split(command[1]), "--json")
+
+
+def slow_run(out: str) -> list[str]:
+    return ["run", *TINY, "--method", "odd_methods.py:slow", "--rounds", str(ROUNDS), "--out", out]
+
+
+def test_one_interrupt_finishes_the_round(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fedloom(*slow_run("whole"), "--json").json
+    with process(*slow_run("stopped"), pause=0.1, monkeypatch=monkeypatch) as running:
+        read_until(running, "dawdling in round 1")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and out == "", err
+    assert "finishing this round" in err and "stopped after round 2 of 4; go on with: fedloom resume stopped" in err
+    assert saved_rounds(desk / "stopped") == [1, 2] and len(lines(desk / "stopped")) == 2
+    assert go_on(err).json["weights_sha256"] == whole["weights_sha256"]
+    assert lines(desk / "stopped") == lines(desk / "whole")
+
+
+def test_two_interrupts_drop_the_round(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fedloom(*slow_run("whole"), "--json").json
+    with process(*slow_run("dropped"), pause=0.3, monkeypatch=monkeypatch) as running:
+        read_until(running, "dawdling in round 1")
+        running.send_signal(signal.SIGINT)
+        read_until(running, "Ctrl-C again drops it")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and out == "" and "Traceback" not in err, err
+    assert "the last whole round is safe" in err
+    assert saved_rounds(desk / "dropped") == [1]
+    assert fedloom("resume", "dropped", "--json").json["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
+    said = fedloom("run", *TINY, "--method", "odd_methods.py:stumbling", "--out", "fell", code=1)
+    where = r"client (\d) failed in round 1, phase 0, step 2, batch shapes .*10, 1, 8, 8.*: ArithmeticError: stumbled over a stone"
+    failed = re.search(where, said.flat)
+    assert failed and saved_rounds(desk / "fell") == [1], said.err
+    command = re.search(r"replay just this client with: fedloom (resume fell --client (\d) --debug)", said.err)
+    assert command and command[2] == failed[1], said.err
+    replayed = fedloom(*shlex.split(command[1]), code=1)
+    assert "Traceback" in replayed.err and "odd_methods.py" in replayed.err and "raise ArithmeticError" in replayed.err
+    assert f"client {failed[1]} failed in round 1, phase 0, step 2" in replayed.flat
+    assert saved_rounds(desk / "fell") == [1]
+
+
+def test_a_sound_client_can_be_replayed_too(desk: Path) -> None:
+    run(desk / "sound", "--set", "checkpoint_every=2", rounds=2)
+    before = {p: p.read_bytes() for p in desk.rglob("*") if p.is_file() and p.name != "lock"}
+    answer = fedloom("resume", "sound", "--client", 4, "--json").json
+    assert answer["client"] == 4 and answer["complaint"] is None and answer["steps"] > 0
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_a_client_without_numbers_is_refused_and_named(desk: Path) -> None:
+    run(desk / "healthy", rounds=ROUNDS)
+    ill = lines(desk / "healthy")[1]["participants"][0]
+    result = run(desk / "ill", "--method", f"odd_methods.py:poisoned(client={ill})", rounds=ROUNDS)
+    met = [line["refused"] for line in lines(desk / "ill")]
+    asked = [ill in line["participants"] for line in lines(desk / "healthy")]
+    assert [list(m) for m in met] == [[str(ill)] if there else [] for there in asked]
+    assert "upload 'model': tensor 'layer1.fc.weight' is not finite" in met[1][str(ill)]
+    assert result["refused"] == sum(asked) and result["loss"] < 10
+
+
+def test_a_round_without_any_sound_client_ends_the_run_and_keeps_the_last_one(desk: Path) -> None:
+    words = ("--method", "odd_methods.py:poisoned(since=2)", "--rounds", ROUNDS, "--out", "all")
+    said = fedloom("run", *TINY, *words, code=1).flat
+    assert "only 0 sound replies in this round, and at least 1 are needed" in said and "lower the learning rate" in said
+    assert saved_rounds(desk / "all") == [1, 2] and len(lines(desk / "all")) == 2
+    state = (desk / "all" / "checkpoint" / "round-2.safetensors").read_bytes()
+    assert "only 0 sound replies" in fedloom("resume", "all", code=1).flat
+    assert (desk / "all" / "checkpoint" / "round-2.safetensors").read_bytes() == state

@@ -1,0 +1,93 @@
+"""A run through the study room: the same result with and without a folder, stopped and gone on with, and personal scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedloom.study.assemble import assemble
+from fedloom.study.config import load
+from fedloom.study.folder import RunFolder
+from fedloom.study.session import Stopped, play_one, run
+
+SMALL = {
+    "rounds": 4,
+    "model": "mlp(width=8)",
+    "data": {"clients": 50, "partition": "shards"},
+    "sample": {"per_round": 3},
+    "evaluate": {"every": 3, "batch": 500, "target": 0.05},
+}
+
+OWN = """
+from fedloom.core.method import Method, Phase
+from fedloom.core.select import blocks
+
+def tuned() -> Method:
+    return Method("tuned", finale=(Phase(),))
+
+def headless() -> Method:
+    return Method("headless", private=blocks("head"))
+"""
+
+
+def settings(**changes: Any) -> Any:
+    return load({**SMALL, **changes})
+
+
+def test_a_folder_changes_nothing_and_evaluation_is_due_when_asked_for(tmp_path: Path) -> None:
+    config = settings(method="scaffold")
+    alone = run(assemble(config))
+    with RunFolder.create(tmp_path / "run", config.text()) as folder:
+        kept = run(assemble(config), folder)
+        lines = folder.metrics()
+    timeless = {k: v for k, v in kept.items() if k != "seconds"}
+    assert timeless == {k: v for k, v in alone.items() if k != "seconds"}
+    assert ["accuracy" in line for line in lines] == [False, False, True, True]
+    assert kept["rounds_to_target"] == 3
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_stopped_and_gone_on_with_equals_uninterrupted(tmp_path: Path, after: int) -> None:
+    config = settings(method="feddyn+fedprox", checkpoint_every=2)
+    whole = run(assemble(config))
+    seen: list[int] = []
+    with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Stopped, match=f"after round {after} of 4"):
+        run(assemble(config), folder, watch=lambda line: seen.append(line["round"]), stop=lambda: len(seen) == after)
+    with RunFolder.open(tmp_path / "run") as folder:
+        rest: list[int] = []
+        result = run(assemble(config), folder, watch=lambda line: rest.append(line["round"]))
+    assert rest == list(range(after + 1, 5))
+    assert result["weights_sha256"] == whole["weights_sha256"]
+    assert result["bytes_up"] == whole["bytes_up"]
+
+
+def test_play_one_leaves_the_run_as_it_is(tmp_path: Path) -> None:
+    config = settings(method="scaffold")
+    with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Stopped):
+        run(assemble(config), folder, stop=lambda: True)
+    before = {p.name: p.read_bytes() for p in (tmp_path / "run" / "checkpoint").iterdir()}
+    with RunFolder.open(tmp_path / "run") as folder:
+        answer = play_one(assemble(config), folder, client=7)
+    assert (answer["client"], answer["round"], answer["complaint"]) == (7, 1, None)
+    assert before == {p.name: p.read_bytes() for p in (tmp_path / "run" / "checkpoint").iterdir()}
+
+
+def test_a_personal_method_is_scored_client_by_client(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    tuned = run(assemble(settings(method=f"{tmp_path / 'own.py'}:tuned")))
+    plain = run(assemble(settings()))
+    assert "personal" not in plain
+    assert tuned["weights_sha256"] == plain["weights_sha256"]  # the finale sends nothing
+    assert tuned["personal"]["weighted"]["mean"] > plain["accuracy"] + 0.2  # two shards a client: its own classes are easy
+
+
+def test_private_blocks_stay_at_home_and_are_scored_there(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    study = assemble(settings(method=f"{tmp_path / 'own.py'}:headless"))
+    result = run(study)
+    first = {n: t for n, t in study.model.state_dict().items() if n.startswith("head.")}
+    assert result["personal"]["recall"]["mean"] > 0
+    assert result["bytes_up"] < run(assemble(settings()))["bytes_up"]
+    assert first  # the server's head is the first one: it never saw another
