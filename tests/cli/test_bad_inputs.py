@@ -35,16 +35,16 @@ SETTINGS: Rows = {
     "--set rounds.x=3": ("rounds.x", "'rounds' is a value, not a table", "set rounds=VALUE"),
     "--set trian.lr=1": ("no setting 'trian'", "did you mean 'train'?"),
     "--set train.lr=fast": ("train.lr='fast'", "number", "learning rate"),
-    "--set train.lr=inf": ("train.lr=", "finite"),
-    "--set train=3": ("train=3", "table"),
+    "--set train.lr=inf": ("train.lr='inf'", "finite number", "learning rate"),
+    "--set train=3": ("train=3 is not a table", "for example train.lr"),
     "--set model.name=3": ("model", "'name': 3", "name(argument=value)"),
-    "--set method.name=3": ("method", "3", "name"),
+    "--set method.name=3": ("method: name=3 is not a string", "write the name of a method"),
     "--set method.fedavg=3": ("'fedavg' = 3", "not a table", "method.fedavg.PARAMETER = VALUE"),
     "--set train.schedule.kind=linear": ("train.schedule.kind='linear'", "'cosine'"),
     "--set dtype=float16": ("dtype='float16'", "'float32' or 'float64'"),
     "--set guard.least=9": ("guard.least=9", "the 3 clients a round", "lower it"),
     "--set train.drop_last=true --set train.batch=1000": ("train.drop_last=true", "train.batch=1000", "lower train.batch"),
-    '--set \'data.augment=["flipp"]\'': ("no augmentation 'flipp'", "did you mean 'flip'?"),
+    "--set 'data.augment=[\"flipp\"]'": ("no augmentation 'flipp'", "did you mean 'flip'?"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
     "--engine rayy": ("engine='rayy'", "'inprocess'"),
 }
@@ -54,7 +54,7 @@ METHODS: Rows = {
     "--method 'fedprox(nu=1)'": ("no parameter 'nu'", "did you mean 'mu'?"),
     "--method 'fedprox(mu=big)'": ("mu='big'", "float"),
     "--method 'fedprox(mu)'": ("'mu' has no value", "write mu=VALUE"),
-    "--method 'fedprox(mu=1,mu=2)'": ("'mu'", "twice"),
+    "--method 'fedprox(mu=1,mu=2)'": ("'mu' is given twice", "give it once"),
     "--method 'fedprox('": ("method 'fedprox('", "name(parameter=value)", "fedloom methods"),
     "--method ''": ("method ''", "fedloom methods"),
     "--method feddyn+fedadam": ("'feddyn+fedadam'", "two server optimisers", "keep one"),
@@ -67,7 +67,7 @@ METHODS: Rows = {
     "--method syntax.py:mine": ("'syntax.py' does not load", "SyntaxError", "mend the file"),
     "--method no.such.module:mine": ("'no.such.module' does not import", "install or mend it, or give file.py:function"),
     "--method :mine": ("':mine'", "file.py:function"),
-    "--method method.py:number": ("method.py:number", "int", "Method"),
+    "--method method.py:number": ("'method.py:number' returned", "int, not a Method", "mend the function"),
     "--method method.py:fails": ("method.py:fails", "KeyError", "kaputt"),
     "methods fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
 }
@@ -75,7 +75,7 @@ MODELS: Rows = {
     "--model resnt8": ("no model 'resnt8'", "did you mean 'resnet8'?", "fedloom models"),
     "--model 'mlp(width=0)'": ("model 'mlp': width=0", "at least 1"),
     "--model 'mlp(widht=3)'": ("no parameter 'widht'", "did you mean 'width'?"),
-    "--model mlp+cnn": ("mlp+cnn", "one"),
+    "--model mlp+cnn": ("model: 'mlp+cnn' is not one name", "write a name, name(argument=value)"),
     "--model lstm": ("model 'lstm' takes text", "(1, 8, 8)", "choose mlp"),
     "--model lenet5": ("model 'lenet5'", "not 8x8", "choose mlp"),
     "--model 'resnet8(norm=batch)' --partition 'quantity(alpha=0.05)'": ("has 1 sample", "raise min_size", "norm='group'"),
@@ -84,7 +84,7 @@ MODELS: Rows = {
     "--model model.py:number": ("model.py:number", "int, not a Module", "mend the function"),
     "--model model.py:fails": ("model.py:fails", "KeyError", "kaputt"),
     "--model model.py:deaf": ("model.py:deaf", "unexpected keyword argument 'shape'", "mend the function"),
-    "--model model.py:narrow": ("model.py:narrow", "(1, 8, 8)"),
+    "--model model.py:narrow": ("'model.py:narrow' does not take a sample", "(1, 8, 8)", "take another model"),
     "--model model.py:few": ("model.py:few", "(1, 2)", "(1, 4) is needed", "mend its last layer"),
     "models resnt": ("no model 'resnt'", "did you mean 'resnet'?"),
 }
@@ -113,8 +113,8 @@ DATA: Rows = {
     "data show tiny --clients 8 --png note.txt/new.png": ("note.txt/new.png", "directory"),
     "--partition dirichlt": ("no partition 'dirichlt'", "did you mean 'dirichlet'?"),
     "--partition 'dirichlet(alpha=0)'": ("alpha=0", "above 0"),
-    "--partition iid+shards": ("iid+shards", "one"),
-    "--partition iid --clients 1000": ("1000 clients", "the data have 240", "take fewer clients"),
+    "--partition iid+shards": ("data.partition: 'iid+shards' is not one name", "write a name, name(argument=value)"),
+    "--partition iid --clients 1000": ("1000 clients", "the data have 240", "clients or a smaller minimum"),
     "--partition 'classes(classes=99)'": ("classes=99", "the 4 classes of the data", "at most 4"),
     "--partition user": ("do not say whose sample is whose", "choose another partition, such as iid"),
     "--clients 0": ("clients=0", "at least 1", "'user' only"),
@@ -132,9 +132,9 @@ COMMANDS: Rows = {
     "resume done --client 999": ("--client 999", "the 8 clients", "from 0 to 7"),
     "compare --methods fedavg,fedavg": ("--methods fedavg,fedavg", "twice", "name each once"),
     "compare --methods fedavg,fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
-    "compare --methods ,": ("--methods", "fedavg"),
+    "compare --methods ,": ("--methods names no method", "write for example --methods fedavg,fedprox"),
     "compare --methods fedavg --seeds 0": ("'--seeds'", "0 is not in the range x>=1"),
-    "compare --methods fedavg --target 7": ("target", "7", "1"),
+    "compare --methods fedavg --target 7": ("--target 7", "between 0 and 1", "for example 0.8"),
     "compare": ("Missing option '--methods'", "fedloom compare -h"),
     "run --round 3": ("'--round'", "'--rounds'"),
     "run --rounds three": ("'--rounds'", "'three' is not a valid integer"),
@@ -165,7 +165,8 @@ def refused(*words: object) -> str:
     """What a refused command says to the person; it prints no result and leaves nothing behind."""
     said = fedloom(*words, code=2)
     assert said.out == "" and ("error: " in said.flat or "─ Error ─" in said.flat)
-    assert not Path("new").exists() and not Path("runs").exists()
+    left = [Path("new"), Path("runs"), Path(os.environ["FEDLOOM_HOME"]) / "data" / "new"]
+    assert [path for path in left if path.exists()] == []
     return said.flat
 
 

@@ -19,9 +19,9 @@ ROUNDS = 4
 
 
 @pytest.fixture(autouse=True)
-def odd(desk: Path) -> Path:
+def odd(desk: Path) -> None:
     """The odd methods lie on the desk, under a path that needs no quotes."""
-    return shutil.copy(odd_methods.__file__, desk)
+    shutil.copy(odd_methods.__file__, desk)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from fedloom.core.params import sha256
 from fedloom.core.sampler import uniform
 from fedloom.core.select import norms
 from fedloom.core.solver import Sgd
+from fedloom.methods import registry
 from fedloom.methods.fedadam import fedadam
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedavgm import fedavgm
@@ -115,6 +116,10 @@ def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
     for name, tensor in expected.items():
         assert got[name].dtype == tensor.dtype, name
         torch.testing.assert_close(got[name], tensor, rtol=0, atol=TOLERANCE, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_every_method_has_a_row() -> None:
+    assert {case.name.split()[0] for case in CASES if "+" not in case.name} == set(registry.names())
 
 
 def test_the_cohorts_are_partial_and_meet_a_client_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,9 @@ def test_a_folder_changes_nothing_and_evaluation_is_due_when_asked_for(tmp_path:
 def test_stopped_and_gone_on_with_equals_uninterrupted(tmp_path: Path, after: int) -> None:
     config = settings(method="feddyn+fedprox", checkpoint_every=2)
     whole = run(assemble(config))
-    seen: list[int] = []
+    asked = itertools.count(1)
     with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Stopped, match=f"after round {after} of 4"):
-        run(assemble(config), folder, watch=lambda line: seen.append(line["round"]), stop=lambda: len(seen) == after)
+        run(assemble(config), folder, stop=lambda: next(asked) == after)
     with RunFolder.open(tmp_path / "run") as folder:
         rest: list[int] = []
         result = run(assemble(config), folder, watch=lambda line: rest.append(line["round"]))
@@ -70,7 +71,7 @@ def test_play_one_leaves_the_run_as_it_is(tmp_path: Path) -> None:
     before = {p.name: p.read_bytes() for p in (tmp_path / "run" / "checkpoint").iterdir()}
     with RunFolder.open(tmp_path / "run") as folder:
         answer = play_one(assemble(config), folder, client=7)
-    assert (answer["client"], answer["round"], answer["complaint"]) == (7, 1, None)
+    assert (answer["client"], answer["round"], answer["complaint"]) == (7, 2, None)
     assert before == {p.name: p.read_bytes() for p in (tmp_path / "run" / "checkpoint").iterdir()}
 
 

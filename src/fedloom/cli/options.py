@@ -48,16 +48,17 @@ FLAGS = {
 
 def gather(config: Path | None, preset: str | None, flags: Mapping[str, Any], sets: list[str] | None) -> dict[str, Any]:
     """Raw settings of a command: a preset, a file over it, flags over that, and --set last."""
+    from fedloom.methods.registry import parse
     from fedloom.study import presets
     from fedloom.study.config import DEFAULTS
-    from fedloom.study.raw import assignment, overlay, read
+    from fedloom.study.raw import assignment, merged, method_table, normal, overlay, read
 
-    raw: dict[str, Any] = dict(presets.preset(preset).settings) if preset else {}
+    raw: dict[str, Any] = normal(presets.preset(preset).settings, DEFAULTS) if preset else {}
     if config is not None:
-        raw |= read(config)
+        raw = merged(raw, normal(read(config), DEFAULTS))
     given = [(FLAGS[name], value) for name, value in flags.items() if name in FLAGS and value is not None]
     raw = overlay(raw, [*given, *(assignment(text) for text in sets or ())], DEFAULTS)
     if flags.get("server"):
-        joined = f"{raw.get('method', DEFAULTS['method'])['name']}+{flags['server']}"
-        raw = overlay(raw, [("method.name", joined)], DEFAULTS)
+        method, more = raw.get("method", DEFAULTS["method"]), method_table(parse(flags["server"]))
+        raw["method"] = {**method, **more, "name": f"{method['name']}+{more['name']}"}
     return raw

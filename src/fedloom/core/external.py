@@ -21,6 +21,18 @@ def is_reference(name: str) -> bool:
     return ":" in name
 
 
+def resolved(name: str) -> str:
+    """The name with the path of a user's file made absolute, so that it means the same from anywhere."""
+    place, colon, function = name.rpartition(":")
+    return f"{Path(place).resolve()}{colon}{function}" if place.endswith(".py") else name
+
+
+def shown(name: str) -> str:
+    """The name without the folders of a user's file, for tables."""
+    place, colon, function = name.rpartition(":")
+    return f"{Path(place).name}{colon}{function}" if place.endswith(".py") else name
+
+
 def load(kind: str, reference: str) -> Callable[..., Any]:
     """The function a reference points to."""
     place, _, function = reference.rpartition(":")

@@ -14,14 +14,14 @@ from fedloom.core.job import Bench, Job
 
 
 class ClientError(RunError):
-    """A client that failed, with where it was."""
+    """A client that failed, with where it was; for people, rounds count from 1."""
 
     def __init__(self, job: Job, cause: Exception) -> None:
         self.client, self.round = job.client, job.round
         where = job.where
         shapes = ", ".join(str(s) for s in where.shapes) or "no batch yet"
         super().__init__(
-            f"client {job.client} failed in round {job.round}, phase {where.phase}, step {where.step}, "
+            f"client {job.client} failed in round {job.round + 1}, phase {where.phase}, step {where.step}, "
             f"batch shapes {shapes}: {type(cause).__name__}: {cause}"
         )
 

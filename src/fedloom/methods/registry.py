@@ -17,7 +17,7 @@ from fedloom.core.method import Method
 from fedloom.core.words import Word, complaints, parameters
 
 _PLUS = re.compile(r"\+(?![^()]*\))")
-_WORD = re.compile(r"\s*([^()\s]+)\s*(?:\(([^()]*)\))?\s*")
+_WORD = re.compile(r"\s*([^()]*[^()\s])\s*(?:\(([^()]*)\))?\s*")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from fedloom.core.errors import all_at_once
+from fedloom.core.external import shown
 from fedloom.core.words import Word
 from fedloom.methods.registry import parse
 from fedloom.study import toml
@@ -134,9 +135,11 @@ class Config(Settings):
         named = [w.name for w in parse(table["name"])]
         for key, value in table.items():
             if key != "name" and (key not in named or not isinstance(value, Mapping)):
+                near = difflib.get_close_matches(key, named, n=1, cutoff=0.5)
+                guess = f"did you mean '{near[0]}'? " if near and near[0] != key else ""
                 raise ValueError(
                     f"'{key}' = {value!r} is not a table of the parameters of {' or '.join(named)}; "
-                    f"write method.{named[0]}.PARAMETER = VALUE"
+                    f"{guess}write method.{named[0]}.PARAMETER = VALUE"
                 )
         return table
 
@@ -148,7 +151,7 @@ class Config(Settings):
     @property
     def title(self) -> str:
         """The method's name as it stands in tables."""
-        return str(self.method["name"])
+        return "+".join(shown(w.name) for w in self.words)
 
     def text(self) -> str:
         """As TOML, complete."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError
+from fedloom.core.external import resolved
+from fedloom.core.words import Word
 from fedloom.methods.registry import literal, parse
+
+WORDS = ("method", "model", "sample", "partition")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -51,8 +55,7 @@ def normal(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in raw.items()}
     method = result.get("method")
     if isinstance(method, str):
-        words = parse(method)
-        result["method"] = {"name": "+".join(w.name for w in words), **{w.name: dict(w.args) for w in words if w.args}}
+        result["method"] = method_table(parse(method))
     elif isinstance(method, dict):
         result["method"] = {**defaults["method"], **method}
     _write_out(result, "model", defaults["model"])
@@ -68,3 +71,21 @@ def _write_out(table: dict[str, Any], key: str, default: Mapping[str, Any]) -> N
         table[key] = {"name": words[0].name, **words[0].args}
     elif isinstance(value, Mapping) and "name" not in value:
         table[key] = {**default, **value}
+    if isinstance(table.get(key), dict) and isinstance(table[key]["name"], str):
+        table[key]["name"] = resolved(table[key]["name"])
+
+
+def method_table(words: Sequence[Word]) -> dict[str, Any]:
+    """Methods with their parameters as a table."""
+    named = [Word(resolved(w.name), w.args) for w in words]
+    return {"name": "+".join(w.name for w in named), **{w.name: dict(w.args) for w in named if w.args}}
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over other settings, table by table; a word that brings its name brings all of its arguments."""
+    result = dict(under)
+    for key, value in over.items():
+        below = result.get(key)
+        whole = not (isinstance(below, Mapping) and isinstance(value, Mapping)) or (key in WORDS and "name" in value)
+        result[key] = value if whole else merged(below or {}, value)
+    return result

@@ -66,12 +66,13 @@ def _weave(
     for reached, line in _scored(study, state, store):
         state = reached
         lines.append(line)
-        watch(line)
+        asked = stop()  # once a round: a stop that is heeded is also saved
         if folder is not None:
             folder.append_metrics(line)
-            if _due(state, study) or stop():
+            if _due(state, study) or asked:
                 folder.save(state)
-        if stop() and state.round < study.config.rounds:
+        watch(line)  # behind the save: what the user is shown is safe
+        if asked and state.round < study.config.rounds:
             raise Stopped(f"stopped after round {state.round} of {study.config.rounds}")
     return state
 
@@ -150,7 +151,7 @@ def play_one(study: Study, folder: RunFolder, client: int) -> Line:
     why = study.loom.guard.complaint(reply, expected(study.loom.federation.method, study.model, state))
     return {
         "client": client,
-        "round": state.round,
+        "round": state.round + 1,
         "samples": reply.samples,
         "steps": reply.steps,
         "loss": reply.loss,

@@ -60,9 +60,11 @@ def cut(rows: np.ndarray, sizes: np.ndarray) -> Parts:
 def enough(samples: int, clients: int, min_size: int, scheme: str) -> None:
     """Refuse by counting what no draw could fulfil."""
     if clients * min_size > samples:
+        most = samples // min_size
+        remedy = f"take at most {most} clients or a smaller minimum" if most else "take a smaller minimum"
         raise UserError(
             f"partition '{scheme}': {clients} clients with at least {min_size} samples each need {clients * min_size} samples, "
-            f"but the data have {samples}; take fewer clients or a smaller minimum"
+            f"but the data have {samples}; {remedy}"
         )
 
 

@@ -1,0 +1,133 @@
+"""What there is: methods, models, presets; a config or a machine looked over; data sets added, looked at and removed."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.talk import TINY, fedloom, run
+from fedloom import __version__
+
+
+def test_methods_for_programs() -> None:
+    every = fedloom("methods", "--json").json
+    names = [m["name"] for m in every]
+    assert names == sorted(names) and {"fedavg", "fedprox", "fedavgm", "scaffold", "feddyn", "fedadam", "fedyogi"} <= set(names)
+    for method in every:
+        assert {"name", "paper", "parameters", "needs"} <= set(method) and method["paper"] and method["needs"]
+    (mu,) = next(m for m in every if m["name"] == "fedprox")["parameters"]
+    assert (mu["name"], mu["type"], mu["low"]) == ("mu", "float", 0) and "FedAvg" in mu["meaning"] and mu["default"] > 0
+
+
+def test_methods_for_people() -> None:
+    assert "scaffold" in fedloom("methods").out
+    assert "Karimireddy" in fedloom("methods", "scaffold").out
+
+
+def test_models_for_programs() -> None:
+    every = {m["name"]: m for m in fedloom("models", "--json").json}
+    assert {"mlp", "lenet5", "cnn", "resnet56", "vgg9", "lstm"} <= set(every)
+    assert (every["lenet5"]["parameters"], every["cnn"]["parameters"]) == (61706, 1663370)
+    for model in every.values():
+        assert sum(block["parameters"] for block in model["blocks"]) == model["parameters"] > 0
+
+
+def test_a_model_on_ones_own_data() -> None:
+    (model,) = fedloom("models", "mlp", "--data", "tiny", "--json").json
+    assert model["parameters"] == 64 * 200 + 200 + 200 * 200 + 200 + 200 * 4 + 4
+    assert "layer1" in fedloom("models", "mlp").out
+
+
+def test_presets_can_all_be_checked(desk: Path) -> None:
+    every = fedloom("presets", "--json").json
+    assert {"demo", "shards", "longtail"} <= {p["name"] for p in every}
+    for preset in every:
+        assert preset["about"] and preset["settings"]["rounds"] >= 1
+        shown = fedloom("data", "show", "--preset", preset["name"], "--json").json
+        assert len(shown["counts"]) == preset["settings"]["data"]["clients"]
+        assert preset["name"] in fedloom("presets").out
+
+
+def test_check_says_what_a_config_would_run(desk: Path) -> None:
+    run(desk / "run", "--method", "fedprox", rounds=2)
+    said = fedloom("check", "run/config.toml", "--set", "rounds=7", "--json").json
+    assert said["ok"] is True and said["method"] == "fedprox" and said["rounds"] == 7
+    assert "280 parameters" in said["model"] and "240 training" in said["data"] and said["clients"].startswith("8,")
+    assert "sound" in fedloom("check", "run/config.toml").out
+
+
+def test_the_doctor(desk: Path) -> None:
+    said = fedloom("doctor", "--json").json
+    assert said["ok"] is True and said["one seed, one result"] is True and said["fedloom"] == __version__
+    assert "sound" in fedloom("doctor").out and list(desk.iterdir()) == []
+
+
+def test_the_version() -> None:
+    assert fedloom("--version").out == f"fedloom {__version__}\n"
+
+
+COMMANDS = ["demo", "run", "resume", "compare", "methods", "models", "presets", "check", "doctor"]
+DATA_COMMANDS = ["data add", "data list", "data check", "data show", "data remove"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *DATA_COMMANDS])
+def test_every_command_shows_an_example(command: str) -> None:
+    said = " ".join(fedloom(*command.split(), "--help").out.split())
+    assert f"Example: fedloom {command}" in said or "Example: fedloom run" in said
+
+
+def write_clinics(folder: Path) -> Path:
+    """One table a clinic; the disease is a matter of the pulse."""
+    folder.mkdir()
+    draws = np.random.default_rng(3)
+    for clinic, patients in (("north", 40), ("south", 30), ("west", 20)):
+        with (folder / f"{clinic}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["age", "pulse", "sex", "disease"])
+            for age, pulse in zip(draws.integers(20, 90, patients), draws.integers(50, 130, patients), strict=True):
+                writer.writerow([age, pulse, "fm"[age % 2], "yes" if pulse > 90 else "no"])
+    return folder
+
+
+def test_tables_from_clinics(desk: Path) -> None:
+    """One client a clinic, from the files to the run, and away again."""
+    added = fedloom("data", "add", "clinics", "--from", write_clinics(desk / "files"), "--option", "target=disease", "--json").json
+    assert (added["kind"], added["users"], added["classes"]) == ("table", 3, 2)
+    assert added["train"] + added["test"] == 90
+    assert "clinics" in [d["name"] for d in fedloom("data", "list", "--json").json]
+    assert fedloom("data", "check", "clinics", "--json").json["ok"] is True
+    shown = fedloom("data", "show", "clinics", "--clients", 0, "--partition", "user", "--json").json
+    assert [sum(row) for row in shown["counts"]] == sorted((sum(row) for row in shown["counts"]), reverse=True)
+    words = ("--data", "clinics", "--model", "mlp(width=8)", "--clients", 0, "--partition", "user", "--per-round", 3)
+    result = fedloom("run", *words, "--rounds", 10, "--set", "train.lr=0.5", "--out", "run", "--json").json
+    assert result["clients"] == 3 and result["accuracy"] > 0.8
+    assert "removed clinics" in fedloom("data", "remove", "clinics").out
+    assert "clinics" not in [d["name"] for d in fedloom("data", "list", "--json").json]
+    assert "no data set 'clinics'" in fedloom("run", *words, "--out", "again", code=2).flat
+
+
+def test_arrays_added_replaced_and_shown(desk: Path) -> None:
+    x, y = np.arange(240, dtype=np.float32).reshape(40, 6), np.arange(40) % 2
+    np.savez(desk / "arrays.npz", x=x, y=y)
+    add = ("data", "add", "arrays", "--from", "arrays.npz")
+    assert fedloom(*add, "--json").json["train"] == 32
+    assert fedloom(*add, "--replace", "--option", "test_share=0.5", "--json").json["train"] == 20
+    shown = fedloom("data", "show", "arrays", "--clients", 4, "--partition", "iid", "--png", "parts.png", "--json").json
+    assert np.asarray(shown["counts"]).sum() == 20 and len(shown["counts"]) == 4
+    assert (desk / "parts.png").read_bytes().startswith(b"\x89PNG")
+    assert "4 clients by 2 classes" in fedloom("data", "show", "arrays", "--clients", 4, "--partition", "iid").out
+    fedloom("data", "remove", "arrays")
+
+
+def test_damaged_data_are_found(desk: Path, home: Path) -> None:
+    np.savez(desk / "arrays.npz", x=np.arange(60, dtype=np.float32).reshape(20, 3), y=np.arange(20) % 2)
+    fedloom("data", "add", "frail", "--from", "arrays.npz")
+    file = home / "home" / "data" / "frail" / "train.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    said = fedloom("data", "check", "frail", "--json", code=1)
+    assert json.loads(said.out)["ok"] is False and "damaged" in said.out
+    refused = fedloom("run", *TINY, "--data", "frail", "--out", "run", code=2).flat
+    assert "train.safetensors is damaged" in refused and "fedloom data add frail --from PATH --replace" in refused
+    fedloom("data", "remove", "frail")
