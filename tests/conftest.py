@@ -1,4 +1,4 @@
-"""What every test stands on: one thread, and helpers that are imported as `support`."""
+"""What every test stands on: one thread, and what is imported as `support`."""
 
 import sys
 from collections.abc import Iterator

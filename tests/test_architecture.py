@@ -99,13 +99,16 @@ def test_every_draw_has_a_key(file: Path) -> None:
     assert not drawn
 
 
+SEEDS = re.compile(r"^torch\.(\w+\.)*manual_seed$|^manual_seed$|\.seed_layers$")
+
+
 @every_file
 def test_the_global_generator_is_seeded_in_a_forked_scope_only(file: Path) -> None:
-    """Layers draw from it; the solver seeds it for them inside the scope that its engine forks."""
+    """Layers draw from it: a key can seed it, and the solver has it seeded inside the scope that its engine forks."""
     forks = [n for n in ast.walk(tree(file)) if isinstance(n, ast.With) and any("fork_rng" in ast.unparse(i) for i in n.items)]
-    seeding = {call.lineno for name, call in calls(file) if re.search(r"^torch\.(\w+\.)*manual_seed$|^manual_seed$", name)}
+    seeding = {call.lineno for name, call in calls(file) if SEEDS.search(name)}
     forked = {line for scope in forks for line in seeding if scope.lineno <= line <= (scope.end_lineno or 0)}
-    assert seeding <= forked or file == ROOT / "core" / "solver.py"
+    assert seeding <= forked or file in (ROOT / "core" / "key.py", ROOT / "core" / "solver.py")
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,13 @@ def breaking(after: int) -> list[TensorClient]:
 
 
 def test_an_error_says_where_it_happened() -> None:
-    """Two steps a phase and round: the eighth batch is step 2 of phase 1 in round 1."""
+    """Two steps a phase and round: the eighth batch is step 2 of phase 1 in the second round, which people count from 1."""
     method = Method("two", (Phase(), Phase(slot="own")))
     with pytest.raises(ClientError) as error:
         weave(method, 3, build=bare, clients=breaking(after=7), sampler=everyone(), solver=Sgd(batch=4))
     sentence = str(error.value)
     assert sentence.startswith(
-        "client 2 failed in round 1, phase 1, step 2, batch shapes torch.Size([4, 2]), torch.Size([4]): "
+        "client 2 failed in round 2, phase 1, step 2, batch shapes torch.Size([4, 2]), torch.Size([4]): "
     )
     assert "mat1 and mat2 shapes cannot be multiplied" in sentence
     assert (error.value.client, error.value.round) == (2, 1)
@@ -87,6 +87,19 @@ def test_the_callers_random_state_and_threads_are_as_before(method: Method, buil
     list(rounds(loom, begin(loom, model), MemoryStore(), 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 2
+
+
+def test_clients_compute_on_one_thread() -> None:
+    """Two threads would sum in another order."""
+    threads = []
+
+    def noting(step: Step) -> Tensor:
+        threads.append(torch.get_num_threads())
+        return step.ce
+
+    torch.set_num_threads(2)
+    weave(Method("noting", (Phase(noting),)), 1)
+    assert set(threads) == {1}
 
 
 def test_random_state_and_threads_after_an_error() -> None:

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,17 @@ def test_a_lost_database_is_noticed(run: Path) -> None:
     (run / "clients.sqlite").unlink()
     with RunFolder.open(run) as folder, pytest.raises(RunError, match=r"clients\.sqlite holds 0 memories that are not the \d+"):
         folder.restore()
+
+
+def test_a_database_in_use_elsewhere_is_not_taken_for_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+    other = sqlite3.connect(run / "clients.sqlite")
+    other.execute("BEGIN EXCLUSIVE")
+    with RunFolder.open(run) as folder:
+        with pytest.raises(RunError, match=r"clients.sqlite: database is locked; close the program that holds it"):
+            folder.restore()
+        other.close()
+        assert toy.restored_round(folder) == 5
 
 
 def test_saves_between_several_rounds(disk: Path) -> None:

@@ -211,6 +211,23 @@ def test_every_commit_reaches_the_disk(store: SqliteStore) -> None:
     assert said == ["wal", 2]  # 2 is FULL: the log is synced at every commit
 
 
+def test_a_closed_store_is_one_file_that_needs_no_log(store: SqliteStore) -> None:
+    store.close()
+    assert [p.name for p in store.path.parent.iterdir()] == ["clients.sqlite"]
+    assert store.path.read_bytes()[18:20] == b"\x01\x01"  # the header's format numbers: 2 would call for a log beside it
+
+
+def test_a_free_list_that_would_overwrite_memories_is_told(store: SqliteStore) -> None:
+    """Every row can still be read; the next ones would be written over them."""
+    store.close()
+    data = bytearray(store.path.read_bytes())
+    data[32:40] = (2).to_bytes(4, "big") + (1).to_bytes(4, "big")  # the header's list of free pages: page 2, one in all
+    store.path.write_bytes(data)
+    assert_same(SqliteStore(store.path).recall(3)["control"], value(3))
+    with pytest.raises(RunError, match="its pages do not fit together"):
+        SqliteStore(store.path).stock(1)
+
+
 def test_a_feeding_thread_may_recall(store: SqliteStore) -> None:
     found: list[float] = []
     thread = threading.Thread(target=lambda: found.extend(store.recall(2)["control"]["z"].tolist()))

@@ -163,7 +163,7 @@ class Sgd:
         weights, lr = list(trained.values()), self.schedule.at(self.lr, job.round)
         kept = None if self.reset or goal.memory not in job.mine else [job.mine[goal.memory][n].clone() for n in trained]
         state = self.rule.begin(weights, kept)
-        torch.manual_seed(key.fold("layers").seed)
+        key.fold("layers").seed_layers(weights[0].device)
         noise = key.fold("batch").generator()
         batches: list[tuple[Tensor, Tensor]] = []
         losses: list[Tensor] = []
