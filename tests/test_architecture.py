@@ -69,9 +69,7 @@ def test_nothing_is_pickled(file: Path) -> None:
     assert not {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"} & {n.split(".")[0] for n in imports(file)}
     assert not {"torch.load", "torch.save"} & {name for name, _ in calls(file)}
     assert not any(
-        keyword.arg == "allow_pickle" and getattr(keyword.value, "value", True)
-        for _, c in calls(file)
-        for keyword in c.keywords
+        keyword.arg == "allow_pickle" and getattr(keyword.value, "value", True) for _, c in calls(file) for keyword in c.keywords
     )
 
 
@@ -158,9 +156,7 @@ def docstring(node: ast.AST) -> str | None:
     return ast.get_docstring(node, clean=False) if isinstance(node, documented) else None
 
 
-@pytest.mark.parametrize(
-    "file", [f for f in FILES if package_of(f) in ("core", "engines")], ids=lambda f: str(f.relative_to(ROOT))
-)
+@pytest.mark.parametrize("file", [f for f in FILES if package_of(f) in ("core", "engines")], ids=lambda f: str(f.relative_to(ROOT)))
 def test_no_method_is_known_by_name(file: Path) -> None:
     text = " ".join(words(file)).lower()
     known = [m.stem for m in METHODS if re.search(rf"\b{m.stem.replace('_', '[-_]')}\b", text)]
@@ -176,9 +172,7 @@ def test_a_method_is_one_short_file(file: Path) -> None:
     source = file.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 120
     assert (ast.get_docstring(tree(file)) or "").count("\n") >= 3
-    constants = {
-        t.id: n.value for n in tree(file).body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
-    }
+    constants = {t.id: n.value for n in tree(file).body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
     assert isinstance(constants["PAPER"], ast.Constant) and re.search(r"\b(19|20)\d\d\b", constants["PAPER"].value)
     assert isinstance(constants["LINK"], ast.Constant) and constants["LINK"].value.startswith("https://")
     assert any(isinstance(n, ast.FunctionDef) and n.name == file.stem for n in tree(file).body)

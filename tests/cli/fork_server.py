@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 import torch
@@ -57,10 +58,11 @@ def obey(order: dict[str, Any]) -> None:
         app(order["words"])
     except SystemExit as end:
         status = int(end.code or 0)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def die_at_line(number: int) -> None:

@@ -39,9 +39,13 @@ class Forks:
     def __call__(self, *words: object, kill_after: float | None = None, die_at_line: int | None = None) -> Lived:
         """Play the command; with kill_after, kill -9 it after so many seconds, with die_at_line after so many lines."""
         assert self._server.stdout is not None
+        for file in (self._out, self._err):
+            file.write_text("")  # a child may be killed before it has opened them
         order = {"words": [str(w) for w in words], "kill_after": kill_after, "die_at_line": die_at_line}
         self._order({**order, "out": str(self._out), "err": str(self._err)})
-        answer = json.loads(self._server.stdout.readline())
+        line = self._server.stdout.readline()
+        assert line, "the server has died; its last words are on stderr"
+        answer = json.loads(line)
         said = Said(answer["status"], self._out.read_text(), self._err.read_text())
         assert "Traceback" not in said.err, said.err
         return Lived(answer["status"], answer["seconds"], said)

@@ -28,7 +28,7 @@ def slow() -> Method:
 
 
 def stumbling() -> Method:
-    """Every client fails at the second step of round 1."""
+    """Every client fails at the second step of the second round."""
 
     def stumble(step: Step) -> Tensor:
         if (step.job.round, step.number) == (1, 2):

@@ -1,6 +1,8 @@
 """Bytes flipped, cut off, zeroed and deleted in every file of a run: `resume` ends as the undisturbed run did, or says why not."""
 
+import contextlib
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,15 +18,18 @@ from fedloom.cli.main import app
 from fedloom.core.key import Key
 
 ROUNDS, STOP = 7, 5
-HALF_CASES, FINISHED_CASES = 100, 24
 
 
 @dataclass(frozen=True)
 class Runs:
-    """A run, undisturbed; the same one killed after its fourth save with the fifth line written; what it said; how it ends."""
+    """A run, undisturbed; the same one killed after its fourth save with the fifth line written; what it said; how it ends.
+
+    folded: the killed one with the log of its database folded into the one file, as any reader of SQLite may do.
+    """
 
     finished: Path
     half: Path
+    folded: Path
     said: str
     sha256: str
     lines: list[dict[str, Any]]
@@ -37,7 +42,15 @@ def runs(home: Path) -> Runs:
     with forks(home) as play:
         lived = play("run", *TINY, "--method", "scaffold", "--rounds", ROUNDS, "--out", half, die_at_line=STOP)
     assert lived.status == KILLED and saved_rounds(half) == [STOP - 3, STOP - 2, STOP - 1]
-    return Runs(finished, half, lived.said.err, result["weights_sha256"], lines(finished))
+    return Runs(
+        finished, half, fold(shutil.copytree(half, home / "folded")), lived.said.err, result["weights_sha256"], lines(finished)
+    )
+
+
+def fold(folder: Path) -> Path:
+    with contextlib.closing(sqlite3.connect(folder / "clients.sqlite")) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+    return folder
 
 
 def files(folder: Path) -> list[Path]:
@@ -89,19 +102,20 @@ def verdict(folder: Path, runs: Runs) -> str:
     return "ended" if lines(folder) == runs.lines else "other metrics"
 
 
-def damaged(base: Path, cases: int, desk: Path) -> Iterator[tuple[str, Path]]:
-    """Copies of a run, each with one file damaged, file after file."""
+def damaged(base: Path, names: str, cases: int, desk: Path) -> Iterator[tuple[str, Path]]:
+    """Copies of a run, each with one file of such a name damaged, file after file."""
+    targets = [p.relative_to(base) for p in files(base) if p.match(names)]
     for case in range(cases):
         folder = shutil.copytree(base, desk / f"{base.name}-{case}")
-        target = files(folder)[case % len(files(base))]
-        how = damage(target, Key.root(11).fold(base.name, case))
-        yield f"case {case}: {target.name}, {how}", folder
+        target = targets[case % len(targets)]
+        how = damage(folder / target, Key.root(11).fold(base.name, case))
+        yield f"case {case}: {target}, {how}", folder
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(("which", "cases"), [("half", HALF_CASES), ("finished", FINISHED_CASES)])
-def test_damage_is_made_good_or_told(which: str, cases: int, runs: Runs, desk: Path) -> None:
-    met = {name: verdict(folder, runs) for name, folder in damaged(getattr(runs, which), cases, desk)}
+@pytest.mark.parametrize(("which", "names", "cases"), [("half", "*", 100), ("folded", "clients.sqlite", 30), ("finished", "*", 24)])
+def test_damage_is_made_good_or_told(which: str, names: str, cases: int, runs: Runs, desk: Path) -> None:
+    met = {name: verdict(folder, runs) for name, folder in damaged(getattr(runs, which), names, cases, desk)}
     assert {name: v for name, v in met.items() if v not in ("ended", "said")} == {}
     count = Counter(met.values())
     assert count.total() == cases and min(count["ended"], count["said"]) >= cases // 20, count

@@ -85,15 +85,16 @@ def test_two_interrupts_drop_the_round(desk: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
+    """People count rounds from 1: after `round 1/20` comes a failure in round 2."""
     said = fedloom("run", *TINY, "--method", "odd_methods.py:stumbling", "--out", "fell", code=1)
-    where = r"client (\d) failed in round 1, phase 0, step 2, batch shapes .*10, 1, 8, 8.*: ArithmeticError: stumbled over a stone"
+    where = r"client (\d) failed in round 2, phase 0, step 2, batch shapes .*10, 1, 8, 8.*: ArithmeticError: stumbled over a stone"
     failed = re.search(where, said.flat)
     assert failed and saved_rounds(desk / "fell") == [1], said.err
     command = re.search(r"replay just this client with: fedloom (resume fell --client (\d) --debug)", said.err)
     assert command and command[2] == failed[1], said.err
     replayed = fedloom(*shlex.split(command[1]), code=1)
     assert "Traceback" in replayed.err and "odd_methods.py" in replayed.err and "raise ArithmeticError" in replayed.err
-    assert f"client {failed[1]} failed in round 1, phase 0, step 2" in replayed.flat
+    assert f"client {failed[1]} failed in round 2, phase 0, step 2" in replayed.flat
     assert saved_rounds(desk / "fell") == [1]
 
 

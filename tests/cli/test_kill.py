@@ -53,7 +53,7 @@ def go_on(method: str, out: Path) -> list[object]:
 
 
 def fraction(*path: str | int) -> float:
-    """The moment of a kill, as a part of the time that an undisturbed run takes."""
+    """The moment of a kill, as a part of some time: as random as can be, and the same in every session."""
     return Key.root(5).fold(*path).seed % 1000 / 1000
 
 
@@ -101,13 +101,15 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
 
 @pytest.mark.parametrize("method", STATEFUL)
 def test_a_resume_can_be_killed_as_often_as_one_likes(method: str, play: Forks, wholes: dict[str, Whole], home: Path) -> None:
+    """One run, killed again and again; an attempt that saves nothing gives the next one more time."""
     whole, out, reached = wholes[method], home / f"again-{method}", [0]
-    for attempt in range(12):
-        delay = whole.seconds * (0.2 + 0.3 * fraction("again", method, attempt)) * (1 + attempt / 6)
-        lived = play(*go_on(method, out), kill_after=delay)
-        reached.append(last_saved(out))
+    pace = whole.seconds / 4
+    for attempt in range(30):
+        lived = play(*go_on(method, out), kill_after=pace * (0.5 + fraction("again", method, attempt)))
         if lived.status != KILLED:
             break
+        reached.append(last_saved(out))
+        pace *= 1.3 if reached[-1] == reached[-2] else 1.0
     assert sorted(reached) == reached, "a kill has cost a checkpoint"
-    assert sum(0 < r < ROUNDS for r in reached) >= 2, f"too few kills fell into the middle of a run: {reached}"
+    assert sum(0 < r < ROUNDS for r in reached) >= 2, f"too few kills fell into the middle of the run: {reached}"
     assert_ends_like(whole, play, method, out)

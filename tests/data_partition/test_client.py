@@ -8,7 +8,7 @@ import torch
 
 from fedloom.core.words import Word
 from fedloom.data.augment import build
-from fedloom.data.client import evaluation_batches, federate, normaliser
+from fedloom.data.client import EvaluationBatches, federate, normaliser
 from fedloom.data.dataset import Dataset, Split
 
 MEAN, STD = (0.5, 0.25, 0.75), (0.2, 0.3, 0.4)
@@ -73,7 +73,7 @@ def test_batches_never_change_the_stored_samples():
     one.batch(torch.tensor([0]))[0].zero_()
     assert torch.equal(data.train.x, stored)
     floats = Split(stored.float(), data.train.y)
-    next(evaluation_batches(floats, normaliser(data)))
+    EvaluationBatches(floats, normaliser(data))[0]
     assert torch.equal(floats.x, stored.float())
 
 
@@ -104,7 +104,7 @@ def test_clients_are_a_sequence_of_views():
 
 def test_evaluation_batches_cover_the_split_in_order():
     data = pictures()
-    batches = list(evaluation_batches(data.test, normaliser(data, torch.float64), batch=4))
+    batches = list(EvaluationBatches(data.test, normaliser(data, torch.float64), batch=4))
     assert [len(y) for _, y in batches] == [4, 4, 2]
     assert torch.equal(torch.cat([y for _, y in batches]), data.test.y)
     everything = torch.stack([naive(image) for image in data.test.x])

@@ -57,9 +57,7 @@ def test_fedavg_weighs_by_samples() -> None:
     solver = Canned(lambda t, c: SERVER["fedavg/client_deltas"][t, c])
     for t, expected in enumerate(SERVER["fedavg/w_after"]):
         clients = empty_clients(SERVER["fedavg/sizes"].tolist())
-        woven = weave(
-            fedavg(), t + 1, build=starting_at(SERVER["fedavg/w0"]), clients=clients, sampler=everyone(), solver=solver
-        )
+        woven = weave(fedavg(), t + 1, build=starting_at(SERVER["fedavg/w0"]), clients=clients, sampler=everyone(), solver=solver)
         close(woven.state.params[POINT], expected)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from study_folder import toy
+
 MEMORY = Path("/dev/shm")
 
 
@@ -18,6 +20,12 @@ def module_disk() -> Iterator[Path]:
 @pytest.fixture
 def disk() -> Iterator[Path]:
     yield from _disk()
+
+
+@pytest.fixture
+def run(disk: Path) -> Path:
+    """A toy run of five rounds, closed."""
+    return toy.made(disk / "run", 5)
 
 
 def _disk() -> Iterator[Path]:

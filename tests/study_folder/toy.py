@@ -78,6 +78,10 @@ def made(path: Path, rounds: int) -> Path:
     return path
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
 def assert_same(got: Params, expected: Params) -> None:
     """The same names in the same order, types, shapes and bits."""
     assert list(got) == list(expected)

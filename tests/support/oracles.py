@@ -94,9 +94,7 @@ def size_of(world: World, client: int, by: str) -> int:
     return {"samples": size, "clients": 1, "seen": size // world.batch * world.batch}[by]
 
 
-def averaged(
-    world: World, first: State, rounds: int, by: str = "samples", mu: float = 0.0, server: Server | None = None
-) -> State:
+def averaged(world: World, first: State, rounds: int, by: str = "samples", mu: float = 0.0, server: Server | None = None) -> State:
     """FedAvg (McMahan, algorithm 1), with FedProx's spring (Li, eq. 2) and a rule for the server."""
     sent = first
     for t in range(rounds):

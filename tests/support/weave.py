@@ -27,16 +27,20 @@ SOLVER = Sgd(lr=0.1, batch=4, epochs=2)
 
 
 class Spy:
-    """An engine that keeps what it hands on."""
+    """An engine that keeps what it hands on, broadcast by broadcast."""
 
     def __init__(self, engine: InProcess) -> None:
         self.engine = engine
-        self.answers: list[Any] = []
+        self.answers: list[dict[int, Any]] = []
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        self.answers.append({})
         for client, answer in self.engine.map(sent, tasks):
-            self.answers.append(answer)
+            self.answers[-1][client] = answer
             yield client, answer
+
+    def close(self) -> None:
+        self.engine.close()
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,12 @@ class Woven:
     state: ServerState
     store: MemoryStore
     reports: tuple[Report, ...]
-    answers: Sequence[Any]
+    answers: Sequence[dict[int, Any]]
 
     @property
     def replies(self) -> list[Reply]:
-        return [a for a in self.answers if isinstance(a, Reply)]
+        """Round by round, in client order."""
+        return [a for answers in self.answers for _, a in sorted(answers.items()) if isinstance(a, Reply)]
 
     def personal(self, client: int) -> Params:
         """The weights that client ends up with."""

@@ -18,7 +18,7 @@ def check(config: Annotated[Path, typer.Argument(help="Settings in TOML.")], set
     from fedloom.study.config import load
 
     settings = load(o.gather(config, None, {}, set_), f"'{config}'")
-    study = assemble(settings)
+    study = assemble(settings.model_copy(update={"engine": "inprocess"}))  # nothing is going to be played
     found = {
         "config": str(config),
         "method": settings.title,

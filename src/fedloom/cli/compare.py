@@ -35,6 +35,7 @@ def compare(
     per_round: o.PerRound = None,
     seed: o.Seed = None,
     engine: o.Engine = None,
+    workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
     target: Annotated[
@@ -87,8 +88,7 @@ def _run_here(cells: Sequence[Cell]) -> None:
     from fedloom.study.compare import open_cell
 
     for cell in cells:
-        study = assemble(cell.config)
-        with open_cell(cell) as folder:
+        with assemble(cell.config) as study, open_cell(cell) as folder:
             finish(study, folder, as_json=False, title=f"{cell.method} seed {cell.seed}")
 
 

@@ -36,6 +36,7 @@ def run(
     per_round: o.PerRound = None,
     seed: o.Seed = None,
     engine: o.Engine = None,
+    workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
     out_: Out = None,
@@ -43,13 +44,14 @@ def run(
     debug: o.Debug = False,
 ) -> None:
     """Train once. Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1"""
-    from fedloom.study.assemble import assemble, device_of
+    from fedloom.study.assemble import assemble
     from fedloom.study.config import load
     from fedloom.study.folder import RunFolder
+    from fedloom.study.parts import device_of
 
     settings = load(o.gather(config, preset, locals(), set_))
-    study = assemble(settings)  # before there is a folder, so that a refused run leaves none
-    with RunFolder.create(out_ or free_folder(settings), settings.text(), device_of(settings.device)) as folder:
+    path = out_ or free_folder(settings)
+    with assemble(settings) as study, RunFolder.create(path, settings.text(), device_of(settings.device)) as folder:
         finish(study, folder, json_)
 
 
@@ -65,19 +67,19 @@ def resume(
     """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
     from fedloom.study.assemble import assemble
 
-    with open_run(folder) as (opened, settings):
+    with open_run(folder) as (opened, settings), assemble(settings) as study:
         if client is not None:
-            replay(assemble(settings), opened, client, json_)
+            replay(study, opened, client, json_)
         else:
-            finish(assemble(settings), opened, json_)
+            finish(study, opened, json_)
 
 
 @contextmanager
 def open_run(path: Path) -> Iterator[tuple[RunFolder, Config]]:
     """A run that is there, open on its device, and the settings it was made with."""
-    from fedloom.study.assemble import device_of
     from fedloom.study.config import load
     from fedloom.study.folder import CONFIG, RunFolder
+    from fedloom.study.parts import device_of
     from fedloom.study.raw import read
 
     with RunFolder.read_only(path) as look:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,15 +11,22 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import Tally, tally
-from fedloom.core.job import Bench, Data, Job
+from fedloom.core.job import Bench, Data, Job, Where
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Outcome, Phase
 from fedloom.core.params import Params
 from fedloom.core.server import Reply
 from fedloom.core.solver import Goal, Solver, Trace
 
-Work = Literal["train", "exchange", "personalise", "score"]
-_BRANCH: dict[Work, str] = {"train": "round", "exchange": "exchange", "personalise": "finale", "score": "finale"}  # of the key
+Work = Literal["train", "exchange", "personalise", "score", "evaluate"]
+PIECES = 16  # of the test data; always the same, so that every engine adds up in the same order
+_BRANCH: dict[Work, str] = {
+    "train": "round",
+    "exchange": "exchange",
+    "personalise": "finale",
+    "score": "finale",
+    "evaluate": "evaluate",
+}  # of the key
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Federation:
     clients: Sequence[Data]
     solver: Solver
     key: Key
-    test: Callable[[], Iterable[tuple[Tensor, Tensor]]] = tuple
+    test: Sequence[tuple[Tensor, Tensor]] = ()
     classes: int = 0
 
 
@@ -50,24 +57,25 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Task:
-    """One client to be asked, with what it remembers."""
+    """One client to be asked, with what it remembers; for the work "evaluate", a piece of the test data instead."""
 
     client: int
     mine: Mapping[str, Params] = field(default_factory=dict)
 
 
-def answer(federation: Federation, job: Job, work: Work) -> Any:
-    """What a client answers to the broadcast: the one door through which every engine enters."""
-    return _WORK[work](federation, job)
+def answer(federation: Federation, bench: Bench, sent: Broadcast, task: Task, where: Where) -> Any:
+    """What is answered to the broadcast: the one door through which every engine enters. where: kept up to date for an error."""
+    if sent.work == "evaluate":
+        return evaluate(federation, bench, sent.params, task.client)
+    return _WORK[sent.work](federation, job_for(federation, bench, sent, task, where))
 
 
-def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task) -> Job:
+def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task, where: Where | None = None) -> Job:
     """A client's job: its own key, and its private tensors in the place of the server's."""
     key = federation.key.fold(_BRANCH[sent.work], sent.round, "client", task.client)
     received = {**sent.params, **task.mine.get("private", {})}
-    return Job(
-        task.client, sent.round, key, federation.clients[task.client], bench, received, sent.shared, task.mine, federation.classes
-    )
+    data, classes = federation.clients[task.client], federation.classes
+    return Job(task.client, sent.round, key, data, bench, received, sent.shared, task.mine, classes, where or Where())
 
 
 def train(federation: Federation, job: Job) -> Reply:
@@ -106,7 +114,14 @@ def personalise(federation: Federation, job: Job) -> Params:
 def score(federation: Federation, job: Job) -> Tally:
     """How the client's own model does on the test data."""
     chain = job.bench.load("scored", personalise(federation, job))
-    return tally(chain, federation.test(), federation.classes)
+    return tally(chain, federation.test, federation.classes)
+
+
+def evaluate(federation: Federation, bench: Bench, params: Params, piece: int) -> Tally:
+    """How the server's model does on one piece of the test data."""
+    count = len(federation.test)
+    batches = federation.test[piece * count // PIECES : (piece + 1) * count // PIECES]
+    return tally(bench.load("scored", params), batches, federation.classes)
 
 
 _WORK: dict[Work, Callable[[Federation, Job], Any]] = {

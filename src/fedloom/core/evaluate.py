@@ -6,7 +6,7 @@ weighted by the labels the client has, and mean recall over the classes it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,13 @@ class Tally:
     hits: Tensor
     seen: Tensor
     loss: float
+
+    @staticmethod
+    def total(pieces: Sequence[Tally]) -> Tally:
+        """Tallies of parts of the test data as one, added up in the order given."""
+        hits, seen = torch.stack([p.hits for p in pieces]).sum(0), torch.stack([p.seen for p in pieces]).sum(0)
+        loss = sum(p.loss * float(p.seen.sum()) for p in pieces)
+        return Tally(hits, seen, loss / max(float(seen.sum()), 1.0))
 
     @property
     def accuracy(self) -> float:

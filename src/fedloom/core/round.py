@@ -25,6 +25,8 @@ class Engine(Protocol):
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]: ...
 
+    def close(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class Loom:
@@ -81,7 +83,8 @@ def one_round(loom: Loom, known: Known, state: ServerState, store: ClientStore) 
     started, t, method = time.perf_counter(), state.round, loom.federation.method
     chosen = loom.sampler(t, loom.federation.key.fold("cohort", t), known.sizes)
     sent = Broadcast("train", t, state.params, state.shared)
-    replies = [reply for _, reply in loom.engine.map(sent, (Task(c, store.recall(c)) for c in chosen))]
+    longest_first = sorted(chosen, key=lambda c: -known.sizes[c])  # so that no worker is left with a long client at the end
+    replies = [reply for _, reply in loom.engine.map(sent, (Task(c, store.recall(c)) for c in longest_first))]
     sound, refused = loom.guard.sift(replies, known.like, chosen)
     key, population = loom.federation.key.fold("server", t), len(known.sizes)
     cohort = Cohort(t, state.params, tuple(sound), population, known.roles, key, state.shared)

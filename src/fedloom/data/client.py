@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -119,10 +119,28 @@ def federate(
     return Clients(place(dataset.train, device), rows, starts, stops, normaliser(dataset, dtype, device), augment)
 
 
-def evaluation_batches(split: Split, normalise: Normaliser, batch: int = 512) -> Iterator[Batch]:
-    """The samples in order, normalised as in training and never augmented."""
-    for start in range(0, len(split), batch):
-        yield normalise(split.x[start : start + batch]), split.y[start : start + batch]
+@dataclass(frozen=True)
+class EvaluationBatches(Sequence[Batch]):
+    """The samples of a split in order, normalised as in training and never augmented; each batch is made when it is asked for."""
+
+    split: Split
+    normalise: Normaliser
+    batch: int = 100
+
+    def __len__(self) -> int:
+        return -(-len(self.split) // self.batch)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        rows = slice(index * self.batch, (index + 1) * self.batch)
+        return self.normalise(self.split.x[rows]), self.split.y[rows]
 
 
 def place(split: Split, device: torch.device | str) -> Split:

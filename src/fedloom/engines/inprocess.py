@@ -7,23 +7,26 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, Federation, Task, answer, job_for
+from fedloom.core.client import Broadcast, Federation, Task, answer
 from fedloom.core.errors import RunError
 from fedloom.core.exact import one_thread
-from fedloom.core.job import Bench, Job
+from fedloom.core.job import Bench, Where
 
 
 class ClientError(RunError):
     """A client that failed, with where it was; for people, rounds count from 1."""
 
-    def __init__(self, job: Job, cause: Exception) -> None:
-        self.client, self.round = job.client, job.round
-        where = job.where
-        shapes = ", ".join(str(s) for s in where.shapes) or "no batch yet"
-        super().__init__(
-            f"client {job.client} failed in round {job.round + 1}, phase {where.phase}, step {where.step}, "
-            f"batch shapes {shapes}: {type(cause).__name__}: {cause}"
-        )
+    def __init__(self, client: int, round: int, phase: int, step: int, shapes: list[list[int]], cause: str) -> None:
+        self.client = client
+        self.facts = {"client": client, "round": round, "phase": phase, "step": step, "shapes": shapes, "cause": cause}
+        batch = ", ".join(str(tuple(s)) for s in shapes) or "no batch yet"
+        super().__init__(f"client {client} failed in round {round + 1}, phase {phase}, step {step}, batch shapes {batch}: {cause}")
+
+    @classmethod
+    def of(cls, client: int, round: int, where: Where, cause: Exception) -> ClientError:
+        """The error of a client that had come so far."""
+        said = f"{type(cause).__name__}: {cause}"
+        return cls(client, round, where.phase, where.step, [list(s) for s in where.shapes], said)
 
 
 class InProcess:
@@ -40,8 +43,11 @@ class InProcess:
 
     def play(self, sent: Broadcast, task: Task) -> Any:
         """One client's answer."""
-        job = job_for(self.federation, self.bench, sent, task)
+        where = Where()
         try:
-            return answer(self.federation, job, sent.work)
+            return answer(self.federation, self.bench, sent, task, where)
         except Exception as error:
-            raise ClientError(job, error) from error
+            raise ClientError.of(task.client, sent.round, where, error) from error
+
+    def close(self) -> None:
+        """Nothing is held."""

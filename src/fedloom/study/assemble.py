@@ -1,44 +1,42 @@
-"""From settings to things: data, clients, model, method and engine, with every complaint at once and before round 0."""
+"""From settings to a run that is ready to begin, with every complaint at once and before round 0."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedloom.core import adapt, external
+from fedloom.core import external
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, all_at_once, unknown
 from fedloom.core.guard import Guard
 from fedloom.core.key import Key
-from fedloom.core.round import Engine, Loom
+from fedloom.core.round import Loom
 from fedloom.core.sampler import SAMPLERS, Sampler
 from fedloom.core.select import has_batch_statistics
-from fedloom.core.solver import HeavyBall, Schedule, Sgd
-from fedloom.core.words import Word, call, complaints
+from fedloom.core.words import Word, call
 from fedloom.data import augment, store
-from fedloom.data.client import Clients, evaluation_batches, federate, normaliser, place
+from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition
 from fedloom.data.statistics import class_counts
-from fedloom.engines.inprocess import InProcess
+from fedloom.engines.pool import Pool
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
-from fedloom.study.config import Config, TrainSettings
-
-ENGINES: dict[str, Callable[[Federation], Engine]] = {"auto": InProcess, "inprocess": InProcess}
+from fedloom.study.config import Config
+from fedloom.study.engines import open_engine
+from fedloom.study.parts import clients_of, device_of, federation_of
 
 
 @dataclass(frozen=True)
 class Study:
-    """A run, ready to begin. counts: training samples, clients by classes. test: fresh batches of the test data."""
+    """A run, ready to begin. counts: training samples, clients by classes. Close it to end an engine's workers."""
 
     config: Config
     dataset: Dataset
@@ -46,29 +44,31 @@ class Study:
     counts: Tensor
     model: Chain
     loom: Loom
-    test: Callable[[], Iterable[tuple[Tensor, Tensor]]]
+
+    def close(self) -> None:
+        self.loom.engine.close()
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
-def assemble(config: Config, dataset: Dataset | None = None) -> Study:
-    """Everything a run needs; a data set given here takes the place of the named one."""
+def assemble(config: Config, dataset: Dataset | None = None, pool: Pool | None = None) -> Study:
+    """Everything a run needs; a data set given here takes the place of the named one, a pool that of a new one."""
     check_words(config)
-    device = device_of(config.device)
     dataset = dataset or store.load(config.data.name)
-    key, dtype = Key.root(config.seed), getattr(torch, config.dtype)
     parts = deal(config, dataset)
-    clients = federate(dataset, parts, augment.build(config.data.augment), dtype, device)
-    build = partial(build_model, config.model, dataset, key.fold("init"), dtype, device)
-    model = tried(build, config.model, dataset, dtype, device)
-    method = build_method(config.words)
-    sizes = clients.sizes
-    all_at_once(_misfits(config, model, sizes), "settings")
-    method.check(model)
-    held_out = place(dataset.test, device)
-    test = partial(evaluation_batches, held_out, normaliser(dataset, dtype, device), config.evaluate.batch)
-    federation = Federation(method, build, clients, solver_of(config.train, config.rounds), key, test, len(dataset.classes))
-    loom = Loom(federation, sampler_of(config.sample), ENGINES[config.engine](federation), Guard(**config.guard.model_dump()))
     counts = torch.from_numpy(class_counts(dataset.train.labels, parts, len(dataset.classes)))
-    return Study(config, dataset, clients, counts, model, loom, test)
+    clients = clients_of(config, dataset, parts)
+    federation = federation_of(config, dataset, clients)
+    model = tried(federation, config.model, dataset)
+    all_at_once(_misfits(config, model, clients.sizes), "settings")
+    federation.method.check(model)
+    federation, engine = open_engine(config, dataset, federation, clients, model, pool)
+    loom = Loom(federation, sampler_of(config.sample), engine, Guard(**config.guard.model_dump()))
+    return Study(config, dataset, clients, counts, model, loom)
 
 
 def check_words(config: Config) -> None:
@@ -109,42 +109,23 @@ def check_model(word: Word) -> None:
         raise unknown("model", word.name, models.MODELS, see="fedloom models")
 
 
-def build_model(word: Word, dataset: Dataset, key: Key, dtype: torch.dtype, device: torch.device) -> Chain:
-    """A model of the package, or a user's own function of (shape, classes) that returns a torch module."""
-    if not external.is_reference(word.name):
-        return models.build(word, dataset.shape, len(dataset.classes), key, dtype, device)
-    make, given = external.load("model", word.name), {"shape": dataset.shape, "classes": len(dataset.classes)}
-    all_at_once(complaints(make, word.args, frozenset(given)), f"model '{word.name}'")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key.seed)
-        module = external.made("model", word.name, nn.Module, make, {**given, **word.args})
-    return (module if isinstance(module, Chain) else adapt.of(module)).to(device=device, dtype=dtype)
-
-
-def tried(build: Callable[[], Chain], word: Word, dataset: Dataset, dtype: torch.dtype, device: torch.device) -> Chain:
+def tried(federation: Federation, word: Word, dataset: Dataset) -> Chain:
     """The model, once it has taken a sample and given a number for every class."""
-    x, y = next(iter(evaluation_batches(place(dataset.test, device), normaliser(dataset, dtype, device), 1)))
+    x, _ = federation.test[0]
     try:
-        model = build()
+        model = federation.build()
         with torch.no_grad():
-            found = tuple(model.eval()(x).shape)
+            found = tuple(model.eval()(x[:1]).shape)
     except RuntimeError as error:
         raise UserError(
             f"model '{word.name}' does not take a sample of shape {dataset.shape}: {error}; take another model"
         ) from error
-    wanted = (len(y), len(dataset.classes))
+    wanted = (1, len(dataset.classes))
     if found != wanted:
         raise UserError(
             f"model '{word.name}' gives a result of shape {found} for one sample, and {wanted} is needed; mend its last layer"
         )
     return model.train()
-
-
-def solver_of(train: TrainSettings, rounds: int) -> Sgd:
-    """The run's solver."""
-    plain = train.model_dump(include={"lr", "batch", "epochs", "steps", "clip", "drop_last", "reset"})
-    rule = HeavyBall(train.momentum, train.nesterov, train.weight_decay)
-    return Sgd(**plain, rule=rule, schedule=Schedule(**train.schedule.model_dump(), over=rounds))
 
 
 def sampler_of(word: Word) -> Sampler:
@@ -153,20 +134,6 @@ def sampler_of(word: Word) -> Sampler:
         raise unknown("sampler", word.name, SAMPLERS)
     sampler: Sampler = call("sampler", word.name, SAMPLERS[word.name], word.args)
     return sampler
-
-
-def device_of(name: str) -> torch.device:
-    """The device of that name; auto takes the fastest there is."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        return torch.device(next(d for d in ("cuda", "mps", "cpu") if there[d]))
-    kind, _, number = name.partition(":")
-    if kind not in there or (number and kind != "cuda"):
-        raise unknown("device", name, ["auto", *there])
-    if not there[kind] or (number and not (number.isdigit() and int(number) < torch.cuda.device_count())):
-        usable = ", ".join(["auto", *(d for d, yes in there.items() if yes)])
-        raise UserError(f"device '{name}' is not there on this machine (usable: {usable}); take one of these")
-    return torch.device(name)
 
 
 def _misfits(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:

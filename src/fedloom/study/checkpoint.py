@@ -22,6 +22,7 @@ from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.params import Params
 from fedloom.core.state import ServerState
+from fedloom.study.clients import Facts
 from fedloom.study.files import BESIDE, failed, read, seal, sha256, unseal, write_durably
 from fedloom.study.journal import Prefix
 from fedloom.study.pack import pack, unpack
@@ -42,7 +43,7 @@ class Manifest:
     config_sha256: str
     payload_sha256: str
     weights_sha256: str
-    clients: dict[str, int | str]
+    clients: Facts
     metrics: Prefix
     layout: dict[str, Any]
     made_with: dict[str, str]
@@ -64,12 +65,7 @@ Check = Callable[[Manifest], str | None]
 
 
 def save(
-    folder: Path,
-    state: ServerState,
-    config_sha256: str,
-    clients: dict[str, int | str],
-    metrics: Prefix,
-    extra: Mapping[str, Any],
+    folder: Path, state: ServerState, config_sha256: str, clients: Facts, metrics: Prefix, extra: Mapping[str, Any]
 ) -> Manifest:
     """Write the state, then the manifest."""
     payload = pack(_flat(state))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 
@@ -43,6 +43,13 @@ _REMEDIES = {
 }
 
 
+class Facts(TypedDict):
+    """The memories in force, as a checkpoint writes them down."""
+
+    count: int
+    digest: str
+
+
 class Damaged(RunError):
     """What was read is not what was written; what: in a few words."""
 
@@ -68,8 +75,8 @@ class Stock:
         return Stock(self.count - 1, (self.total - int.from_bytes(seal, "big")) % 2**256)
 
     @property
-    def facts(self) -> dict[str, int | str]:
-        """As a checkpoint writes it down."""
+    def facts(self) -> Facts:
+        """As JSON."""
         return {"count": self.count, "digest": f"{self.total:064x}"}
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from fedloom.core.errors import UserError
 from fedloom.methods.registry import parse
-from fedloom.study.assemble import check_words, device_of
+from fedloom.study.assemble import check_words
 from fedloom.study.config import DEFAULTS, Config, load
 from fedloom.study.folder import CONFIG, RunFolder
+from fedloom.study.parts import device_of
 from fedloom.study.raw import overlay
 
 Line = dict[str, Any]

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import PIECES, Broadcast, Task
 from fedloom.core.errors import RunError
-from fedloom.core.evaluate import Tally, client_scores, spread, summary, tally
+from fedloom.core.evaluate import Tally, client_scores, spread, summary
 from fedloom.core.exact import deterministic, one_thread
-from fedloom.core.job import Bench
 from fedloom.core.params import sha256
 from fedloom.core.report import Report
 from fedloom.core.round import begin, expected, rounds
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
-from fedloom.study.assemble import Study, device_of
+from fedloom.study.assemble import Study
 from fedloom.study.folder import RunFolder
+from fedloom.study.parts import device_of
 
 Line = dict[str, Any]
 Watch = Callable[[Line], None]
@@ -83,15 +83,20 @@ def _due(state: ServerState, study: Study) -> bool:
 
 def _scored(study: Study, state: ServerState, store: ClientStore) -> Iterator[tuple[ServerState, Line]]:
     """Rounds with their metrics lines, evaluated where the settings say so."""
-    config, bench = study.config, Bench(study.loom.federation.build)
+    config = study.config
     for reached, report in rounds(study.loom, state, store, config.rounds):
         line = _line(report)
         if reached.round % config.evaluate.every == 0 or reached.round == config.rounds:
             started = time.perf_counter()
-            chain = bench.load("model", reached.params)
-            line |= summary(tally(chain, study.test(), len(study.dataset.classes)), study.counts.sum(0), study.counts)
+            line |= summary(_evaluated(study, reached), study.counts.sum(0), study.counts)
             line["evaluation_seconds"] = round(time.perf_counter() - started, 4)
         yield reached, line
+
+
+def _evaluated(study: Study, state: ServerState) -> Tally:
+    """The server's model on the test data, piece by piece wherever the clients are played."""
+    pieces = study.loom.engine.map(Broadcast("evaluate", state.round, state.params), (Task(i) for i in range(PIECES)))
+    return Tally.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
 
 
 def _line(report: Report) -> Line:

@@ -1,0 +1,79 @@
+"""A worker process: plays one client after the other, reading from arenas and writing into one. Started by the pool.
+
+python -m fedloom.engines.worker CONNECTION DATA BROADCAST INBOX OUTBOX      (inherited file descriptors)
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from fedloom.core import external
+from fedloom.core.client import Broadcast, Federation, Task, answer
+from fedloom.core.job import Bench, Where
+from fedloom.engines.arena import Arena
+from fedloom.engines.inprocess import ClientError
+from fedloom.engines.wire import Facts, pack, receive, send, unnest
+
+
+class Worker:
+    """One federation, one bench, and the arenas of this worker."""
+
+    def __init__(self, connection: Connection, data: Arena, broadcast: Arena, inbox: Arena, outbox: Arena) -> None:
+        self.connection, self.data, self.broadcast, self.inbox, self.outbox = connection, data, broadcast, inbox, outbox
+
+    def serve(self) -> None:
+        """Answer until the pool hangs up; a recipe sets what is played from then on."""
+        while True:
+            try:
+                asked = receive(self.connection)
+            except (EOFError, OSError):
+                return
+            if "build" in asked:
+                self.prepare(asked)
+            else:
+                send(self.connection, self.play(asked))
+
+    def prepare(self, recipe: Facts) -> None:
+        """The federation of the recipe."""
+        build = external.load("federation", recipe["build"])
+        self.federation: Federation = build(recipe, self.data.read(recipe["layout"]))
+        self.bench = Bench(self.federation.build)
+        self.sent: tuple[int, Broadcast] | None = None
+
+    def play(self, asked: Facts) -> Facts:
+        """One client's answer, or where it failed."""
+        mine = unnest(self.inbox.read(asked["mine"]), "mine")
+        task = Task(asked["client"], {slot: mine.get(slot, {}) for slot in asked["slots"]})
+        sent, where = self._broadcast(asked), Where()
+        try:
+            packed = pack(answer(self.federation, self.bench, sent, task, where))
+        except Exception as error:
+            return {"failed": ClientError.of(task.client, sent.round, where, error).facts}
+        return packed.facts | {"layout": self.outbox.write(packed.tensors)}
+
+    def _broadcast(self, asked: Facts) -> Broadcast:
+        """What the server sent to all; read anew only when it has sent something new."""
+        if self.sent is None or self.sent[0] != asked["broadcast"]["number"]:
+            facts = asked["broadcast"]
+            rooms = unnest(self.broadcast.read(facts["layout"]), "sent")
+            shared = {word: rooms.get(f"shared {word}", {}) for word in facts["shared"]}
+            self.sent = facts["number"], Broadcast(asked["work"], facts["round"], rooms.get("params", {}), shared)
+        return self.sent[1]
+
+
+def main(arguments: list[str]) -> None:
+    """Serve one pool, on one thread."""
+    connection, *arenas = (int(a) for a in arguments)
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
+    places: list[Any] = [Arena(fd) for fd in arenas]
+    Worker(Connection(connection), *places).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

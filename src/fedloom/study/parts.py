@@ -1,0 +1,76 @@
+"""The parts of a run, each made from its settings: clients, model, solver, device, and the federation they make together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedloom.core import adapt, external
+from fedloom.core.chain import Chain
+from fedloom.core.client import Federation
+from fedloom.core.errors import UserError, all_at_once, unknown
+from fedloom.core.key import Key
+from fedloom.core.solver import HeavyBall, Schedule, Sgd
+from fedloom.core.words import Word, complaints
+from fedloom.data import augment
+from fedloom.data.client import Clients, EvaluationBatches, federate, normaliser, place
+from fedloom.data.dataset import Dataset
+from fedloom.methods.registry import build as build_method
+from fedloom.models import registry as models
+from fedloom.study.config import Config, TrainSettings
+
+
+def federation_of(config: Config, dataset: Dataset, clients: Clients) -> Federation:
+    """What a worker needs to play any client, the same in every process."""
+    device, dtype, key = device_of(config.device), getattr(torch, config.dtype), Key.root(config.seed)
+    return Federation(
+        method=build_method(config.words),
+        build=partial(build_model, config.model, dataset, key.fold("init"), dtype, device),
+        clients=clients,
+        solver=solver_of(config.train, config.rounds),
+        key=key,
+        test=EvaluationBatches(place(dataset.test, device), normaliser(dataset, dtype, device), config.evaluate.batch),
+        classes=len(dataset.classes),
+    )
+
+
+def clients_of(config: Config, dataset: Dataset, parts: Sequence[np.ndarray]) -> Clients:
+    """The training data as clients."""
+    return federate(dataset, parts, augment.build(config.data.augment), getattr(torch, config.dtype), device_of(config.device))
+
+
+def build_model(word: Word, dataset: Dataset, key: Key, dtype: torch.dtype, device: torch.device) -> Chain:
+    """A model of the package, or a user's own function of (shape, classes) that returns a torch module."""
+    if not external.is_reference(word.name):
+        return models.build(word, dataset.shape, len(dataset.classes), key, dtype, device)
+    make, given = external.load("model", word.name), {"shape": dataset.shape, "classes": len(dataset.classes)}
+    all_at_once(complaints(make, word.args, frozenset(given)), f"model '{word.name}'")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key.seed)
+        module = external.made("model", word.name, nn.Module, make, {**given, **word.args})
+    return (module if isinstance(module, Chain) else adapt.of(module)).to(device=device, dtype=dtype)
+
+
+def solver_of(train: TrainSettings, rounds: int) -> Sgd:
+    """The run's solver."""
+    plain = train.model_dump(include={"lr", "batch", "epochs", "steps", "clip", "drop_last", "reset"})
+    rule = HeavyBall(train.momentum, train.nesterov, train.weight_decay)
+    return Sgd(**plain, rule=rule, schedule=Schedule(**train.schedule.model_dump(), over=rounds))
+
+
+def device_of(name: str) -> torch.device:
+    """The device of that name; auto takes the fastest there is."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next(d for d in ("cuda", "mps", "cpu") if there[d]))
+    kind, _, number = name.partition(":")
+    if kind not in there or (number and kind != "cuda"):
+        raise unknown("device", name, ["auto", *there])
+    if not there[kind] or (number and not (number.isdigit() and int(number) < torch.cuda.device_count())):
+        usable = ", ".join(["auto", *(d for d, yes in there.items() if yes)])
+        raise UserError(f"device '{name}' is not there on this machine (usable: {usable}); take one of these")
+    return torch.device(name)
