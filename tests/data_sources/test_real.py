@@ -13,7 +13,10 @@ from fedloom.data.sources import read
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
-pytestmark = pytest.mark.skipif(not (DATA / "unpack.py").is_file(), reason="no ../shared/data beside the repository")
+pytestmark = [
+    pytest.mark.shared,
+    pytest.mark.skipif(not (DATA / "unpack.py").is_file(), reason="no ../shared/data beside the repository"),
+]
 
 
 @pytest.fixture(scope="module")

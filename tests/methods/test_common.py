@@ -13,6 +13,7 @@ from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.sampler import uniform
 from fedloom.core.select import norms
+from fedloom.core.server import apply_mean, mean
 from fedloom.core.solver import Sgd
 from fedloom.methods import registry
 from fedloom.methods.fedadam import fedadam
@@ -22,6 +23,7 @@ from fedloom.methods.feddyn import feddyn
 from fedloom.methods.fedprox import fedprox
 from fedloom.methods.fedyogi import fedyogi
 from fedloom.methods.scaffold import scaffold
+from fedloom.stages.optimise import scale
 from support import oracles
 from support.clients import tiny_clients
 from support.models import NORMS, Build, bare, nested
@@ -68,7 +70,7 @@ def moving(rule: Callable[..., oracles.Server], *args: Any, mu: float = 0.0) -> 
 ADAM = (0.02, 0.7, 0.95, 0.01)
 STILL = (1.0, 0.0, 1.0, 0.5)  # the second moment stays at 1/4, so the step is the mean itself
 CASES = [
-    Case("fedavg", fedavg, averaging(), Twin(fedavg(server_lr=1.0))),
+    Case("fedavg", fedavg, averaging(), Twin(Method("scaled by one", server=(mean(), scale(1.0), apply_mean())))),
     Case("fedavg by clients", lambda: fedavg(weights="clients"), averaging("clients")),
     Case("fedavg by seen", lambda: fedavg(weights="seen"), averaging("seen"), drop_last=True),
     Case("fedavg slowed", lambda: fedavg(server_lr=0.5), moving(oracles.momentum, 0.0, 0.5)),

@@ -128,9 +128,7 @@ def test_the_result(run: Path) -> None:
     good = (run / "result.json").read_bytes()
     for bad in (good.replace(b"0.75", b"0.95"), good[:-3], b"", b"[1]", seal({"config_sha256": "other", "summary": {}})):
         (run / "result.json").write_bytes(bad)
-        with pytest.raises(
-            RunError, match=r"result.json is damaged or belongs to other settings; delete it, and `fedloom resume"
-        ):
+        with pytest.raises(RunError, match=r"result.json is damaged or belongs to other settings; delete it, and `fedloom resume"):
             RunFolder.read_only(run).result()
 
 
