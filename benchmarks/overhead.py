@@ -29,6 +29,7 @@ from fedloom.study.config import load
 
 LENET = {
     "rounds": 10_000,
+    "engine": "inprocess",
     "model": "lenet5",
     "data": {"clients": 100, "partition": "iid"},
     "train": {"lr": 0.01, "batch": 10},
@@ -36,6 +37,7 @@ LENET = {
 }
 RESNET = {
     "rounds": 10_000,
+    "engine": "inprocess",
     "model": "resnet8(norm=group)",
     "data": {"clients": 16, "partition": "iid"},
     "train": {"lr": 0.01, "batch": 32, "epochs": 2},
