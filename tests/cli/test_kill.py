@@ -101,15 +101,16 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
 
 @pytest.mark.parametrize("method", STATEFUL)
 def test_a_resume_can_be_killed_as_often_as_one_likes(method: str, play: Forks, wholes: dict[str, Whole], home: Path) -> None:
-    """One run, killed again and again; an attempt that saves nothing gives the next one more time."""
+    """One run, killed again and again: in turn at a round two or three further on, and at a moment that nothing chooses."""
     whole, out, reached = wholes[method], home / f"again-{method}", [0]
-    pace = whole.seconds / 4
-    for attempt in range(30):
-        lived = play(*go_on(method, out), kill_after=pace * (0.5 + fraction("again", method, attempt)))
+    for attempt in range(12):
+        chance = fraction("again", method, attempt)
+        further = min(reached[-1] + 2 + round(chance), ROUNDS - 1)
+        moment = {"die_at_line": further} if attempt % 2 == 0 else {"kill_after": whole.seconds / 4 * (0.5 + chance)}
+        lived = play(*go_on(method, out), **moment)
         if lived.status != KILLED:
             break
         reached.append(last_saved(out))
-        pace *= 1.3 if reached[-1] == reached[-2] else 1.0
     assert sorted(reached) == reached, "a kill has cost a checkpoint"
     assert sum(0 < r < ROUNDS for r in reached) >= 2, f"too few kills fell into the middle of the run: {reached}"
     assert_ends_like(whole, play, method, out)
