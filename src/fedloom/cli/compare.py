@@ -98,7 +98,9 @@ def _run_beside(cells: Sequence[Cell], jobs: int) -> None:
     from fedloom.study.compare import open_cell
 
     def run(cell: Cell) -> int:
-        return subprocess.run([sys.executable, "-m", "fedloom", "resume", str(cell.path)], stdout=subprocess.DEVNULL).returncode
+        alone = ["--engine", "inprocess"] if cell.config.engine == "auto" else []  # the cores are taken by the other runs
+        command = [sys.executable, "-m", "fedloom", "resume", str(cell.path), *alone]
+        return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 
     for cell in cells:
         open_cell(cell).close()

@@ -62,16 +62,26 @@ def resume(
     client: Annotated[
         int | None, typer.Option("--client", help="Replay only this client of the next round.", show_default=False)
     ] = None,
+    engine: o.Engine = None,
+    workers: o.Workers = None,
     debug: o.Debug = False,
 ) -> None:
     """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
     from fedloom.study.assemble import assemble
 
-    with open_run(folder) as (opened, settings), assemble(settings) as study:
+    with open_run(folder) as (opened, settings), assemble(_elsewhere(settings, engine, workers)) as study:
         if client is not None:
             replay(study, opened, client, json_)
         else:
             finish(study, opened, json_)
+
+
+def _elsewhere(settings: Config, engine: str | None, workers: int | None) -> Config:
+    """The same run on another engine; the result is the same, so that the folder need not know."""
+    from fedloom.study.config import load
+
+    changes = {name: value for name, value in (("engine", engine), ("workers", workers)) if value is not None}
+    return load({**settings.model_dump(mode="json"), **changes})
 
 
 @contextmanager
