@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fedloom.core.errors import UserError, unknown
-from fedloom.data import fashion
+from fedloom.data import crowd, fashion
 from fedloom.data.dataset import Dataset, Split
 from fedloom.data.sources import read
 from fedloom.data.sources.audit import findings
@@ -75,6 +75,8 @@ def load(name: str, root: Root = None) -> Dataset:
     """The data set of that name, its checksums verified."""
     if name == fashion.NAME:
         return fashion.load()
+    if (users := crowd.size_of(name)) is not None:
+        return crowd.load(users)
     if name not in names(root):
         raise UserError(f"{unknown('data set', name, names(root))}; {ADD}")
     place = home(root) / name
@@ -109,7 +111,7 @@ def _own(name: str, root: Root) -> Path:
     if not NAME.fullmatch(name):
         expected = "letters, digits, '-', '_' and '.', beginning with a letter or digit, 100 at most"
         raise UserError(f"data set name '{name}' must be made of {expected}; choose another name")
-    if name == fashion.NAME:
+    if name == fashion.NAME or crowd.size_of(name) is not None:
         raise UserError(f"data set '{name}' ships with fedloom and stays as it is; choose another name, such as {name}-full")
     return home(root) / name
 

@@ -6,13 +6,15 @@ dies is replaced and its client played again: an answer hangs on nothing but the
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -23,38 +25,42 @@ from fedloom.engines.inprocess import ClientError
 from fedloom.engines.wire import Facts, nest, receive, send, unpack
 
 PATIENCE = 3  # workers a client may outlive
+AHEAD = 2  # clients a worker has been asked for at a time
 
 
 class Member:
-    """One worker process and its arenas. It is started at once and told what to play later, so that it imports meanwhile."""
+    """One worker process and its arenas. It is started at once and told what to play later, so that it imports meanwhile.
+
+    It is asked for the next client while it plays one, so that it never waits; hence two inboxes and two outboxes, in turn.
+    """
 
     def __init__(self, data: Arena, broadcast: Arena) -> None:
-        self.inbox, self.outbox = Arena(), Arena()
+        self.inboxes, self.outboxes = [Arena() for _ in range(AHEAD)], [Arena() for _ in range(AHEAD)]
         self.connection, theirs = Pipe()
-        fds = [theirs.fileno(), data.fd, broadcast.fd, self.inbox.fd, self.outbox.fd]
+        fds = [theirs.fileno(), data.fd, broadcast.fd, *(a.fd for a in (*self.inboxes, *self.outboxes))]
         command = [sys.executable, "-m", "fedloom.engines.worker", *map(str, fds)]
-        self.process = subprocess.Popen(
-            command, pass_fds=fds, stdin=subprocess.DEVNULL, process_group=0, env={**os.environ, **_ONE_THREAD}
-        )
+        env = {**os.environ, **_ONE_THREAD}
+        self.process = subprocess.Popen(command, pass_fds=fds, stdin=subprocess.DEVNULL, process_group=0, env=env)
         theirs.close()
-        self.task: Task | None = None
+        self.tasks: deque[Task] = deque()
+        self.turn = itertools.cycle(range(AHEAD))
 
     def ask(self, task: Task, work: str, broadcast: Facts) -> None:
         """Hand a client over; whether the worker is still there shows when the answer is due."""
-        self.task = task
-        facts = {"work": work, "client": task.client, "slots": list(task.mine), "mine": self.inbox.write(nest(task.mine, "mine"))}
-        try:
+        self.tasks.append(task)
+        turn = next(self.turn)
+        memories = self.inboxes[turn].write(nest(task.mine, "mine"))
+        facts = {"work": work, "client": task.client, "turn": turn, "slots": list(task.mine), "mine": memories}
+        with suppress(OSError):
             send(self.connection, {**facts, "broadcast": broadcast})
-        except OSError:
-            self.process.wait()
 
-    def answer(self) -> Any:
-        """The answer to what was asked last; EOFError or OSError if the worker is gone."""
+    def answer(self) -> tuple[int, Any]:
+        """The answer to what was asked first; EOFError or OSError if the worker is gone."""
         facts = receive(self.connection)
-        self.task = None
+        task = self.tasks.popleft()
         if "failed" in facts:
             raise ClientError(**facts["failed"])
-        return unpack(facts, self.outbox.read(facts.pop("layout")))
+        return task.client, unpack(facts, self.outboxes[facts.pop("turn")].read(facts.pop("layout")))
 
     def close(self) -> None:
         """Hang up, and end what does not listen."""
@@ -64,8 +70,8 @@ class Member:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.inbox.close()
-        self.outbox.close()
+        for arena in (*self.inboxes, *self.outboxes):
+            arena.close()
 
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -94,30 +100,31 @@ class Pool:
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         self._settle()
         facts = self._spread(sent)
-        waiting, lives = iter(tasks), dict[int, int]()
-        for member in self.members:
-            self._next(member, waiting, sent, facts)
-        while busy := {m.connection: m for m in self.members if m.task is not None}:
+        waiting, lost = iter(tasks), Counter[int]()
+        for _ in range(AHEAD):
+            for member in self.members:
+                self._next(member, waiting, sent, facts)
+        while busy := {m.connection: m for m in self.members if m.tasks}:
             for connection in wait(list(busy)):
-                assert isinstance(connection, Connection)
-                member = busy[connection]
-                task = member.task
-                assert task is not None
+                member = busy[cast(Connection, connection)]
                 try:
-                    reply = member.answer()
+                    answered = member.answer()
                 except (EOFError, OSError):
-                    self._replace(member, lives, sent, facts)
+                    self._replace(member, lost, sent, facts)
                     continue
                 self._next(member, waiting, sent, facts)
-                yield task.client, reply
+                yield answered
 
     def _settle(self) -> None:
         """Let the workers finish what an earlier map did not wait for; nobody wants those answers any more."""
         for member in self.members:
-            if member.task is not None:
-                with suppress(ClientError, EOFError, OSError):
+            while member.tasks:
+                try:
                     member.answer()
-                member.task = None
+                except ClientError:
+                    continue
+                except (EOFError, OSError):  # it is dead; who asks it next finds out and replaces it
+                    member.tasks.clear()
 
     def _spread(self, sent: Broadcast) -> Facts:
         self.number += 1
@@ -130,21 +137,21 @@ class Pool:
         if task is not None:
             member.ask(task, sent.work, facts)
 
-    def _replace(self, dead: Member, lives: dict[int, int], sent: Broadcast, facts: Facts) -> None:
-        """A new worker in the place of a dead one, for the same client."""
-        task = dead.task
-        assert task is not None
-        lives[task.client] = lives.get(task.client, 0) + 1
+    def _replace(self, dead: Member, lost: Counter[int], sent: Broadcast, facts: Facts) -> None:
+        """A new worker in the place of a dead one, for the same clients."""
+        first = dead.tasks[0].client
+        lost[first] += 1
         dead.close()
-        if lives[task.client] >= PATIENCE:
+        if lost[first] >= PATIENCE:
             raise RunError(
-                f"client {task.client} ended {PATIENCE} workers in round {sent.round + 1} (exit code {dead.process.returncode}); "
+                f"client {first} ended {PATIENCE} workers in round {sent.round + 1} (exit code {dead.process.returncode}); "
                 "there may be too little memory: take fewer workers (--workers) or a smaller batch"
             )
         member = Member(self.data, self.broadcast)
-        send(member.connection, self.recipe)
         self.members[self.members.index(dead)] = member
-        member.ask(task, sent.work, facts)
+        send(member.connection, self.recipe)
+        for task in dead.tasks:
+            member.ask(task, sent.work, facts)
 
     def close(self) -> None:
         """End all workers and free the memory."""

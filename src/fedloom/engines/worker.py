@@ -23,8 +23,9 @@ from fedloom.engines.wire import Facts, pack, receive, send, unnest
 class Worker:
     """One federation, one bench, and the arenas of this worker."""
 
-    def __init__(self, connection: Connection, data: Arena, broadcast: Arena, inbox: Arena, outbox: Arena) -> None:
-        self.connection, self.data, self.broadcast, self.inbox, self.outbox = connection, data, broadcast, inbox, outbox
+    def __init__(self, connection: Connection, data: Arena, broadcast: Arena, *boxes: Arena) -> None:
+        self.connection, self.data, self.broadcast = connection, data, broadcast
+        self.inboxes, self.outboxes = boxes[: len(boxes) // 2], boxes[len(boxes) // 2 :]
 
     def serve(self) -> None:
         """Answer until the pool hangs up; a recipe sets what is played from then on."""
@@ -47,14 +48,15 @@ class Worker:
 
     def play(self, asked: Facts) -> Facts:
         """One client's answer, or where it failed."""
-        mine = unnest(self.inbox.read(asked["mine"]), "mine")
+        turn = asked["turn"]
+        mine = unnest(self.inboxes[turn].read(asked["mine"]), "mine")
         task = Task(asked["client"], {slot: mine.get(slot, {}) for slot in asked["slots"]})
         sent, where = self._broadcast(asked), Where()
         try:
             packed = pack(answer(self.federation, self.bench, sent, task, where))
         except Exception as error:
             return {"failed": ClientError.of(task.client, sent.round, where, error).facts}
-        return packed.facts | {"layout": self.outbox.write(packed.tensors)}
+        return packed.facts | {"turn": turn, "layout": self.outboxes[turn].write(packed.tensors)}
 
     def _broadcast(self, asked: Facts) -> Broadcast:
         """What the server sent to all; read anew only when it has sent something new."""
