@@ -28,7 +28,12 @@ def subtract(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Params:
 
 def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float = 1.0) -> Params:
     """a + scale * b over the names of a; what b lacks stays as it is in a."""
-    return {n: t + scale * b[n] if n in b else t for n, t in a.items()}
+    return {n: _added(t, b[n], scale) if n in b else t for n, t in a.items()}
+
+
+def _added(t: Tensor, other: Tensor, scale: float) -> Tensor:
+    """In one pass over memory where torch can; it takes no fraction of an integer."""
+    return torch.add(t, other, alpha=scale) if t.is_floating_point() else t + scale * other
 
 
 def select(params: Mapping[str, Tensor], names: Iterable[str]) -> Params:
