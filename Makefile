@@ -43,8 +43,10 @@ docs: $(READY) ## Write the pages that are generated from the code
 docs-check: $(READY) ## Check that the generated pages are up to date
 	$(BIN)/python scripts/docs.py --check
 
-bench: $(READY) ## Measure what a round costs beside its gradient steps
+bench: $(READY) ## Measure what a round costs beside its gradient steps, on every engine, and how it grows
 	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.engines
+	$(BIN)/python -m benchmarks.growth
 
 wheel: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from docparts import catalogue, commands, settings
+from docparts import catalogue, commands, measured, settings
 
 BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
     {
         "method-table": catalogue.method_table,
         "methods": catalogue.methods,
-        "overhead": catalogue.overhead,
+        "overhead": measured.overhead,
+        "engines": measured.engines,
+        "growth": measured.growth,
         "models": catalogue.models,
         "formats": catalogue.formats,
         "partitions": catalogue.partitions,

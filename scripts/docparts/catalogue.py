@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,16 +50,6 @@ def _paper(entry: registry.Entry) -> str:
 def _proved(root: Path) -> dict[str, str]:
     found = proofs(root / "tests" / "methods", registry.names())
     return {name: ", ".join(kinds) or NONE for name, kinds in found.items()}
-
-
-def overhead(root: Path) -> str:
-    """The committed measurement of what a round costs beside its gradient steps."""
-    results = json.loads((root / "benchmarks" / "results" / "overhead.json").read_text(encoding="utf-8"))
-    rows = [
-        [name, f"{r['bare_seconds']:.3f} s", f"{r['round_seconds']:.3f} s", f"{r['ratio']:.3f}", str(r["pairs"])]
-        for name, r in results.items()
-    ]
-    return table(["one round", "bare PyTorch loop", "fedloom", "ratio", "pairs timed"], rows)
 
 
 def models(root: Path) -> str:
