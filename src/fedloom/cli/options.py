@@ -25,9 +25,11 @@ Rounds = Annotated[int | None, typer.Option("--rounds", help="Rounds of training
 PerRound = Annotated[int | None, typer.Option("--per-round", help="Clients a round.", show_default=False)]
 Seed = Annotated[int | None, typer.Option("--seed", help="The one seed of the run.", show_default=False)]
 Engine = Annotated[
-    str | None, typer.Option("--engine", help="Where clients are played: auto, inprocess or pool.", show_default=False)
+    str | None, typer.Option("--engine", help="Where clients are played: auto, inprocess, pool or ray.", show_default=False)
 ]
-Workers = Annotated[int | None, typer.Option("--workers", help="Processes of the pool; 0: as many as cores.", show_default=False)]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Processes of the pool or of Ray; 0: as many as cores.", show_default=False)
+]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.", show_default=False)]
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Any setting, e.g. --set train.lr=0.1 (repeatable).", show_default=False)

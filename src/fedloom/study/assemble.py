@@ -26,6 +26,7 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition
 from fedloom.data.statistics import class_counts
+from fedloom.engines.cluster import Cluster
 from fedloom.engines.pool import Pool
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
@@ -55,7 +56,7 @@ class Study:
         self.close()
 
 
-def assemble(config: Config, dataset: Dataset | None = None, pool: Pool | None = None) -> Study:
+def assemble(config: Config, dataset: Dataset | None = None, pool: Pool | Cluster | None = None) -> Study:
     """Everything a run needs; a data set given here takes the place of the named one, a pool that of a new one."""
     check_words(config)
     dataset = dataset or store.load(config.data.name)

@@ -122,10 +122,10 @@ class Config(Settings):
     sample: WordField = Field(Word("uniform", {"per_round": 5}), description="who takes part in a round")
     evaluate: EvaluateSettings = EvaluateSettings()
     guard: GuardSettings = GuardSettings()
-    engine: Literal["auto", "inprocess", "pool"] = Field(
+    engine: Literal["auto", "inprocess", "pool", "ray"] = Field(
         "auto", description="where clients are played; auto: the pool where it pays"
     )
-    workers: int = Field(0, ge=0, description="processes of the pool; 0: as many as cores")
+    workers: int = Field(0, ge=0, description="processes of the pool or of Ray; 0: as many as cores")
     device: str = Field("cpu", description="auto, cpu, cuda or mps")
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
     checkpoint_every: int = Field(1, ge=1, description="rounds between two checkpoints; the last round always has one")

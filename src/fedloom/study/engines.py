@@ -18,6 +18,7 @@ from fedloom.core.round import Engine
 from fedloom.data import augment
 from fedloom.data.client import Clients, normaliser
 from fedloom.data.dataset import Dataset, Split
+from fedloom.engines.cluster import Cluster
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.pool import Pool
 from fedloom.models.summary import summary
@@ -28,14 +29,15 @@ WORTH = 3e10  # multiply-accumulates of a run, some five seconds on one core, ab
 
 
 def open_engine(
-    config: Config, dataset: Dataset, federation: Federation, clients: Clients, model: Chain, pool: Pool | None = None
+    config: Config, dataset: Dataset, federation: Federation, clients: Clients, model: Chain, pool: Pool | Cluster | None = None
 ) -> tuple[Federation, Engine]:
     """The engine of the settings, and the federation as this process sees it from then on; a pool that is there is used again."""
-    if config.engine == "pool" and not _on_cpu(config):
-        raise UserError(f"engine 'pool' is for the cores of a CPU, not for device '{config.device}'; take --engine inprocess")
-    if chosen(config, dataset, clients, model) == "inprocess":
+    engine = chosen(config, dataset, clients, model)
+    if engine == "inprocess":
         return federation, InProcess(federation)
-    pool = pool or Pool(workers_of(config))
+    if not _on_cpu(config):
+        raise UserError(f"engine '{engine}' is for the cores of CPUs, not for device '{config.device}'; take --engine inprocess")
+    pool = pool or (Cluster(config.workers) if engine == "ray" else Pool(workers_of(config)))
     try:
         shared, recipe = _shared(pool, config, dataset, clients)
         pool.start(recipe)
@@ -45,7 +47,7 @@ def open_engine(
     return federation_of(config, *shared), pool
 
 
-def chosen(config: Config, dataset: Dataset, clients: Clients, model: Chain) -> Literal["inprocess", "pool"]:
+def chosen(config: Config, dataset: Dataset, clients: Clients, model: Chain) -> Literal["inprocess", "pool", "ray"]:
     """The engine by its name; for "auto", the pool where there is more than one core and enough to do."""
     if config.engine != "auto":
         return config.engine
@@ -71,7 +73,9 @@ def _on_cpu(config: Config) -> bool:
     return device_of(config.device).type == "cpu"
 
 
-def _shared(pool: Pool, config: Config, dataset: Dataset, clients: Clients) -> tuple[tuple[Dataset, Clients], dict[str, Any]]:
+def _shared(
+    pool: Pool | Cluster, config: Config, dataset: Dataset, clients: Clients
+) -> tuple[tuple[Dataset, Clients], dict[str, Any]]:
     """The data in the pool's memory, as this process sees them there, and what a worker needs to see the same."""
     tensors = {"train.x": dataset.train.x, "train.y": dataset.train.y, "test.x": dataset.test.x, "test.y": dataset.test.y}
     tensors |= {"rows": clients.rows, "starts": _tensor(clients.starts), "stops": _tensor(clients.stops)}
