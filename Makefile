@@ -46,6 +46,7 @@ docs-check: $(READY) ## Check that the generated pages are up to date
 bench: $(READY) ## Measure what a round costs beside its gradient steps, on every engine, and how it grows
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.engines
+	$(BIN)/python -m benchmarks.vectorised
 	$(BIN)/python -m benchmarks.growth
 
 wheel: $(READY) ## Build the wheel into dist/

@@ -25,7 +25,8 @@ Rounds = Annotated[int | None, typer.Option("--rounds", help="Rounds of training
 PerRound = Annotated[int | None, typer.Option("--per-round", help="Clients a round.", show_default=False)]
 Seed = Annotated[int | None, typer.Option("--seed", help="The one seed of the run.", show_default=False)]
 Engine = Annotated[
-    str | None, typer.Option("--engine", help="Where clients are played: auto, inprocess, pool or ray.", show_default=False)
+    str | None,
+    typer.Option("--engine", help="Where clients are played: auto, inprocess, pool, vectorised or ray.", show_default=False),
 ]
 Workers = Annotated[
     int | None, typer.Option("--workers", help="Processes of the pool or of Ray; 0: as many as cores.", show_default=False)

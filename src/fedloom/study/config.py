@@ -122,7 +122,7 @@ class Config(Settings):
     sample: WordField = Field(Word("uniform", {"per_round": 5}), description="who takes part in a round")
     evaluate: EvaluateSettings = EvaluateSettings()
     guard: GuardSettings = GuardSettings()
-    engine: Literal["auto", "inprocess", "pool", "ray"] = Field(
+    engine: Literal["auto", "inprocess", "pool", "vectorised", "ray"] = Field(
         "auto", description="where clients are played; auto: the pool where it pays"
     )
     workers: int = Field(0, ge=0, description="processes of the pool or of Ray; 0: as many as cores")

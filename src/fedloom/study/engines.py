@@ -21,6 +21,7 @@ from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.cluster import Cluster
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.pool import Pool
+from fedloom.engines.vectorised import Vectorised
 from fedloom.models.summary import summary
 from fedloom.study.config import Config, load
 from fedloom.study.parts import device_of, federation_of
@@ -35,6 +36,8 @@ def open_engine(
     engine = chosen(config, dataset, clients, model)
     if engine == "inprocess":
         return federation, InProcess(federation)
+    if engine == "vectorised":
+        return federation, Vectorised(federation, InProcess(federation))
     if not _on_cpu(config):
         raise UserError(f"engine '{engine}' is for the cores of CPUs, not for device '{config.device}'; take --engine inprocess")
     pool = pool or (Cluster(config.workers) if engine == "ray" else Pool(workers_of(config)))
@@ -47,7 +50,7 @@ def open_engine(
     return federation_of(config, *shared), pool
 
 
-def chosen(config: Config, dataset: Dataset, clients: Clients, model: Chain) -> Literal["inprocess", "pool", "ray"]:
+def chosen(config: Config, dataset: Dataset, clients: Clients, model: Chain) -> Literal["inprocess", "pool", "vectorised", "ray"]:
     """The engine by its name; for "auto", the pool where there is more than one core and enough to do."""
     if config.engine != "auto":
         return config.engine

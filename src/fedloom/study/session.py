@@ -42,6 +42,8 @@ def run(
     restored = folder.restore() if folder else None
     for warning in restored.warnings if restored else ():
         tell(f"note: {warning}")
+    if (why_not := getattr(study.loom.engine, "why_not", None)) is not None:
+        tell(f"note: {why_not}")
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(device_of(study.config.device)):
         state = restored.state if restored else begin(study.loom, study.model)

@@ -1,0 +1,123 @@
+"""One round of several clients side by side: a lane each, from the broadcast to the replies.
+
+The draws are those of a client alone: every lane has its own key, order of samples and noise. Only the forward pass, the gradient
+and the step are made for all lanes at once, by the same rule of descent, which works on stacked weights as on any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from fedloom.core.client import Broadcast, Federation, Task, job_for
+from fedloom.core.exact import one_thread
+from fedloom.core.job import Bench, Job
+from fedloom.core.key import Key
+from fedloom.core.method import Outcome
+from fedloom.core.params import Params
+from fedloom.core.server import Reply
+from fedloom.core.solver import Gradient, Sgd, Trace
+from fedloom.engines.stacking import Crew, Objective, Positions, Rows, clipped, feed
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A client: its job, the key of its phase, and the positions of its batches."""
+
+    job: Job
+    key: Key
+    batches: Positions
+
+    def trace(self, solver: Sgd, total: float, lr: float) -> Trace:
+        """As the solver would have left it. total: the sum of the losses."""
+        steps, held = len(self.batches), len(self.job.data)
+        visited = held - held % solver.batch if solver.drop_last else held
+        seen = min(sum(len(p) for p in self.batches), visited)
+        return Trace(steps, seen, total / max(steps, 1), steps * lr)
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Grouped convolutions, which vmap makes of stacked ones, are slow in it for few channels."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+class Lanes:
+    """Plays methods of one phase without private tensors, on descent by a rule that moves every weight by itself."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation, self.phase = federation, federation.method.phases[0]
+        self.solver = cast(Sgd, self.phase.solver or federation.solver)
+        self.bench = Bench(federation.build)
+        model = self.bench.load("model", self.bench.read("model"))
+        self.bench.open(self.phase.trains)
+        self.trained = [n for n, p in model.named_parameters() if p.requires_grad]
+        self.objective = Objective(model, self.phase.total)
+        self.scratch: list[Tensor] = []
+
+    def play(self, sent: Broadcast, tasks: Sequence[Task]) -> list[Reply]:
+        """The clients' replies, those with most steps first; on one thread, so that one seed gives one result."""
+        with one_thread(), _without_onednn():
+            self.bench.load("model", sent.params)  # for the tensors that are not trained
+            lanes = sorted((self.lane(sent, task) for task in tasks), key=lambda lane: -len(lane.batches))
+            lr = self.solver.schedule.at(self.solver.lr, sent.round)
+            weights, totals = self.descend(sent, lanes, lr)
+            change = {n: weights[n] - t if n in weights else (t - t).expand(len(lanes), *t.shape) for n, t in sent.params.items()}
+            parts = {n: t.unbind() for n, t in change.items()}
+            traces = [lane.trace(self.solver, total, lr) for lane, total in zip(lanes, totals, strict=True)]
+            return [self.reply(lanes[i].job, trace, parts, weights, i) for i, trace in enumerate(traces)]
+
+    def lane(self, sent: Broadcast, task: Task) -> Lane:
+        """A client at the start of its phase."""
+        job = job_for(self.federation, self.bench, sent, task)
+        key = job.key.fold("phase", 0)
+        return Lane(job, key, [p for group in self.solver.groups(job, self.phase.order, key) for p in group])
+
+    def descend(self, sent: Broadcast, lanes: Sequence[Lane], lr: float) -> tuple[Params, list[float]]:
+        """The final weights of all lanes, stacked, and the sum of the losses of each."""
+        weights = self._stacked([sent.params[n] for n in self.trained], len(lanes))
+        totals, state = weights[0].new_zeros(len(lanes)), None
+        crew = Crew([lane.job for lane in lanes])
+        batches = feed(crew.jobs, [lane.key for lane in lanes], [lane.batches for lane in lanes], weights[0].dtype)
+        for number, rows in enumerate(batches, 1):
+            left = len(rows[0])  # lanes that have a batch; the others stay where they are
+            moving, state = [w[:left] for w in weights], None if state is None else [s[:left] for s in state]
+            state = self.solver.rule.step(moving, self._gradient(crew, moving, rows, number, totals[:left]), lr, state)
+        return dict(zip(self.trained, weights, strict=True)), totals.tolist()
+
+    def _stacked(self, start: list[Tensor], lanes: int) -> list[Tensor]:
+        """A copy of the weights for each lane, in memory that is kept: fresh pages cost more than the copy."""
+        if not self.scratch or len(self.scratch[0]) < lanes:
+            self.scratch = [t.new_empty(lanes, *t.shape) for t in start]
+        weights = [s[:lanes] for s in self.scratch]
+        torch._foreach_copy_(weights, [t.expand(lanes, *t.shape) for t in start])
+        return weights
+
+    def _gradient(self, crew: Crew, weights: list[Tensor], rows: Rows, number: int, totals: Tensor) -> Gradient:
+        def gradient(n: int) -> list[Tensor]:
+            grads, losses = self.objective.gradients(crew, dict(zip(self.trained, weights, strict=True)), rows, number)
+            totals.add_(losses)
+            return clipped([grads[n] for n in self.trained], self.solver.clip)
+
+        return gradient
+
+    def reply(self, job: Job, trace: Trace, change: Mapping[str, Sequence[Tensor]], final: Params, i: int) -> Reply:
+        """What the client of the i-th lane sends and remembers; its own weights are copies, since theirs are overwritten soon."""
+        uploads, mine = {"model": {n: t[i] for n, t in change.items()}}, dict[str, Params]()
+        if self.federation.method.after:
+            weights = {"model": {**job.received, **{n: t[i].clone() for n, t in final.items()}}}
+            outcome = Outcome(job, weights, (("model", trace),))
+            for extra in [after(outcome) for after in self.federation.method.after]:
+                uploads.update(extra.uploads)
+                mine.update(extra.mine)
+        return Reply(job.client, len(job.data), trace.seen, uploads, mine, trace.loss, trace.steps)
