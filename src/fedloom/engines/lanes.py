@@ -85,14 +85,16 @@ class Lanes:
 
     def descend(self, sent: Broadcast, lanes: Sequence[Lane], lr: float) -> tuple[Params, list[float]]:
         """The final weights of all lanes, stacked, and the sum of the losses of each."""
-        weights = self._stacked([sent.params[n] for n in self.trained], len(lanes))
+        start = [sent.params[n] for n in self.trained]
+        weights = self._stacked(start, len(lanes))
         totals, state = weights[0].new_zeros(len(lanes)), None
         crew = Crew([lane.job for lane in lanes])
         batches = feed(crew.jobs, [lane.key for lane in lanes], [lane.batches for lane in lanes], weights[0].dtype)
         for number, rows in enumerate(batches, 1):
             left = len(rows[0])  # lanes that have a batch; the others stay where they are
             moving, state = [w[:left] for w in weights], None if state is None else [s[:left] for s in state]
-            state = self.solver.rule.step(moving, self._gradient(crew, moving, rows, number, totals[:left]), lr, state)
+            here = moving if number > 1 else [t.expand(left, *t.shape) for t in start]  # the same numbers, read from one place
+            state = self.solver.rule.step(moving, self._gradient(crew, here, rows, number, totals[:left]), lr, state)
         return dict(zip(self.trained, weights, strict=True)), totals.tolist()
 
     def _stacked(self, start: list[Tensor], lanes: int) -> list[Tensor]:

@@ -43,7 +43,7 @@ def run(
     for warning in restored.warnings if restored else ():
         tell(f"note: {warning}")
     if (why_not := getattr(study.loom.engine, "why_not", None)) is not None:
-        tell(f"note: {why_not}")
+        tell(f"note: played in-process, since {why_not}")
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(device_of(study.config.device)):
         state = restored.state if restored else begin(study.loom, study.model)
