@@ -8,6 +8,7 @@ import typer
 
 from fedloom import __version__
 from fedloom.cli import catalogue, check, compare, data, demo, doctor, run
+from fedloom.engines.heap import keep_freed_memory
 
 app = typer.Typer(
     name="fedloom",
@@ -46,4 +47,5 @@ app.command()(doctor.doctor)
 
 def main() -> None:
     """The entry point."""
+    keep_freed_memory()
     app()

@@ -1,6 +1,6 @@
 """A worker process: plays one client after the other, reading from arenas and writing into one. Started by the pool.
 
-python -m fedloom.engines.worker CONNECTION DATA BROADCAST INBOX OUTBOX      (inherited file descriptors)
+    python -m fedloom.engines.worker CONNECTION DATA BROADCAST INBOX... OUTBOX...      (inherited file descriptors)
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fedloom.core import external
 from fedloom.core.client import Broadcast, Federation, Task, answer
 from fedloom.core.job import Bench, Where
 from fedloom.engines.arena import Arena
+from fedloom.engines.heap import keep_freed_memory
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.wire import Facts, pack, receive, send, unnest
 
@@ -72,6 +73,7 @@ def main(arguments: list[str]) -> None:
     """Serve one pool, on one thread."""
     connection, *arenas = (int(a) for a in arguments)
     torch.set_num_threads(1)
+    keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
     places: list[Any] = [Arena(fd) for fd in arenas]
     Worker(Connection(connection), *places).serve()
