@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.job import Bench, Job
@@ -15,26 +14,28 @@ from fedloom.core.server import Cohort, Reply
 from fedloom.core.solver import HeavyBall
 from fedloom.core.step import Step
 from fedloom.methods.registry import entry, names
+from fedloom.models.layers import make_norm
+from fedloom.models.residual import residual_chain
 
 
 def build() -> Chain:
     with torch.device("meta"):
-        stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU())
-        return Chain({"stem": stem, "body": nn.Conv2d(8, 8, 3), "head": nn.Sequential(nn.Flatten(), nn.Linear(8 * 36, 5))})
+        return residual_chain((3, 16, 16), 5, (1, 1), (16, 32), make_norm("group", 2))
 
 
 @pytest.mark.parametrize("name", names())
 def test_a_step_and_the_server_shape_through_without_numbers(name: str) -> None:
-    method, bench = entry(name).make(), Bench(build)
-    params = build().state_dict()
+    method = entry(name).make()
+    bench = Bench(lambda: method.reshaped(build(), Key.root(0)))
+    params = method.reshaped(build(), Key.root(0)).state_dict()
     job = Job(0, 0, Key.root(0), None, bench, params, {}, {}, classes=5)  # type: ignore[arg-type]
     phase = method.phases[0]
     model = bench.load("model", params)
     bench.open(phase.trains)
     trained = dict(model.named_parameters())
-    x, y = torch.empty(4, 3, 8, 8, device="meta"), torch.empty(4, dtype=torch.long, device="meta")
+    x, y = torch.empty(4, 3, 16, 16, device="meta"), torch.empty(4, dtype=torch.long, device="meta")
     loss = phase.total(Step(x, y, model, job, trained, Key.root(1), 1))
-    grads = torch.autograd.grad(loss, list(trained.values()))
+    grads = torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
     assert [g.shape for g in grads] == [p.shape for p in trained.values()]
     HeavyBall(0.9, True, 1e-4).step(list(trained.values()), lambda n: list(grads), 0.1, None)
 

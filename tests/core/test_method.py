@@ -1,14 +1,20 @@
 """A method that cannot work says so before round 0, in sentences, all at once."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from torch import nn
+
+from fedloom.core.chain import Chain
+from fedloom.core.compose import join
 from fedloom.core.errors import UserError
+from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Method, Phase, blocks_needed
-from fedloom.core.select import norms, nothing
+from fedloom.core.select import blocks, norms, nothing
 from fedloom.core.server import Stage, apply_mean, mean, no_memory
 from fedloom.methods.fedavg import fedavg
 from fedloom.stages.optimise import momentum, scale
-from support.models import nested
+from support.models import CLASSES, nested
 
 
 def idle(kind: str, name: str = "idle") -> Stage:
@@ -96,6 +102,32 @@ def test_all_complaints_at_once() -> None:
     first, *rest = str(error.value).splitlines()
     assert first == "method 'x': 4 problems"
     assert all(line.startswith("  - ") for line in rest)
+
+
+def longer(chain: Chain, key: Key) -> Chain:
+    """One block more, whose weights hang on the key."""
+    block = nn.Linear(CLASSES, CLASSES, bias=False).double()
+    nn.init.normal_(block.weight, generator=key.fold("longer").generator())
+    return Chain({name: chain.block(name) for name in chain.names} | {"more": block})
+
+
+def test_needs_are_asked_of_the_plain_model_and_the_rest_of_the_reshaped_one() -> None:
+    reshaping = Method("x", (Phase(trains=blocks("more")),), needs=(blocks_needed(4),), reshape=(longer,))
+    with pytest.raises(UserError, match=r"^method 'x': needs a model of at least 4 blocks, .* blocks stem, body, head$"):
+        reshaping.reshaped(nested(), Key.root(0))
+    fitting = replace(reshaping, needs=(blocks_needed(3),))
+    fitting.check(fitting.reshaped(nested(), Key.root(0)))
+
+
+def test_a_method_that_reshapes_nothing_takes_the_model_as_it_is() -> None:
+    chain = nested()
+    assert fedavg().reshaped(chain, Key.root(0)) is chain
+
+
+def test_joined_methods_reshape_one_after_the_other() -> None:
+    joined = join([Method("a", reshape=(longer,)), fedavg(), Method("b", reshape=(lambda chain, key: chain.double(),))])
+    assert len(joined.reshape) == 2
+    assert joined.reshaped(nested(), Key.root(0)).names == ("stem", "body", "head", "more")
 
 
 def test_slots_that_a_solver_leaves_can_be_evaluated() -> None:

@@ -1,5 +1,6 @@
 """Who takes part: laws of every sampler, and frequencies against probabilities worked out by hand."""
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.sampler import SAMPLERS, Sampler, availability, by_size, everyone, uniform
+from fedloom.core.sampler import SAMPLERS, Sampler, availability, by_size, everyone, in_advance, uniform
+from support.golden import golden
 
 KEY = Key.root(1)
 sizes_and_count = st.lists(st.integers(1, 500), min_size=1, max_size=30).flatmap(
@@ -17,7 +19,7 @@ sizes_and_count = st.lists(st.integers(1, 500), min_size=1, max_size=30).flatmap
 )
 
 
-@pytest.mark.parametrize("make", [uniform, by_size], ids=["uniform", "by size"])
+@pytest.mark.parametrize("make", [uniform, by_size, in_advance], ids=["uniform", "by size", "in advance"])
 @given(sizes_and_count, st.integers(0, 50))
 def test_so_many_different_clients_in_order(make: type, drawn: tuple[list[int], int], round: int) -> None:
     sizes, count = drawn
@@ -71,6 +73,14 @@ def test_frequencies(sampler: Sampler, expected: list[float] | None) -> None:
         assert seen == pytest.approx(chance, abs=4 * (chance * (1 - chance) / 4000) ** 0.5)
 
 
+def test_in_advance_are_the_cohorts_of_the_authors() -> None:
+    cohorts = golden("fedalign/g_partition_sampling")["sampled_clients_64x025_seed1"].tolist()
+    state = random.getstate()
+    for t, expected in enumerate(cohorts):
+        assert in_advance(16, seed=1)(t, KEY.fold(t), [1] * 64) == sorted(expected)
+    assert random.getstate() == state
+
+
 def test_full_availability_is_so_many_clients() -> None:
     assert {len(availability(3, 1.0)(t, KEY.fold(t), [1] * 8)) for t in range(50)} == {3}
 
@@ -84,12 +94,12 @@ def test_a_client_sleeps_at_its_own_hour() -> None:
     assert any(1 in day[2] for day in days)
 
 
-@pytest.mark.parametrize("make", [uniform, by_size])
+@pytest.mark.parametrize("make", [uniform, by_size, in_advance])
 def test_more_clients_than_there_are(make: type) -> None:
     with pytest.raises(UserError, match="per_round=4 is more than the 3 clients"):
         make(4)(0, KEY, [1, 1, 1])
 
 
 def test_every_sampler_has_a_name() -> None:
-    assert set(SAMPLERS) == {"uniform", "all", "by-size", "availability"}
+    assert set(SAMPLERS) == {"uniform", "all", "by-size", "availability", "in-advance"}
     assert all(make()(0, KEY, [3] * 9) for make in SAMPLERS.values())

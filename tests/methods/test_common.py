@@ -17,18 +17,23 @@ from fedloom.core.server import apply_mean, mean
 from fedloom.core.solver import Sgd
 from fedloom.methods import registry
 from fedloom.methods.fedadam import fedadam
+from fedloom.methods.fedalign import fedalign
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.feddyn import feddyn
 from fedloom.methods.fedprox import fedprox
 from fedloom.methods.fedyogi import fedyogi
+from fedloom.methods.gradaug import gradaug
+from fedloom.methods.mixup import mixup
+from fedloom.methods.moon import moon
 from fedloom.methods.scaffold import scaffold
+from fedloom.methods.stochdepth import stochdepth
 from fedloom.stages.optimise import scale
-from support import oracles
+from support import local_oracles, narrow_oracles, oracles
 from support.clients import tiny_clients
-from support.models import NORMS, Build, bare, nested
+from support.models import NESTED, RESIDUAL, Family
 from support.oracles import State, World
-from support.weave import Woven, first_model, through_bytes, weave
+from support.weave import Woven, first_model, shaped, through_bytes, weave
 
 ROUNDS = 3
 TOLERANCE = 1e-10
@@ -53,6 +58,7 @@ class Case:
     oracle: Oracle
     twin: Twin | None = None
     drop_last: bool = False
+    family: Family = NESTED
 
     @property
     def solver(self) -> Sgd:
@@ -65,6 +71,10 @@ def averaging(by: str = "samples", mu: float = 0.0) -> Oracle:
 
 def moving(rule: Callable[..., oracles.Server], *args: Any, mu: float = 0.0) -> Oracle:
     return lambda world, first: oracles.averaged(world, first, ROUNDS, mu=mu, server=rule(world, *args))
+
+
+def changed(objective: local_oracles.Objective, mu: float = 0.0) -> Oracle:
+    return lambda world, first: local_oracles.locally(world, first, ROUNDS, objective, mu)
 
 
 ADAM = (0.02, 0.7, 0.95, 0.01)
@@ -98,22 +108,65 @@ CASES = [
         lambda: join([feddyn(0.3), fedprox(0.7)]),
         lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3, mu=0.7),
     ),
+    Case("moon", lambda: moon(0.8, 0.4, 4), changed(local_oracles.moon(0.8, 0.4)), Twin(moon(0.0, projection=0))),
+    Case("moon unprojected", lambda: moon(1.3, projection=0), changed(local_oracles.moon(1.3, 0.5))),
+    Case("mixup", lambda: mixup(0.4), changed(local_oracles.mixup(0.4)), Twin(mixup(0.0))),
+    Case("stochdepth", lambda: stochdepth(0.3), changed(local_oracles.stochdepth(0.3)), Twin(stochdepth(1.0)), family=RESIDUAL),
+    Case(
+        "moon+fedavgm",
+        lambda: join([moon(0.8, projection=4), fedavgm(0.6)]),
+        lambda world, first: local_oracles.locally(
+            world, first, ROUNDS, local_oracles.moon(0.8, 0.5), server=oracles.momentum(world, 0.6)
+        ),
+    ),
+    Case(
+        "stochdepth+fedprox",
+        lambda: join([stochdepth(0.3), fedprox(0.7)]),
+        changed(local_oracles.stochdepth(0.3), mu=0.7),
+        family=RESIDUAL,
+    ),
+    Case("fedalign", lambda: fedalign(0.45, 0.6, clip=0), changed(narrow_oracles.fedalign(0.45, 3)), Twin(fedalign(0.0, clip=0))),
+    Case(
+        "fedalign of the paper",
+        lambda: fedalign(0.1, 0.4, "paper", clip=0.5),
+        changed(narrow_oracles.fedalign(0.1, 2, scaled=False, clip=0.5)),
+    ),
+    Case(
+        "fedalign+fedadam",
+        lambda: join([fedalign(0.45, 0.6), fedadam(*ADAM)]),
+        lambda world, first: local_oracles.locally(
+            world, first, ROUNDS, narrow_oracles.fedalign(0.45, 3), server=oracles.adaptive(world, "adam", *ADAM)
+        ),
+    ),
+    Case(
+        "fedalign+mixup",
+        lambda: join([fedalign(0.45, 0.6, clip=0.5), mixup(0.4)]),
+        changed(narrow_oracles.fedalign(0.45, 3, clip=0.5, blend=0.4)),
+    ),
+    Case("gradaug", lambda: gradaug(3, 0.7, 0.5, smallest=1), changed(narrow_oracles.gradaug(3, 0.7, 0.5)), Twin(gradaug(mu=0))),
+    Case(
+        "gradaug of the paper",
+        lambda: gradaug(2, 0.7, 0.5, "all", smallest=1),
+        changed(narrow_oracles.gradaug(2, 0.7, 0.5, floor=False)),
+    ),
 ]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-with_and_without_norms = pytest.mark.parametrize("build", [nested, bare], ids=["batch norm", "no norm"])
+with_and_without_norms = pytest.mark.parametrize("kind", [0, 1], ids=["batch norm", "no norm"])  # of the case's family
 
 
 def run(case: Case, method: Method | None = None, until: int = ROUNDS, **given: Any) -> Woven:
-    return weave(method or case.make(), until, solver=case.solver, **given)
+    return weave(method or case.make(), until, solver=case.solver, **{"build": case.family.normed} | given)
 
 
 @every_case
 @with_and_without_norms
-def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
+def test_equals_its_naive_oracle(case: Case, kind: int) -> None:
+    plain = case.family[kind]
+    build = shaped(case.make(), plain)
     world = World(build, tiny_clients(), Key.root(0), uniform(3), drop_last=case.drop_last)
     expected = case.oracle(world, dict(first_model(build).state_dict()))
-    got = run(case, build=build).state.params
+    got = run(case, build=plain).state.params
     assert got.keys() == expected.keys()
     for name, tensor in expected.items():
         assert got[name].dtype == tensor.dtype, name
@@ -133,8 +186,8 @@ def test_the_cohorts_are_partial_and_meet_a_client_again() -> None:
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.twin], ids=lambda c: c.name)
 @with_and_without_norms
-def test_its_degenerate_parameter_is_the_plain_method(case: Case, build: Build) -> None:
-    twin = case.twin
+def test_its_degenerate_parameter_is_the_plain_method(case: Case, kind: int) -> None:
+    twin, build = case.twin, case.family[kind]
     ours = run(case, twin.method, twin.rounds, build=build).state.params
     plain = run(case, twin.plain, twin.rounds, build=build).state.params
     assert sha256(ours) == sha256(plain)
@@ -159,10 +212,10 @@ def test_interrupted_equals_uninterrupted(case: Case, stop: int) -> None:
 
 @every_case
 def test_private_tensors_never_leave_the_client(case: Case) -> None:
-    woven = run(case, join([case.make(), Method("private", private=norms)]))
+    woven, private = run(case, join([case.make(), Method("private", private=norms)])), case.family.norms
     assert len(woven.replies) == 3 * ROUNDS
     for reply in woven.replies:
-        assert all(upload and not NORMS & upload.keys() for upload in reply.uploads.values())
-        assert reply.mine["private"].keys() == NORMS
-    for name in NORMS:
+        assert all(upload and not private & upload.keys() for upload in reply.uploads.values())
+        assert reply.mine["private"].keys() == private
+    for name in private:
         assert torch.equal(woven.state.params[name], woven.start.params[name])

@@ -14,13 +14,18 @@ from fedloom.core.method import Exchange, Method, Phase
 from fedloom.core.select import blocks, norms
 from fedloom.core.step import Step
 from fedloom.methods.fedadam import fedadam
+from fedloom.methods.fedalign import fedalign
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.feddyn import feddyn
 from fedloom.methods.fedprox import fedprox
 from fedloom.methods.fedyogi import fedyogi
+from fedloom.methods.gradaug import gradaug
+from fedloom.methods.mixup import mixup
+from fedloom.methods.moon import moon
 from fedloom.methods.scaffold import scaffold
-from support.models import nested
+from fedloom.methods.stochdepth import stochdepth
+from support.models import nested, residual
 from support.weave import weave
 
 PAIRS = {
@@ -28,6 +33,10 @@ PAIRS = {
     "scaffold+fedadam": (scaffold(), fedadam()),
     "feddyn+fedprox": (feddyn(0.3), fedprox(0.7)),
     "fedprox+fedavg by clients": (fedprox(0.7), fedavg(weights="clients")),
+    "gradaug+feddyn": (gradaug(2, 0.7, 0.5, smallest=1), feddyn(0.3)),
+    "fedalign+fedprox": (fedalign(0.45, 0.6, clip=0.5), fedprox(0.7)),
+    "moon+fedavgm": (moon(0.8, projection=4), fedavgm(0.6)),
+    "moon+mixup": (moon(0.8, projection=4), mixup(0.4)),
     "scaffold+private norms": (scaffold(), Method("private", private=norms)),
     "private head+private norms": (Method("head", private=blocks("head")), Method("norms", private=norms)),
 }
@@ -41,6 +50,17 @@ def test_the_order_of_joining_does_not_matter(pair: tuple[Method, Method]) -> No
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-13)
+
+
+RESHAPED = {"stochdepth+fedprox": (stochdepth(0.4), fedprox(0.7)), "stochdepth+moon": (stochdepth(0.4), moon(0.8, projection=4))}
+
+
+@pytest.mark.parametrize("pair", RESHAPED.values(), ids=RESHAPED)
+def test_nor_does_the_order_of_reshaping(pair: tuple[Method, Method]) -> None:
+    one, other = (weave(join(order), build=residual).state.params for order in (pair, pair[::-1]))
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], rtol=0, atol=1e-13)
 
 
 def test_a_method_alone_is_itself() -> None:
@@ -91,6 +111,14 @@ def test_what_does_not_fit_is_refused(methods: tuple[Method, ...], sentence: str
     with pytest.raises(UserError) as error:
         join(methods)
     assert str(error.value) == f"method '{'+'.join(m.name for m in methods)}': {sentence}"
+
+
+def test_a_bound_on_the_gradient_survives_joining() -> None:
+    """And of two bounds neither is dropped in silence."""
+    (phase,) = join([fedprox(), fedalign(clip=3.0), fedavgm()]).phases
+    assert phase.clip == 3.0
+    with pytest.raises(UserError, match="two methods bring a clip for 'model' of their own"):
+        join([fedalign(clip=3.0), Method("clipped", (Phase(clip=1.0),))])
 
 
 def test_one_ground_and_one_mix_join() -> None:

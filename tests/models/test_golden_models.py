@@ -13,6 +13,7 @@ from fedloom.core.words import Word
 from fedloom.models.layers import make_norm
 from fedloom.models.registry import build
 from fedloom.models.residual import residual_chain
+from support.waves import by_formula
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -22,26 +23,8 @@ def golden(name: str) -> dict[str, np.ndarray]:
         return dict(file)
 
 
-def wave(shape: torch.Size, a: float, b: float, scale: float, shift: float = 0.0) -> torch.Tensor:
-    i = torch.arange(shape.numel(), dtype=torch.float64)
-    return (scale * torch.sin(a * i + b + 0.5 * torch.sin(0.7 * i)) + shift).reshape(shape)
-
-
-def formula(k: int, name: str, shape: torch.Size) -> torch.Tensor:
-    """Parameter number k of the golden networks."""
-    if len(shape) == 4:
-        return wave(shape, 1.3 + 0.01 * k, 0.1 * k, (4 / (shape[0] * shape[2] * shape[3])) ** 0.5)
-    if len(shape) == 2:
-        return wave(shape, 1.1 + 0.01 * k, 0.1 * k, (2 / shape[1]) ** 0.5)
-    return wave(shape, 0.9, 0.1 * k, 0.3, 1.0) if name.endswith("weight") else wave(shape, 0.8, 0.1 * k, 0.1)
-
-
 def resnet56_by_formula() -> Chain:
-    chain = build(Word("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64)
-    with torch.no_grad():
-        for k, (name, p) in enumerate(chain.named_parameters()):
-            p.copy_(formula(k, name, p.shape))
-    return chain
+    return by_formula(build(Word("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64))
 
 
 def off(found: torch.Tensor, expected: np.ndarray) -> float:

@@ -1,11 +1,13 @@
 """Tiny float64 models. They are nested, so that a tensor found by a piece of its name is a tensor missed."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
+from fedloom.models.layers import Residual
 
 FEATURES, WIDTH, CLASSES = 6, 5, 3
 Build = Callable[[], Chain]
@@ -63,4 +65,44 @@ NORMS = frozenset(
     f"body.0.{layer}.1.{tensor}"
     for layer in ("unit", "downsample")
     for tensor in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+)
+
+
+def _residual(norm: Callable[[int], nn.Module]) -> Chain:
+    def block(shortcut: nn.Module | None = None) -> Residual:
+        return Residual(nn.Sequential(nn.Linear(WIDTH, WIDTH), norm(WIDTH)), shortcut, nn.ReLU(inplace=True))
+
+    projection = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), norm(WIDTH))
+    stem = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True))
+    body = nn.Sequential(block(), block(projection), block())
+    return Chain({"stem": stem, "body": body, "head": nn.Linear(WIDTH, CLASSES)}).double()
+
+
+def residual() -> Chain:
+    """Three residual blocks in a row, the second with weights in its shortcut; an end overwrites its input."""
+    return _residual(nn.BatchNorm1d)
+
+
+def residual_bare() -> Chain:
+    """The same without norms."""
+    return _residual(lambda width: nn.Identity())
+
+
+class Family(NamedTuple):
+    """A model with batch norms, the same without, and the tensors of its norms."""
+
+    normed: Build
+    bare: Build
+    norms: frozenset[str]
+
+
+NESTED = Family(nested, bare, NORMS)
+RESIDUAL = Family(
+    residual,
+    residual_bare,
+    frozenset(
+        f"body.{layer}.1.{tensor}"
+        for layer in ("0.body", "1.body", "1.shortcut", "2.body")
+        for tensor in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    ),
 )

@@ -72,6 +72,11 @@ def first_model(build: Build) -> Chain:
         return build()
 
 
+def shaped(method: Method, build: Build, seed: int = 0) -> Build:
+    """The model that the method trains."""
+    return lambda: method.reshaped(build(), Key.root(seed).fold("init"))
+
+
 def setting(
     method: Method,
     *,
@@ -82,7 +87,7 @@ def setting(
     seed: int = 0,
 ) -> Loom:
     """A loom over tiny clients, three of them a round."""
-    federation = Federation(method, build, clients or tiny_clients(), solver, Key.root(seed), classes=CLASSES)
+    federation = Federation(method, shaped(method, build, seed), clients or tiny_clients(), solver, Key.root(seed), classes=CLASSES)
     return Loom(federation, sampler or uniform(3), Spy(InProcess(federation)))
 
 

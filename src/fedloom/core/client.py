@@ -81,15 +81,19 @@ def job_for(federation: Federation, bench: Bench, sent: Broadcast, task: Task, w
 def train(federation: Federation, job: Job) -> Reply:
     """One round of a client: the phases, then what it sends and remembers."""
     method = federation.method
-    outcome = work_through(method.phases, job, federation.solver, "phase")
-    extras = [after(outcome) for after in method.after]
-    private = job.bench.names(method.private)
-    final, trace = outcome.weights["model"], outcome.trace("model")
-    uploads = {"model": {n: final[n] - t for n, t in job.received.items() if n not in private}}
+    outcome, private = work_through(method.phases, job, federation.solver, "phase"), job.bench.names(method.private)
+    final = outcome.weights["model"]
     mine = {slot: w for slot, w in outcome.weights.items() if slot != "model"}
     mine |= {slot: memory for _, t in outcome.traces for slot, memory in t.keep.items()}
     mine |= {"private": {n: final[n] for n in final if n in private}} if private else {}
-    for extra in extras:
+    return reply_of(method, outcome, {n: final[n] - t for n, t in job.received.items() if n not in private}, mine)
+
+
+def reply_of(method: Method, outcome: Outcome, change: Params, mine: dict[str, Params]) -> Reply:
+    """The change of the shown weights and the memories so far, and what the method sends and remembers besides."""
+    job, trace = outcome.job, outcome.trace("model")
+    private, uploads, mine = job.bench.names(method.private), {"model": change}, dict(mine)
+    for extra in [after(outcome) for after in method.after]:
         uploads |= {word: {n: t for n, t in p.items() if n not in private} for word, p in extra.uploads.items()}
         if clash := mine.keys() & extra.mine.keys():
             raise UserError(f"two methods remember under '{min(clash)}'; they do not join, name one of them")
@@ -140,7 +144,7 @@ def work_through(phases: Sequence[Phase], job: Job, solver: Solver, part: str) -
         job.where.phase, job.where.step = number, 0
         model = job.bench.load("model", _start(phase, job, weights))
         job.bench.open(phase.trains)
-        goal = Goal(phase.total, phase.order, phase.mix, memory=f"solver of {part} {number}")
+        goal = Goal(phase.total, phase.order, phase.mix, f"solver of {part} {number}", phase.clip)
         trace = (phase.solver or solver)(model, goal, job, job.key.fold("phase", number))
         traces.append((phase.slot, trace))
         weights[phase.slot] = job.bench.read("model")

@@ -31,6 +31,7 @@ def join(methods: Sequence[Method]) -> Method:
         evaluates=_one("evaluated slot", [m.evaluates for m in methods], "model", said),
         sends=tuple(s for m in methods for s in m.sends),
         needs=tuple(n for m in methods for n in m.needs),
+        reshape=tuple(r for m in methods for r in m.reshape),
     )
     all_at_once(said, f"method '{name}'")
     return joined

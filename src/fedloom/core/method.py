@@ -30,6 +30,7 @@ class Phase:
     start    where the slot's weights come from: "received", another slot, or None for its own last ones (received, the first time).
     trains   the tensors that move. order: which samples an epoch visits. solver: None takes the run's.
     makes    further slots that the solver leaves in its trace (pFedMe's theta).
+    clip     a bound on the norm of the gradient that belongs to the method; the run's own holds where it is tighter.
     """
 
     loss: Loss = ce
@@ -41,6 +42,7 @@ class Phase:
     order: Order = shuffled
     solver: Solver | None = None
     makes: tuple[str, ...] = ()
+    clip: float | None = None
 
     def total(self, step: Step) -> Tensor:
         """The objective on one mini-batch."""
@@ -94,6 +96,9 @@ class Need(NamedTuple):
     met: Callable[[Chain], bool]
 
 
+Reshape = Callable[[Chain, Key], Chain]
+
+
 def blocks_needed(count: int) -> Need:
     """A chain of at least so many blocks."""
     return Need(f"a model of at least {count} blocks", lambda chain: len(chain.names) >= count)
@@ -107,6 +112,10 @@ class Method:
     finale     phases each client runs on the final model, once, to get its own (fine-tuning and its kin); nothing is sent.
     evaluates  the slot whose weights are a client's result.
     sends      names of the uploads beside "model"; check() demands a combiner for each.
+    needs      what it asks of the plain model, in words and as tests.
+    reshape    what it makes of that model before anything else: a projection behind the features, branches that can be dropped.
+               Each takes the chain over and draws from the key only, under a label of its own: so the weights are the same in
+               every process and every join.
     """
 
     name: str
@@ -119,9 +128,16 @@ class Method:
     evaluates: str = "model"
     sends: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
+    reshape: tuple[Reshape, ...] = ()
+
+    def reshaped(self, chain: Chain, key: Key) -> Chain:
+        """The model that is trained, made of the plain one; raises if that is not what the method needs."""
+        if self.reshape:
+            all_at_once(self._unmet(chain), f"method '{self.name}'")
+        return reduce(lambda made, reshape: reshape(made, key), self.reshape, chain)
 
     def check(self, chain: Chain) -> None:
-        """Raise every complaint at once, before round 0."""
+        """Raise every complaint about the method on the model that is trained at once, before round 0."""
         all_at_once([*self._server_complaints(), *self._client_complaints(chain)], f"method '{self.name}'")
 
     def _server_complaints(self) -> list[str]:
@@ -149,11 +165,7 @@ class Method:
 
     def _client_complaints(self, chain: Chain) -> list[str]:
         slots = {slot for p in self.finale or self.phases for slot in (p.slot, *p.makes)}
-        said = [
-            f"needs {need.text}, and the model has the blocks {', '.join(chain.names)}"
-            for need in self.needs
-            if not need.met(chain)
-        ]
+        said = [] if self.reshape else self._unmet(chain)  # else they were asked of the plain chain
         weights = {n for n, _ in chain.named_parameters()}
         said += [f"phase {i} of slot '{p.slot}' trains no weight of this model; choose other tensors or another model"
                  for i, p in enumerate((*self.phases, *self.finale)) if not weights & p.trains(chain)]  # fmt: skip
@@ -163,6 +175,10 @@ class Method:
             last = "phase of the finale" if self.finale else "phase"
             said.append(f"evaluates '{self.evaluates}', which no {last} trains; the slots are {', '.join(sorted(slots))}")
         return said
+
+    def _unmet(self, chain: Chain) -> list[str]:
+        blocks = ", ".join(chain.names)
+        return [f"needs {need.text}, and the model has the blocks {blocks}" for need in self.needs if not need.met(chain)]
 
     @property
     def personal(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -63,6 +64,20 @@ def availability(
     return choose
 
 
+def in_advance(
+    per_round: PerRound = 5,
+    seed: Annotated[int, Param("of Python's generator, whatever the seed of the run", low=0)] = 1,
+) -> Sampler:
+    """FedAlign's authors' choice: `random.sample` by one generator for all rounds, so a round replays the draws before its own."""
+
+    def choose(round: int, key: Key, sizes: Sequence[int]) -> list[int]:
+        draws, count = random.Random(seed), _at_most(per_round, len(sizes))
+        cohorts = [draws.sample(range(len(sizes)), count) for _ in range(round + 1)]
+        return sorted(cohorts[-1])
+
+    return choose
+
+
 def _at_most(per_round: int, clients: int) -> int:
     if per_round > clients:
         raise UserError(f"per_round={per_round} is more than the {clients} clients; lower sample.per_round or add clients")
@@ -74,4 +89,5 @@ SAMPLERS: dict[str, Callable[..., Sampler]] = {
     "all": everyone,
     "by-size": by_size,
     "availability": availability,
+    "in-advance": in_advance,
 }

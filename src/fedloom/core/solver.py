@@ -28,12 +28,16 @@ Gradient = Callable[[int], list[Tensor]]  # of the loss on the n-th batch of a s
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be descended: the loss, the order of the samples, what a batch becomes first, and where momentum is kept."""
+    """What is to be descended: the loss, the order of the samples, what a batch becomes first, and where momentum is kept.
+
+    clip: a bound on the norm of the gradient beside the solver's own; the tighter of the two holds.
+    """
 
     loss: Loss
     order: Order
     mix: Mix | None = None
     memory: str = "solver"
+    clip: float | None = None
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,8 @@ class Sgd:
             job.where.step, job.where.shapes = number, (x.shape, y.shape)
             loss = goal.loss(Step(x, y, model, job, trained, key, number))
             losses.append(loss.detach())
-            return self._clipped(torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True))
+            grads = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+            return _clipped(grads, tightest(self.clip, goal.clip))
 
         for number, positions in enumerate(self.groups(job, goal.order, key), 1):  # noqa: B007 (the gradient reads it)
             batches = [job.data.batch(p, noise) for p in positions]
@@ -182,9 +187,8 @@ class Sgd:
             samples += sum(len(p) for p in positions)
         slots, kept = self.rule.end(list(trained), state)
         keep = {} if self.reset or kept is None else {goal.memory: dict(zip(trained, kept, strict=True))}
-        held, tail = len(job.data), len(job.data) % self.batch
-        seen = min(samples, held - tail if tail < self._smallest(job) else held)
-        return Trace(number, seen, torch.stack(losses).mean().item() if losses else 0.0, number * lr, slots, keep)
+        loss = torch.stack(losses).mean().item() if losses else 0.0
+        return Trace(number, self.seen(job, samples), loss, number * lr, slots, keep)
 
     def groups(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
         """The positions of each step's batches."""
@@ -207,11 +211,26 @@ class Sgd:
                 yield chunks[-1]
             epoch += 1
 
+    def seen(self, job: Job, samples: int) -> int:
+        """How many samples an epoch visits, in a descent over so many."""
+        held, tail = len(job.data), len(job.data) % self.batch
+        return min(samples, held - tail if tail < self._smallest(job) else held)
+
     def _smallest(self, job: Job) -> int:
         return self.batch if self.drop_last else 2 if job.bench.batch_statistics else 1
 
-    def _clipped(self, grads: tuple[Tensor, ...]) -> list[Tensor]:
-        if self.clip is None:
-            return list(grads)
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        return list(torch._foreach_mul(grads, torch.clamp(self.clip / (norm + 1e-6), max=1.0)))
+
+def tightest(*bounds: float | None) -> float | None:
+    """The smallest of the bounds, of which None is none.
+
+    >>> tightest(10.0, None, 3.0), tightest(None)
+    (3.0, None)
+    """
+    return min((b for b in bounds if b is not None), default=None)
+
+
+def _clipped(grads: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:
+    if bound is None:
+        return list(grads)
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    return list(torch._foreach_mul(grads, torch.clamp(bound / (norm + 1e-6), max=1.0)))

@@ -1,4 +1,7 @@
-"""Every method by its name: a module of this folder is a method, and its function of the same name makes it."""
+"""Every method by its name: a module of this folder is a method, and its function of the same name makes it.
+
+A module may give further words for it as `ALSO`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from fedloom.core import external
@@ -64,9 +68,21 @@ def entry(name: str) -> Entry:
         make = external.load("method", name)
         return Entry(name, make, "your own", "", make.__doc__ or "")
     if name not in names():
-        raise unknown("method", name, names(), see="fedloom methods")
-    module = importlib.import_module(f"fedloom.methods.{name.replace('-', '_')}")
+        name = _other_word(name)
+    module = _module(name)
     return Entry(name, getattr(module, name.replace("-", "_")), module.PAPER, module.LINK, module.__doc__ or "")
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"fedloom.methods.{name.replace('-', '_')}")
+
+
+def _other_word(word: str) -> str:
+    """The name of the method whose module has this word in `ALSO`."""
+    others = {also: name for name in names() for also in getattr(_module(name), "ALSO", ())}
+    if word not in others:
+        raise unknown("method", word, [*names(), *others], see="fedloom methods")
+    return others[word]
 
 
 def parse(text: str) -> list[Word]:
@@ -108,7 +124,7 @@ def literal(text: str) -> Any:
 def build(words: Sequence[Word]) -> Method:
     """The joined method of the words; every complaint at once."""
     entries: Mapping[str, Entry] = {w.name: entry(w.name) for w in words}
-    if len(entries) < len(words):
+    if len({e.name for e in entries.values()}) < len(words):
         raise UserError(f"method '{'+'.join(w.name for w in words)}' names a method twice; name each once")
     all_at_once([f"{w.name}: {c}" for w in words for c in complaints(entries[w.name].make, w.args)], "method")
     return join([_made(w, entries[w.name].make) for w in words])

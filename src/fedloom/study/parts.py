@@ -21,21 +21,40 @@ from fedloom.data.client import Clients, EvaluationBatches, federate, normaliser
 from fedloom.data.dataset import Dataset
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
+from fedloom.study.arrange import arranged
 from fedloom.study.config import Config, TrainSettings
 
 
 def federation_of(config: Config, dataset: Dataset, clients: Clients) -> Federation:
     """What a worker needs to play any client, the same in every process."""
     device, dtype, key = device_of(config.device), getattr(torch, config.dtype), Key.root(config.seed)
+    method, init = build_method(config.words), key.fold("init")
+    plain = partial(build_model, config.model, dataset, init, dtype, device)
     return Federation(
-        method=build_method(config.words),
-        build=partial(build_model, config.model, dataset, key.fold("init"), dtype, device),
+        method=method,
+        build=lambda: arranged(method.reshaped(plain(), init), layout_of(config), config.compile),
         clients=clients,
         solver=solver_of(config.train, config.rounds),
         key=key,
         test=EvaluationBatches(place(dataset.test, device), normaliser(dataset, dtype, device), config.evaluate.batch),
         classes=len(dataset.classes),
     )
+
+
+def resolved(config: Config) -> Config:
+    """The settings with nothing left open that bits hang on; so they are written down with a run."""
+    return config.model_copy(update={"layout": layout_of(config)})
+
+
+def layout_of(config: Config) -> str:
+    """How images lie: by the model and the device, never by a clock.
+
+    A model of one's own may not bear channels last: a `view` behind a convolution does not.
+    """
+    if config.layout != "auto":
+        return config.layout
+    plain = external.is_reference(config.model.name) or device_of(config.device).type != "cpu"
+    return "contiguous" if plain else "channels_last"
 
 
 def clients_of(config: Config, dataset: Dataset, parts: Sequence[np.ndarray]) -> Clients:

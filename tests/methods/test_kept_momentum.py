@@ -1,0 +1,45 @@
+"""train.reset=false: FedAlign's authors never reset an optimiser, here one of torch's for each client that outlives the rounds."""
+
+import torch
+
+from fedloom.core.key import Key
+from fedloom.core.sampler import uniform
+from fedloom.core.solver import HeavyBall, Sgd
+from fedloom.methods.fedavg import fedavg
+from support.clients import tiny_clients
+from support.models import nested
+from support.oracles import State, World, entropy, mean
+from support.weave import first_model, weave
+
+RULE = {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
+ROUNDS = 5
+
+
+def authors(world: World, first: State) -> State:
+    """One model and one optimiser a client, built once; weights are loaded anew each round, momentum stays."""
+    sent, models = first, [world.build() for _ in world.clients]
+    optimisers = [torch.optim.SGD(m.parameters(), lr=0.1, **RULE) for m in models]
+    for t in range(ROUNDS):
+        finals, cohort = [], world.cohort(t)
+        for client in cohort:
+            model, data = models[client], world.clients[client]
+            model.load_state_dict(sent)
+            for batch in world.batches(t, client):
+                optimisers[client].zero_grad()
+                entropy(model, data.x[batch], data.y[batch]).backward()
+                optimisers[client].step()
+            finals.append({n: p.clone() for n, p in model.state_dict().items()})
+        sent = mean(finals, [len(world.clients[c]) for c in cohort])
+    return sent
+
+
+def test_each_client_keeps_its_momentum_over_the_rounds() -> None:
+    world = World(nested, tiny_clients(), Key.root(0), uniform(3))
+    expected = authors(world, dict(first_model(nested).state_dict()))
+    kept, reset = (
+        weave(fedavg(), ROUNDS, solver=Sgd(lr=0.1, batch=4, epochs=2, reset=reset, rule=HeavyBall(**RULE))).state.params
+        for reset in (False, True)
+    )
+    for name, tensor in expected.items():
+        torch.testing.assert_close(kept[name], tensor, rtol=0, atol=1e-10)
+    assert not torch.allclose(reset["head.weight"], expected["head.weight"], rtol=0, atol=1e-4)

@@ -1,0 +1,44 @@
+"""A small run through its settings on any engine, and what identifies every round of it."""
+
+from pathlib import Path
+from typing import Any
+
+from fedloom.core.params import Params, sha256
+from fedloom.core.round import begin, rounds
+from fedloom.core.state import MemoryStore
+from fedloom.engines.cluster import Cluster
+from fedloom.engines.pool import Pool
+from fedloom.methods.registry import names
+from fedloom.study.assemble import Study, assemble
+from fedloom.study.config import load
+
+EVERY_METHOD = [*names(), "fedprox+fedavgm", "scaffold+fedadam"]
+OWN = Path(__file__).with_name("own.py")
+SMALL = {
+    "rounds": 3,
+    "seed": 3,
+    "model": "resnet8(width=4, norm=batch)",  # so that statistics and counters travel too
+    "data": {"clients": 60, "partition": "dirichlet(alpha=0.3)", "augment": ["flip", "pad-crop"]},
+    "train": {"steps": 2, "batch": 8, "momentum": 0.9, "reset": False},
+    "sample": {"per_round": 5},
+    "evaluate": {"batch": 250},
+}
+FEW = {"rounds": 1, "data": {"clients": 4}, "sample": {"per_round": 2}}  # changes, for what goes through every client
+ENGINES = {type(None): "inprocess", Pool: "pool", Cluster: "ray"}
+
+
+def study_of(method: str, workers: Pool | Cluster | None = None, **changes: Any) -> Study:
+    """The method on these workers, or without any in this process."""
+    return assemble(load({**SMALL, "method": method, "engine": ENGINES[type(workers)], **changes}), pool=workers)
+
+
+def shas(study: Study) -> list[str]:
+    """The identity of all there is after every round: weights, memories of the server and of every client."""
+    store, everyone = MemoryStore(), range(len(study.clients))
+
+    def memories() -> Params:
+        slots = ((client, slot, p) for client in everyone for slot, p in store.recall(client).items())
+        return {f"client {client}/{slot}/{n}": t for client, slot, p in slots for n, t in p.items()}
+
+    done = rounds(study.loom, begin(study.loom, study.model), store, study.config.rounds)
+    return [sha256(state.tensors() | memories()) for state, _ in done]
