@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from fedloom.cli import options as o
 from fedloom.cli.output import facts, out, print_json, sentences
 
+Forget = Annotated[
+    bool, typer.Option("--forget-calibration", help="Throw away which engines were found fastest, and measure anew when needed.")
+]
+
 
 @sentences
-def doctor(json_: o.Json = False) -> None:
+def doctor(forget_calibration: Forget = False, json_: o.Json = False) -> None:
     """Look at this machine: versions, devices, extras, and whether one seed gives one result. Example: fedloom doctor"""
+    from fedloom.study.calibrate import findings, forget, place
     from fedloom.study.inventory import examine
 
-    found = examine()
+    if forget_calibration:
+        forget()
+    found = {**examine(), "calibration": {"file": str(place()), "findings": findings()}}
     if json_:
         print_json(found)
     else:
-        out.print(
-            facts({k: v for k, v in found.items() if k != "ok"} | {"verdict": "sound" if found["ok"] else "NOT sound, see above"})
-        )
+        shown = {k: v for k, v in found.items() if k not in ("ok", "calibration")}
+        shown["engines calibrated"] = "\n".join([*findings(), f"kept in {place()}"]) if findings() else "none yet"
+        out.print(facts(shown | {"verdict": "sound" if found["ok"] else "NOT sound, see above"}))
     if not found["ok"]:
         raise typer.Exit(1)

@@ -26,6 +26,9 @@ RunDir = Annotated[Path, typer.Argument(help="The folder of a run.")]
 def run(
     config: o.ConfigFile = None,
     preset: o.PresetName = None,
+    row: Annotated[str | None, typer.Option("--row", help="A row of a preset that is a table.", show_default=False)] = None,
+    column: Annotated[str | None, typer.Option("--column", help="Its column; default: the first.", show_default=False)] = None,
+    scale: o.ScaleName = None,
     method: o.MethodName = None,
     server: o.ServerName = None,
     data: o.DataName = None,
@@ -47,11 +50,11 @@ def run(
     from fedloom.study.assemble import assemble
     from fedloom.study.config import load
     from fedloom.study.folder import RunFolder
-    from fedloom.study.parts import device_of
+    from fedloom.study.parts import device_of, resolved
 
     settings = load(o.gather(config, preset, locals(), set_))
     path = out_ or free_folder(settings)
-    with assemble(settings) as study, RunFolder.create(path, settings.text(), device_of(settings.device)) as folder:
+    with assemble(settings) as study, RunFolder.create(path, resolved(settings).text(), device_of(settings.device)) as folder:
         finish(study, folder, json_)
 
 
@@ -68,8 +71,9 @@ def resume(
 ) -> None:
     """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
     from fedloom.study.assemble import assemble
+    from fedloom.study.engines import going_on
 
-    with open_run(folder) as (opened, settings), assemble(_elsewhere(settings, engine, workers)) as study:
+    with open_run(folder) as (opened, settings), assemble(_elsewhere(going_on(settings, folder), engine, workers)) as study:
         if client is not None:
             replay(study, opened, client, json_)
         else:
@@ -77,7 +81,7 @@ def resume(
 
 
 def _elsewhere(settings: Config, engine: str | None, workers: int | None) -> Config:
-    """The same run on another engine; the result is the same, so that the folder need not know."""
+    """The same run on another engine, where one is named; exact ones have the same result, so that the folder need not know."""
     from fedloom.study.config import load
 
     changes = {name: value for name, value in (("engine", engine), ("workers", workers)) if value is not None}

@@ -68,11 +68,8 @@ def _mismatch(upload: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str |
 
 
 def _not_finite(params: Mapping[str, Tensor]) -> str | None:
-    """The first tensor with a value that is not finite. A sum is not finite if a term is not, so one number a tensor clears it."""
+    """The first tensor with a value that is not finite. A sum is not finite if a term is not, so one number clears them all."""
     names = [n for n, t in params.items() if t.is_floating_point()]
-    if not names:
-        return None
-    sums = torch.stack([params[n].sum() for n in names])
-    if bool(torch.isfinite(sums).all()):
+    if not names or math.isfinite(torch.stack([params[n].sum() for n in names]).sum().item()):
         return None
     return next((n for n in names if not bool(torch.isfinite(params[n]).all())), None)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.core.params import Params, zeros
+from fedloom.core.params import Params, clone, zeros
 from fedloom.core.roles import Roles
 from fedloom.core.select import BATCH_NORMS, Selector, has_batch_statistics
 
@@ -63,7 +63,7 @@ class Bench:
 
     def read(self, label: str) -> Params:
         """A copy of what the scratch model of that label holds now."""
-        return {n: t.clone() for n, t in self._scratch(label)[1].items()}
+        return clone(self._scratch(label)[1])
 
     def names(self, selector: Selector) -> frozenset[str]:
         """The tensors a selector chooses, worked out once."""

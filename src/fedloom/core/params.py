@@ -17,8 +17,8 @@ def zeros(like: Mapping[str, Tensor]) -> Params:
 
 
 def clone(params: Mapping[str, Tensor]) -> Params:
-    """A detached copy that shares no memory."""
-    return {n: t.detach().clone() for n, t in params.items()}
+    """A detached copy that shares no memory and is contiguous: sums over a tensor depend on how it lies."""
+    return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in params.items()}
 
 
 def subtract(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Params:

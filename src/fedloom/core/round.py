@@ -12,7 +12,7 @@ from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.guard import Guard
 from fedloom.core.job import quietly
 from fedloom.core.method import Method
-from fedloom.core.params import Params
+from fedloom.core.params import Params, clone
 from fedloom.core.report import Report, report_of
 from fedloom.core.roles import Roles
 from fedloom.core.sampler import Sampler
@@ -43,7 +43,7 @@ def begin(loom: Loom, model: Chain) -> ServerState:
     federation = loom.federation
     method, roles = federation.method, Roles.of(model)
     method.check(model)
-    params = {n: t.detach().clone() for n, t in model.state_dict().items()}
+    params = clone(model.state_dict())
     weights = {n: t for n, t in params.items() if n in roles.weights}
     memory = {stage.name: stage.init(weights) for stage in method.server}
     return ServerState(0, params, {n: m for n, m in memory.items() if m}, _ask_all(loom, params))

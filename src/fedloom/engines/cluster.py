@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,7 @@ import fedloom
 from fedloom.core import external
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError, UserError
+from fedloom.engines.heap import keep_freed_memory
 from fedloom.engines.inprocess import ClientError, InProcess
 from fedloom.engines.pool import PATIENCE
 from fedloom.engines.wire import Facts, pack, unpack
@@ -40,6 +43,7 @@ class Player:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
+        keep_freed_memory()
         self.number = 0
 
     def hello(self) -> Facts:
@@ -194,6 +198,7 @@ def _ray() -> Any:
 def _open(ray: Any, workers: int, address: str | None) -> None:
     """Join a cluster or start one; a started one sends no usage statistics, `ray.init` sees to that itself."""
     quiet = {"log_to_driver": False, "logging_level": logging.WARNING}
+    _hush()
     if address is None:
         ray.init(address="local", num_cpus=workers or None, include_dashboard=False, **quiet)
         return
@@ -204,6 +209,14 @@ def _open(ray: Any, workers: int, address: str | None) -> None:
         ray.init(address=address, **quiet)
     except (OSError, ValueError) as error:
         raise UserError(f"no Ray cluster to join at '{address}': {error}; start one with: ray start --head") from error
+
+
+def _hush() -> None:
+    """Ray would print on our stdout that a worker died, and has no public switch for it; we see to dead workers ourselves."""
+    with suppress(ImportError):
+        from ray._private.ray_logging import stdout_deduplicator
+
+        stdout_deduplicator.skip_re = re.compile("^A worker died or was killed")
 
 
 def _bits() -> Facts:

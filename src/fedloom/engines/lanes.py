@@ -6,7 +6,7 @@ and the step are made for all lanes at once, by the same rule of descent, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -14,14 +14,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Federation, Task, job_for
+from fedloom.core.client import Broadcast, Federation, Task, job_for, reply_of
 from fedloom.core.exact import one_thread
 from fedloom.core.job import Bench, Job
 from fedloom.core.key import Key
 from fedloom.core.method import Outcome
 from fedloom.core.params import Params
 from fedloom.core.server import Reply
-from fedloom.core.solver import Gradient, Sgd, Trace
+from fedloom.core.solver import Gradient, Sgd, Trace, tightest
 from fedloom.engines.stacking import Crew, Objective, Positions, Rows, clipped, feed
 
 
@@ -35,10 +35,8 @@ class Lane:
 
     def trace(self, solver: Sgd, total: float, lr: float) -> Trace:
         """As the solver would have left it. total: the sum of the losses."""
-        steps, held = len(self.batches), len(self.job.data)
-        visited = held - held % solver.batch if solver.drop_last else held
-        seen = min(sum(len(p) for p in self.batches), visited)
-        return Trace(steps, seen, total / max(steps, 1), steps * lr)
+        steps, samples = len(self.batches), sum(len(p) for p in self.batches)
+        return Trace(steps, solver.seen(self.job, samples), total / max(steps, 1), steps * lr)
 
 
 @contextmanager
@@ -72,10 +70,11 @@ class Lanes:
             lanes = sorted((self.lane(sent, task) for task in tasks), key=lambda lane: -len(lane.batches))
             lr = self.solver.schedule.at(self.solver.lr, sent.round)
             weights, totals = self.descend(sent, lanes, lr)
-            change = {n: weights[n] - t if n in weights else (t - t).expand(len(lanes), *t.shape) for n, t in sent.params.items()}
-            parts = {n: t.unbind() for n, t in change.items()}
+            finals = [self.final(lane.job, weights, i) for i, lane in enumerate(lanes)]
             traces = [lane.trace(self.solver, total, lr) for lane, total in zip(lanes, totals, strict=True)]
-            return [self.reply(lanes[i].job, trace, parts, weights, i) for i, trace in enumerate(traces)]
+            outcomes = [Outcome(lane.job, w, (("model", t),)) for lane, w, t in zip(lanes, finals, traces, strict=True)]
+            moved = changes(sent.params, weights, len(lanes))
+            return [reply_of(self.federation.method, o, change, {}) for o, change in zip(outcomes, moved, strict=True)]
 
     def lane(self, sent: Broadcast, task: Task) -> Lane:
         """A client at the start of its phase."""
@@ -93,7 +92,7 @@ class Lanes:
         for number, rows in enumerate(batches, 1):
             left = len(rows[0])  # lanes that have a batch; the others stay where they are
             moving, state = [w[:left] for w in weights], None if state is None else [s[:left] for s in state]
-            here = moving if number > 1 else [t.expand(left, *t.shape) for t in start]  # the same numbers, read from one place
+            here = moving if number > 1 else start  # the same for all
             state = self.solver.rule.step(moving, self._gradient(crew, here, rows, number, totals[:left]), lr, state)
         return dict(zip(self.trained, weights, strict=True)), totals.tolist()
 
@@ -109,17 +108,18 @@ class Lanes:
         def gradient(n: int) -> list[Tensor]:
             grads, losses = self.objective.gradients(crew, dict(zip(self.trained, weights, strict=True)), rows, number)
             totals.add_(losses)
-            return clipped([grads[n] for n in self.trained], self.solver.clip)
+            return clipped([grads[n] for n in self.trained], tightest(self.solver.clip, self.phase.clip))
 
         return gradient
 
-    def reply(self, job: Job, trace: Trace, change: Mapping[str, Sequence[Tensor]], final: Params, i: int) -> Reply:
-        """What the client of the i-th lane sends and remembers; its own weights are copies, since theirs are overwritten soon."""
-        uploads, mine = {"model": {n: t[i] for n, t in change.items()}}, dict[str, Params]()
-        if self.federation.method.after:
-            weights = {"model": {**job.received, **{n: t[i].clone() for n, t in final.items()}}}
-            outcome = Outcome(job, weights, (("model", trace),))
-            for extra in [after(outcome) for after in self.federation.method.after]:
-                uploads.update(extra.uploads)
-                mine.update(extra.mine)
-        return Reply(job.client, len(job.data), trace.seen, uploads, mine, trace.loss, trace.steps)
+    def final(self, job: Job, weights: Params, i: int) -> dict[str, Params]:
+        """The weights of the i-th lane, where the method asks for them; copies, since theirs are overwritten soon."""
+        if not self.federation.method.after:
+            return {}
+        return {"model": {**job.received, **{n: t[i].clone() for n, t in weights.items()}}}
+
+
+def changes(sent: Params, weights: Params, lanes: int) -> list[Params]:
+    """What has become of the server's weights in each lane."""
+    stacked = [weights[n] - t if n in weights else (t - t).expand(lanes, *t.shape) for n, t in sent.items()]
+    return [dict(zip(sent, lane, strict=True)) for lane in zip(*(t.unbind() for t in stacked), strict=True)]

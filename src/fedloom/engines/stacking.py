@@ -99,14 +99,17 @@ class Objective(nn.Module):
         return self.loss(step)
 
     def gradients(self, crew: Crew, weights: Params, rows: Rows, number: int) -> tuple[Params, Tensor]:
-        """Gradient and loss of every lane; what a loss asks of its job is known after the first call."""
-        lanes = len(rows[0])
+        """Gradient and loss of every lane; what a loss asks of its job is known after the first call.
+
+        In the first step the weights are those of all lanes, unstacked: one large product is faster than many small ones.
+        """
+        lanes, stacked = len(rows[0]), None if number == 1 else 0
         for _ in range(MOST):
             for made in self.asked:
                 crew.prepare(made)
             own = [made[:lanes] for made in crew.own.values()]
             try:
-                return vmap(grad_and_value(self._one(crew, number)))(weights, rows, own)
+                return vmap(grad_and_value(self._one(crew, number)), (stacked, 0, 0))(weights, rows, own)
             except Missing as missing:
                 self.asked[missing.made] = None
         raise Apart(f"a loss asks its job for more than {MOST} things; make the functions it hands to step.along outside of it")

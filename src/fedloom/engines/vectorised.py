@@ -71,6 +71,7 @@ def unfit(federation: Federation, model: Chain) -> str | None:
         "the clients do not descend by Sgd with HeavyBall, the only rule of lanes": not isinstance(rule, HeavyBall),
         "train.reset=false keeps each client's momentum, and lanes start without": isinstance(solver, Sgd) and not solver.reset,
         "the model normalises by the batch, and lanes pad batches": has_batch_statistics(model),
+        "compile=true is not for lanes, which trace the model themselves": any("forward" in vars(m) for m in model.modules()),
         "the model has dropout, and lanes draw nothing in a forward pass": draws,
         f"on a CPU lanes pay for convolutions of {CHANNELS} channels at most, in batches of {ROWS} at most": _slow(model, solver),
     }

@@ -1,6 +1,6 @@
 """A worker process: plays one client after the other, reading from arenas and writing into one. Started by the pool.
 
-    python -m fedloom.engines.worker CONNECTION DATA BROADCAST INBOX... OUTBOX...      (inherited file descriptors)
+python -m fedloom.engines.worker CONNECTION DATA BROADCAST INBOX... OUTBOX...      (inherited file descriptors)
 """
 
 from __future__ import annotations

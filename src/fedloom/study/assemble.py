@@ -26,18 +26,20 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition
 from fedloom.data.statistics import class_counts
+from fedloom.data.subset import subset
 from fedloom.engines.cluster import Cluster
 from fedloom.engines.pool import Pool
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
+from fedloom.study.arrange import check_compiler
 from fedloom.study.config import Config
-from fedloom.study.engines import open_engine
+from fedloom.study.engines import Choice, open_engine
 from fedloom.study.parts import clients_of, device_of, federation_of
 
 
 @dataclass(frozen=True)
 class Study:
-    """A run, ready to begin. counts: training samples, clients by classes. Close it to end an engine's workers."""
+    """A run, ready to begin. counts: training samples, clients by classes; choice: the engine. Close it to end its workers."""
 
     config: Config
     dataset: Dataset
@@ -45,6 +47,7 @@ class Study:
     counts: Tensor
     model: Chain
     loom: Loom
+    choice: Choice
 
     def close(self) -> None:
         self.loom.engine.close()
@@ -59,7 +62,7 @@ class Study:
 def assemble(config: Config, dataset: Dataset | None = None, pool: Pool | Cluster | None = None) -> Study:
     """Everything a run needs; a data set given here takes the place of the named one, a pool that of a new one."""
     check_words(config)
-    dataset = dataset or store.load(config.data.name)
+    dataset = data_of(config, dataset)
     parts = deal(config, dataset)
     counts = torch.from_numpy(class_counts(dataset.train.labels, parts, len(dataset.classes)))
     clients = clients_of(config, dataset, parts)
@@ -67,9 +70,9 @@ def assemble(config: Config, dataset: Dataset | None = None, pool: Pool | Cluste
     model = tried(federation, config.model, dataset)
     all_at_once(_misfits(config, model, clients.sizes), "settings")
     federation.method.check(model)
-    federation, engine = open_engine(config, dataset, federation, clients, model, pool)
+    federation, engine, choice = open_engine(config, dataset, federation, clients, model, pool)
     loom = Loom(federation, sampler_of(config.sample), engine, Guard(**config.guard.model_dump()))
-    return Study(config, dataset, clients, counts, model, loom)
+    return Study(config, dataset, clients, counts, model, loom, choice)
 
 
 def check_words(config: Config) -> None:
@@ -81,6 +84,7 @@ def check_words(config: Config) -> None:
         lambda: augment.check(config.data.augment),
         lambda: sampler_of(config.sample),
         lambda: device_of(config.device),
+        lambda: check_compiler(config.compile),
     ]
     said = [complaint for check in checks if (complaint := _complaint(check)) is not None]
     if said:
@@ -93,6 +97,11 @@ def _complaint(check: Callable[[], Any]) -> str | None:
     except UserError as error:
         return str(error)
     return None
+
+
+def data_of(config: Config, whole: Dataset | None = None) -> Dataset:
+    """The part of the named data set, or of the one given, that the settings keep."""
+    return subset(whole or store.load(config.data.name), config.data.classes, config.data.per_class, config.data.pixels)
 
 
 def deal(config: Config, dataset: Dataset) -> list[np.ndarray]:

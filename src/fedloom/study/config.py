@@ -56,6 +56,9 @@ class DataSettings(Settings):
     """What the clients hold."""
 
     name: str = Field("fashion-mnist", description="a data set; see: fedloom data list")
+    classes: int | None = Field(None, ge=2, description="only the first so many classes, for experiments in minutes")
+    per_class: int | None = Field(None, ge=1, description="only the first so many training samples of each class")
+    pixels: int | None = Field(None, ge=1, description="images averaged down to so many pixels a side")
     clients: int = Field(20, ge=0, description="number of clients; 0: one for each user of the data")
     partition: WordField = Field(Word("dirichlet", {"alpha": 0.3}), description="how the training data are dealt out")
     longtail: float = Field(1.0, ge=1, description="imbalance factor of the training data; 1 leaves them as they are")
@@ -123,11 +126,15 @@ class Config(Settings):
     evaluate: EvaluateSettings = EvaluateSettings()
     guard: GuardSettings = GuardSettings()
     engine: Literal["auto", "inprocess", "pool", "vectorised", "ray"] = Field(
-        "auto", description="where clients are played; auto: the pool where it pays"
+        "auto", description="where clients are played; auto: the fastest for this run, by a calibration that is kept"
     )
     workers: int = Field(0, ge=0, description="processes of the pool or of Ray; 0: as many as cores")
     device: str = Field("cpu", description="auto, cpu, cuda or mps")
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
+    layout: Literal["auto", "contiguous", "channels_last"] = Field(
+        "auto", description="how images lie in memory; auto: channels last on a CPU for convolutions of the package's models"
+    )
+    compile: bool = Field(False, description="compile the model's blocks, half a minute at the start; close, not the same bits")
     checkpoint_every: int = Field(1, ge=1, description="rounds between two checkpoints; the last round always has one")
 
     @field_validator("method")

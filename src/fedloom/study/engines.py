@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,47 +26,86 @@ from fedloom.engines.inprocess import InProcess
 from fedloom.engines.pool import Pool
 from fedloom.engines.vectorised import Vectorised
 from fedloom.models.summary import summary
+from fedloom.study.calibrate import Timing, calibrated
+from fedloom.study.checkpoint import newest
 from fedloom.study.config import Config, load
+from fedloom.study.folder import CHECKPOINT
 from fedloom.study.parts import device_of, federation_of
 
+Name = Literal["inprocess", "pool", "vectorised", "ray"]
 WORTH = 3e10  # multiply-accumulates of a run, some five seconds on one core, above which workers pay for their start
+MARGIN = 0.8  # of the exact engine's time: the vectorised engine is close but not the same to the bit, and must be clearly faster
+CLIENTS, STEPS, SHORT = 32, 3, WORTH / 10  # that a calibration plays at most; the last in multiply-accumulates of a turn
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine, and what a user should know of why it was taken."""
+
+    engine: Name
+    why: str = ""
 
 
 def open_engine(
     config: Config, dataset: Dataset, federation: Federation, clients: Clients, model: Chain, pool: Pool | Cluster | None = None
-) -> tuple[Federation, Engine]:
+) -> tuple[Federation, Engine, Choice]:
     """The engine of the settings, and the federation as this process sees it from then on; a pool that is there is used again."""
-    engine = chosen(config, dataset, clients, model)
-    if engine == "inprocess":
-        return federation, InProcess(federation)
-    if engine == "vectorised":
-        return federation, Vectorised(federation, InProcess(federation))
+    choice = chosen(config, dataset, federation, clients, model)
+    if choice.engine == "inprocess":
+        return federation, InProcess(federation), choice
+    if choice.engine == "vectorised":
+        return federation, Vectorised(_side_by_side(config, dataset, clients), InProcess(federation)), choice
     if not _on_cpu(config):
-        raise UserError(f"engine '{engine}' is for the cores of CPUs, not for device '{config.device}'; take --engine inprocess")
-    pool = pool or (Cluster(config.workers) if engine == "ray" else Pool(workers_of(config)))
+        raise UserError(
+            f"engine '{choice.engine}' is for the cores of CPUs, not for device '{config.device}'; take --engine inprocess"
+        )
+    pool = pool or (Cluster(config.workers) if choice.engine == "ray" else Pool(workers_of(config)))
     try:
         shared, recipe = _shared(pool, config, dataset, clients)
         pool.start(recipe)
     except BaseException:
         pool.close()
         raise
-    return federation_of(config, *shared), pool
+    return federation_of(config, *shared), pool, choice
 
 
-def chosen(config: Config, dataset: Dataset, clients: Clients, model: Chain) -> Literal["inprocess", "pool", "vectorised", "ray"]:
-    """The engine by its name; for "auto", the pool where there is more than one core and enough to do."""
+def chosen(config: Config, dataset: Dataset, federation: Federation, clients: Clients, model: Chain) -> Choice:
+    """The engine by its name; for "auto", where there is enough to do, the fastest by calibration."""
     if config.engine != "auto":
-        return config.engine
-    if workers_of(config) == 1 or not _on_cpu(config):
-        return "inprocess"
-    cohort = config.sample.args.get("per_round", len(clients))
-    passes = (
-        config.train.epochs * float(np.mean(clients.sizes))
-        if config.train.steps is None
-        else config.train.steps * config.train.batch
-    )
-    work = 3 * summary(model, dataset.shape).macs * config.rounds * cohort * passes  # backward costs twice a forward
-    return "pool" if work > WORTH else "inprocess"
+        return Choice(config.engine)
+    cohort = min(config.sample.args.get("per_round", len(clients)), len(clients))
+    each = config.train.epochs * float(np.mean(clients.sizes)) / config.train.batch
+    steps = math.ceil(each if config.train.steps is None else config.train.steps)
+    one = 3 * summary(model, dataset.shape).macs * config.train.batch  # backward costs twice a forward
+    if not _on_cpu(config) or one * steps * cohort * config.rounds <= WORTH:
+        return Choice("inprocess")
+    named = config.model_dump(mode="json", include={"method", "model", "dtype"})
+    facts = {**named, "shape": dataset.shape, "batch": config.train.batch, "cohort": cohort, "steps": steps}
+    few = max(1, min(cohort, CLIENTS, int(SHORT / (one * STEPS))))
+    timing = calibrated(facts, federation, _side_by_side(config, dataset, clients), few, min(steps, STEPS))
+    return _fastest(timing, workers_of(config))
+
+
+def _side_by_side(config: Config, dataset: Dataset, clients: Clients) -> Federation:
+    """The federation as the vectorised engine plays it: weights that are stacked lie as torch lays them."""
+    return federation_of(config.model_copy(update={"layout": "contiguous"}), dataset, clients)
+
+
+def _fastest(found: Timing | str, workers: int) -> Choice:
+    """The vectorised engine, if it is clearly ahead of the clients shared out among the workers."""
+    exact: Name = "pool" if workers > 1 else "inprocess"
+    if isinstance(found, str):
+        return Choice(exact, f"not vectorised, since {found}")
+    figures = f"calibrated: vectorised {found.ratio:.2f} of in-process, pool of {workers} {1 / workers:.2f}"
+    if found.ratio > MARGIN / workers:
+        return Choice(exact, figures)
+    return Choice("vectorised", f"{figures}; within 1e-5 of the exact engines, not the same bits")
+
+
+def going_on(config: Config, path: Path) -> Config:
+    """The settings of a run that goes on in its folder: what "auto" has taken so far, it takes to the end."""
+    manifest = newest(path / CHECKPOINT) if config.engine == "auto" and (path / CHECKPOINT).is_dir() else None
+    return config if manifest is None else config.model_copy(update={"engine": manifest.extra.get("engine", config.engine)})
 
 
 def workers_of(config: Config) -> int:

@@ -42,6 +42,8 @@ def run(
     restored = folder.restore() if folder else None
     for warning in restored.warnings if restored else ():
         tell(f"note: {warning}")
+    if study.choice.why:
+        tell(f"engine: {study.choice.engine} ({study.choice.why})")
     if (why_not := getattr(study.loom.engine, "why_not", None)) is not None:
         tell(f"note: played in-process, since {why_not}")
     store: ClientStore = folder.store if folder else MemoryStore()
@@ -72,7 +74,7 @@ def _weave(
         if folder is not None:
             folder.append_metrics(line)
             if _due(state, study) or asked:
-                folder.save(state)
+                folder.save(state, engine=study.choice.engine)
         watch(line)  # behind the save: what the user is shown is safe
         if asked and state.round < study.config.rounds:
             raise Stopped(f"stopped after round {state.round} of {study.config.rounds}")

@@ -1,0 +1,63 @@
+"""The vectorised engine on real data: rows of one split, bytes normalised on the way, within the tolerance that is stated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedloom.core.params import Params, sha256
+from fedloom.core.round import begin, rounds
+from fedloom.core.state import MemoryStore
+from fedloom.engines.vectorised import Vectorised
+from fedloom.study.assemble import Study, assemble
+from fedloom.study.config import load
+from support.lanes import Nobody, gap
+
+REAL = {
+    "rounds": 3,
+    "seed": 3,
+    "model": "mlp(layers=1, width=16)",
+    "data": {"clients": 200, "partition": "dirichlet(alpha=0.3)"},
+    "train": {"batch": 20, "momentum": 0.9, "clip": 5.0},
+    "sample": {"per_round": 9},
+    "engine": "inprocess",
+}
+
+
+def after(study: Study, engine: Any, count: int) -> Params:
+    loom = replace(study.loom, engine=engine)
+    *_, (state, _) = rounds(loom, begin(loom, study.model), MemoryStore(), count)
+    return state.params
+
+
+def assert_alike_on_real_data(tolerance: float, **changes: Any) -> None:
+    study = assemble(load({**REAL, **changes}))
+    federation = study.loom.federation
+    engine = Vectorised(federation, Nobody())
+    for count in (1, 3):
+        assert gap(after(study, study.loom.engine, count), after(study, engine, count)) < tolerance
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox(mu=0.1)", "scaffold"])
+def test_real_data_within_the_stated_tolerance(method: str) -> None:
+    assert_alike_on_real_data(1e-5, method=method, train={"batch": 20})
+    assert_alike_on_real_data(1e-10, method=method, dtype="float64")
+
+
+def test_a_convolutional_net() -> None:
+    data = {"clients": 600, "partition": "dirichlet(alpha=0.3)"}
+    assert_alike_on_real_data(1e-5, model="lenet5", data=data, train={"batch": 10}, sample={"per_round": 4})
+
+
+def test_augmentation_draws_what_it_would_draw_alone() -> None:
+    data = {**REAL["data"], "augment": ["flip", "pad-crop"]}  # type: ignore[dict-item]
+    assert_alike_on_real_data(1e-10, data=data, dtype="float64")
+
+
+def test_one_seed_has_one_result() -> None:
+    study = assemble(load(REAL))
+    federation = study.loom.federation
+    first, second = (sha256(after(study, Vectorised(federation, Nobody()), 2)) for _ in range(2))
+    assert first == second

@@ -1,0 +1,122 @@
+"""Where channels lie and whether blocks are compiled: other bits, the same numbers, on every exact engine alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedloom.core.errors import UserError
+from fedloom.core.params import Params, sha256
+from fedloom.core.round import begin, rounds
+from fedloom.core.state import MemoryStore
+from fedloom.engines.vectorised import Vectorised
+from fedloom.study import arrange
+from fedloom.study.assemble import Study, assemble
+from fedloom.study.config import load
+from fedloom.study.parts import resolved
+from fedloom.study.session import run
+
+SMALL = {
+    "rounds": 2,
+    "model": "lenet5",
+    "data": {"clients": 400, "partition": "iid"},
+    "train": {"batch": 10, "clip": 5.0},
+    "sample": {"per_round": 3},
+    "evaluate": {"every": 2, "batch": 500},
+    "engine": "inprocess",
+}
+
+
+def study(**changes: Any) -> Study:
+    return assemble(load({**SMALL, **changes}))
+
+
+def final(of: Study) -> Params:
+    *_, (state, _) = rounds(of.loom, begin(of.loom, of.model), MemoryStore(), of.config.rounds)
+    return state.params
+
+
+def gap(a: Params, b: Params) -> float:
+    assert a.keys() == b.keys()
+    return max(float((t - b[n]).abs().max()) for n, t in a.items())
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+def test_channels_last_gives_the_same_numbers(dtype: str, tolerance: float) -> None:
+    assert gap(final(study(dtype=dtype, layout="contiguous")), final(study(dtype=dtype, layout="channels_last"))) < tolerance
+
+
+@pytest.fixture
+def seen() -> Iterator[list[bool]]:
+    """For every convolution that is called: whether its input and its weights lie channels last, and nothing else."""
+    found: list[bool] = []
+
+    def look(module: torch.nn.Module, inputs: Any) -> None:
+        if isinstance(module, torch.nn.Conv2d):
+            found.append(all(t.is_contiguous(memory_format=torch.channels_last) for t in (inputs[0], module.weight)))
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(look)
+    yield found
+    handle.remove()
+
+
+def test_weights_and_batches_lie_as_asked_for(seen: list[bool]) -> None:
+    """In training and in evaluation; but what leaves a client lies plain, so that a sum over it is the same on every engine."""
+    of = study(layout="channels_last", rounds=1, sample={"per_round": 1})
+    seen.clear()
+    run(of)
+    assert seen and all(seen)
+    assert all(t.is_contiguous() for t in final(of).values())
+    seen.clear()
+    final(study(layout="contiguous", rounds=1, sample={"per_round": 1}))
+    assert not all(seen)
+
+
+def test_channels_last_has_the_same_bits_in_a_pool() -> None:
+    here = final(study(layout="channels_last", method="scaffold"))
+    with study(layout="channels_last", method="scaffold", engine="pool", workers=1) as of:
+        assert sha256(final(of)) == sha256(here)
+
+
+def test_lanes_lie_plain_whatever_is_asked_for() -> None:
+    of = study(layout="channels_last", engine="vectorised", rounds=1)
+    assert isinstance(of.loom.engine, Vectorised) and of.loom.engine.why_not is None
+    assert sha256(final(of)) == sha256(final(study(layout="contiguous", engine="vectorised", rounds=1)))
+
+
+def test_auto_is_written_down_as_what_it_is() -> None:
+    config = load({"model": "lenet5"})
+    assert (config.layout, resolved(config).layout) == ("auto", "channels_last")
+    assert resolved(load({"model": "own.py:net"})).layout == "contiguous"  # a `view` may stand in it
+    assert resolved(load({"layout": "contiguous"})).layout == "contiguous"
+    assert sha256(final(study())) == sha256(final(study(layout="channels_last")))
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"), [("compiler", "no 'g[+]{2}' here|clang"), ("headers", "needs Python's C headers")]
+)
+def test_nothing_to_compile_with_is_said_before_round_0(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str, sentence: str
+) -> None:
+    monkeypatch.setattr(arrange.shutil, "which", lambda name: None if missing == "compiler" else name)
+    monkeypatch.setattr(arrange.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(UserError, match=sentence):
+        study(compile=True)
+    study()
+
+
+@pytest.mark.long
+def test_compiled_blocks_give_the_same_numbers_and_keep_their_taps() -> None:
+    eager, compiled = study(dtype="float64"), study(dtype="float64", compile=True)
+    assert gap(final(eager), final(compiled)) < 1e-8
+    x, _ = compiled.loom.federation.test[0]
+    taps = compiled.model.taps(x)
+    assert tuple(taps) == eager.model.names and compiled.model.state_dict().keys() == eager.model.state_dict().keys()
+    assert all(torch.allclose(t, taps[n], atol=1e-10) for n, t in eager.model.taps(x).items())
+    heard: list[str] = []
+    run(study(compile=True, engine="vectorised", rounds=1), tell=heard.append)
+    assert heard == ["note: played in-process, since compile=true is not for lanes, which trace the model themselves"]
