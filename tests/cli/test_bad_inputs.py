@@ -135,7 +135,7 @@ COMMANDS: Rows = {
     "compare --methods ,": ("--methods names no method", "write for example --methods fedavg,fedprox"),
     "compare --methods fedavg --seeds 0": ("'--seeds'", "0 is not in the range x>=1"),
     "compare --methods fedavg --target 7": ("--target 7", "between 0 and 1", "for example 0.8"),
-    "compare": ("Missing option '--methods'", "fedloom compare -h"),
+    "compare": ("--methods names no method", "write for example --methods fedavg,fedprox"),
     "run --round 3": ("'--round'", "'--rounds'"),
     "run --rounds three": ("'--rounds'", "'three' is not a valid integer"),
     "rum": ("'rum'", "'run'"),

@@ -42,12 +42,25 @@ def test_a_model_on_ones_own_data() -> None:
 
 def test_presets_can_all_be_checked(desk: Path) -> None:
     every = fedloom("presets", "--json").json
-    assert {"demo", "shards", "longtail"} <= {p["name"] for p in every}
+    assert {"demo", "shards", "longtail", "fedalign/table1"} <= {p["name"] for p in every}
+    shown = fedloom("presets").out
     for preset in every:
-        assert preset["about"] and preset["settings"]["rounds"] >= 1
-        shown = fedloom("data", "show", "--preset", preset["name"], "--json").json
-        assert len(shown["counts"]) == preset["settings"]["data"]["clients"]
-        assert preset["name"] in fedloom("presets").out
+        assert preset["about"] and preset["settings"]["rounds"] >= 1 and preset["name"] in shown
+        if "table" not in preset:
+            counts = fedloom("data", "show", "--preset", preset["name"], "--json").json["counts"]
+            assert len(counts) == preset["settings"]["data"]["clients"]
+
+
+def test_a_table_with_its_printed_numbers() -> None:
+    (preset,) = fedloom("presets", "fedalign/table2", "--json").json
+    gradaug = next(r for r in preset["table"]["rows"] if r["name"] == "gradaug")
+    assert gradaug["printed"]["homog"] == {"mean": 60.5, "spread": 0.2} and "250 of 500" in preset["table"]["about"]["cut"]
+    said = fedloom("presets", "fedalign/table2").out
+    assert "60.5 ± 0.2" in said and "alpha=0.1" in said and "moon(mu=1.0" in said
+    wide = fedloom("presets", "fedalign/table6").out
+    assert "C=64x0.25(100)  -            50.9 ± 0.5" in wide  # more columns than rows: columns downwards
+    assert "clients = 40" in fedloom("presets", "demo").out
+    assert "did you mean 'fedalign/table1'" in fedloom("presets", "fedalign/tabel1", code=2).flat
 
 
 def test_check_says_what_a_config_would_run(desk: Path) -> None:
@@ -68,7 +81,7 @@ def test_the_version() -> None:
     assert fedloom("--version").out == f"fedloom {__version__}\n"
 
 
-COMMANDS = ["demo", "run", "resume", "compare", "methods", "models", "presets", "check", "doctor"]
+COMMANDS = ["demo", "run", "resume", "compare", "analyze", "cost", "methods", "models", "presets", "check", "doctor"]
 DATA_COMMANDS = ["data add", "data list", "data check", "data show", "data remove"]
 
 

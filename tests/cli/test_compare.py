@@ -96,6 +96,51 @@ def test_two_at_a_time_are_the_same_runs_and_none_suffers_from_another(desk: Pat
     assert shas(desk / "two") == shas(desk / "one") and len(shas(desk / "one")) == 2
 
 
+TABLE = ("--preset", "fedalign/table1", *TINY, "--rounds", 2, "--set", "data.classes=None", "--set", "data.pixels=None")
+TABLE += ("--set", "data.partition=iid", "--set", "sample.name=uniform", "--set", "train.epochs=1", "--set", "data.per_class=30")
+
+
+def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
+    words = ("compare", *TABLE, "--rows", "fedavg,fedavg+clip,fedprox", "--seeds", 2, "--out", "table")
+    said = fedloom(*words)
+    assert "scale small, cut: 20 of 100 classes" in said.err and "6 of 6 runs to do" in said.err
+    assert re.search(r"^fedprox +\d+\.\d\d +\d+\.\d\d +[+-]\d+\.\d\d +53\.0 +\+0\.10 ", said.out, re.MULTILINE)
+    again = fedloom(*words, "--json")
+    assert "runs to do" not in again.err and again.json["scale"] == "small" and again.json["cut"]
+    for figure in again.json["figures"]:
+        curves = [[x["accuracy"] for x in lines(desk / "table" / figure["row"] / "accuracy" / f"seed-{s}")] for s in (0, 1)]
+        assert figure["ours"] == pytest.approx([100 * statistics.fmean(c) for c in curves])
+    assert again.json["figures"][1]["printed"] is None and again.json["figures"][0]["printed"]["mean"] == 52.9
+    alone = fedloom("run", *TABLE, "--row", "fedavg+clip", "--out", "alone", "--json").json
+    assert alone["weights_sha256"] == shas(desk / "table")["fedavg+clip/accuracy/seed-0"]
+    settings = (desk / "alone" / "config.toml").read_text()
+    assert "clip = 10.0" in settings and "per_class = 30" in settings and "pixels" not in settings
+
+
+REFUSED = {
+    "compare --preset fedalign/table1 --methods fedavg": ("--methods fedavg: preset 'fedalign/table1' brings its rows", "--rows"),
+    "compare --preset demo --methods fedavg --rows fedavg": ("--rows fedavg: only a preset that is a table", "leave it out"),
+    "compare --preset fedalign/table1 --scale big": ("no scale 'big'", "paper, small"),
+    "compare --preset fedalign/table1 --columns H_T": ("column 'H_T' of 'fedalign/table1' is not read off accuracies",),
+    "compare --preset fedalign/table1": ("there is no data set 'cifar100'", "fedloom data add cifar100 --from PATH"),
+    "compare --rounds 2": ("--methods names no method", "fedloom methods"),
+    "run --preset fedalign/table1": ("is a table", "fedloom compare --preset fedalign/table1", "--row NAME (rows: fedavg, "),
+    "run --preset fedalign/table1 --row fedalin": ("no row 'fedalin'; did you mean 'fedalign'?",),
+    "run --preset demo --row fedavg": ("preset 'demo' is a single run", "leave --row and --column out"),
+    "run --data tiny --model mlp --set data.pixels=9": ("data.pixels=9 is more than the 8 x 8 pixels of 'tiny'",),
+    "run --data tiny --set data.classes=1": (
+        "data.classes=1 should be greater than or equal to 2 (only the first so many classes",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_is_no_table_and_what_is_no_row(command: str, desk: Path) -> None:
+    said = fedloom(*command.split(), code=2).flat
+    assert all(piece in said for piece in REFUSED[command]), said
+    assert list(desk.iterdir()) == []
+
+
 def test_the_demo(desk: Path) -> None:
     """As a newcomer starts it; every command it names is one that there is."""
     process = subprocess.run([sys.executable, "-m", "fedloom", "demo", "--quick"], capture_output=True, text=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedloom.cli import options as o
-from fedloom.cli.output import out, print_json, sentences, table
+from fedloom.cli.output import facts, out, print_json, sentences, table
+
+if TYPE_CHECKING:
+    from fedloom.study.presets import Preset
+    from fedloom.study.presets.table import Table
 
 
 @sentences
@@ -67,12 +72,50 @@ def _headline(model: dict[str, Any]) -> str:
 
 
 @sentences
-def presets(json_: o.Json = False) -> None:
-    """List the presets. Example: fedloom run --preset shards"""
+def presets(
+    name: Annotated[str | None, typer.Argument(help="A preset to look into.", show_default=False)] = None,
+    json_: o.Json = False,
+) -> None:
+    """List the presets, or the rows and the printed numbers of a paper's table. Example: fedloom presets fedalign/table1"""
     from fedloom.study import presets as room
 
-    found = [room.preset(n) for n in room.names()]
+    found = [room.preset(name)] if name else [room.preset(n) for n in room.names()]
     if json_:
-        print_json([{"name": p.name, "about": p.about, "settings": p.settings} for p in found])
-    else:
+        print_json([p.describe() for p in found])
+    elif name is None:
         out.print(table(["preset", "about"], [[p.name, p.about] for p in found]))
+    elif (study := found[0].table) is None:
+        out.print(_as_toml(found[0]), markup=False, highlight=False)
+    else:
+        _show_table(study)
+
+
+def _as_toml(preset: Preset) -> str:
+    from fedloom.study import toml
+
+    return f"{preset.about}\n\n{toml.dumps(preset.settings)}"
+
+
+def _show_table(study: Table) -> None:
+    """Words, then the table as the paper prints it, then what its rows are in ours."""
+    said = {"shows": study.about.shows, "paper": study.about.settings, "departs": study.about.departs, "small": study.about.cut}
+    out.print(f"{study.name}: {study.about.title}", style="bold", highlight=False)
+    out.print(facts({k: v for k, v in said.items() if v}))
+    out.print(_as_printed(study))
+    out.print(table(["row", "settings", "note"], [[r.name, _inline(r.settings), r.note] for r in study.rows]))
+
+
+def _as_printed(study: Table) -> Any:
+    """The paper's numbers, the longer side downwards, where a terminal has room."""
+    columns = [c.name for c in study.columns]
+    lines = [["as printed", *columns], *([r.name, *(str(r.printed.get(c, "-")) for c in columns)] for r in study.rows)]
+    head, *body = zip(*lines, strict=True) if len(columns) > len(study.rows) else lines
+    return table(head, body)
+
+
+def _inline(settings: Mapping[str, Any], path: str = "") -> str:
+    """Nested settings in a line, as --set takes them."""
+    return ", ".join(
+        _inline(value, f"{path}{name}.") if isinstance(value, Mapping) else f"{path}{name}={value}"
+        for name, value in settings.items()
+    )

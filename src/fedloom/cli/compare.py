@@ -13,20 +13,36 @@ import typer
 
 from fedloom.cli import options as o
 from fedloom.cli.output import megabytes, out, print_json, say, sentences, table
+from fedloom.cli.tabulate import tabulate
 
 if TYPE_CHECKING:
     from fedloom.study.compare import Cell, Row
+    from fedloom.study.presets.table import Table
 
-Out = Annotated[Path, typer.Option("--out", help="Folder of the comparison; an unfinished one is gone on with.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder of the comparison, default runs/compare or runs/TABLE-SCALE; an unfinished one is gone on with.",
+        show_default=False,
+    ),
+]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one core each.")]
 
 
 @sentences
 def compare(
-    methods: Annotated[str, typer.Option("--methods", help="Methods, separated by commas.")],
+    methods: Annotated[str | None, typer.Option("--methods", help="Methods, separated by commas.", show_default=False)] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds, counted from --seed.")] = 1,
     config: o.ConfigFile = None,
     preset: o.PresetName = None,
+    scale: o.ScaleName = None,
+    rows: Annotated[
+        str | None, typer.Option("--rows", help="Of a table: these rows, separated by commas.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Of a table: these columns, separated by commas.", show_default=False)
+    ] = None,
     data: o.DataName = None,
     clients: o.ClientCount = None,
     partition: o.Partition = None,
@@ -42,21 +58,44 @@ def compare(
         float | None, typer.Option("--target", help="Accuracy to reach; default: the first method's last.", show_default=False)
     ] = None,
     jobs: Jobs = 1,
-    out_: Out = Path("runs/compare"),
+    out_: Out = None,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Compare methods. Example: fedloom compare --methods fedavg,fedprox,scaffold --seeds 3 --rounds 20"""
-    raw = o.gather(config, preset, locals(), set_)
-    first = seed or 0
-    weigh(raw, split_methods(methods), range(first, first + seeds), target, jobs, out_, json_)
+    """Compare methods, or make a table of a paper. Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20"""
+    flags = dict(locals())
+    study, every = _table(preset, flags), range(seed or 0, (seed or 0) + seeds)
+    if study is None:
+        weigh(o.gather(config, preset, flags, set_), split(methods), every, target, jobs, out_ or Path("runs/compare"), json_)
+        return
+    where = out_ or Path("runs") / f"{study.name.replace('/', '-')}-{o.scale_of(flags)}"
+    tabulate(
+        study, o.scale_of(flags), every, where, lambda raw: o.over(raw, config, flags, set_), lambda c: work_off(c, jobs), json_
+    )
 
 
-def split_methods(text: str) -> list[str]:
-    """Method names at the commas that are not inside parentheses."""
+def _table(preset: str | None, flags: dict[str, Any]) -> Table | None:
+    """The part of a table that is asked for; None if the preset is no table."""
+    from fedloom.core.errors import UserError
+    from fedloom.study.presets import preset as named
+
+    found = named(preset).table if preset else None
+    own = ("methods", "target") if found else ("rows", "columns", "scale")
+    for name in own:
+        if flags[name] is not None:
+            known = f"preset '{preset}' brings its rows; choose among them with --rows" if found else NO_TABLE
+            raise UserError(f"--{name} {flags[name]}: {known}")
+    return found and found.at(o.scale_of(flags), split(flags["rows"]), split(flags["columns"]))
+
+
+NO_TABLE = "only a preset that is a table has rows, columns and scales, for example --preset fedalign/table1; leave it out"
+
+
+def split(text: str | None) -> list[str]:
+    """Names at the commas that are not inside parentheses."""
     import re
 
-    return [m.strip() for m in re.split(r",(?![^()]*\))", text) if m.strip()]
+    return [m.strip() for m in re.split(r",(?![^()]*\))", text or "") if m.strip()]
 
 
 def weigh(
@@ -69,10 +108,7 @@ def weigh(
     if target is not None and not 0 < target < 1:
         raise UserError(f"--target {target} must lie between 0 and 1; it is an accuracy, for example 0.8")
     cells = room.plan(raw, methods, seeds, folder)
-    todo = room.unfinished(cells)
-    if todo:
-        say(f"{len(todo)} of {len(cells)} runs to do, {jobs} at a time")
-        _run_here(todo) if jobs == 1 else _run_beside(todo, jobs)
+    work_off(cells, jobs)
     rows, goal = room.rows(cells, target)
     picture = _draw(rows, folder / "curves.png", goal)
     if as_json:
@@ -81,24 +117,37 @@ def weigh(
         show(rows, goal, picture)
 
 
+def work_off(cells: Sequence[Cell], jobs: int) -> None:
+    """Run the cells that are not done yet, so many at a time."""
+    from fedloom.study.compare import unfinished
+
+    todo = unfinished(cells)
+    if todo:
+        say(f"{len(todo)} of {len(cells)} runs to do, {jobs} at a time")
+        _run_here(todo) if jobs == 1 else _run_beside(todo, jobs)
+
+
 def _run_here(cells: Sequence[Cell]) -> None:
     """One run after the other in this process."""
     from fedloom.cli.run import finish
     from fedloom.study.assemble import assemble
     from fedloom.study.compare import open_cell
+    from fedloom.study.engines import going_on
 
     for cell in cells:
-        with assemble(cell.config) as study, open_cell(cell) as folder:
-            finish(study, folder, as_json=False, title=f"{cell.method} seed {cell.seed}")
+        with assemble(going_on(cell.config, cell.path)) as study, open_cell(cell) as folder:
+            finish(study, folder, as_json=False, title=cell.title)
 
 
 def _run_beside(cells: Sequence[Cell], jobs: int) -> None:
     """So many runs at a time, each a process that resumes its own folder."""
     from fedloom.core.errors import RunError
     from fedloom.study.compare import open_cell
+    from fedloom.study.engines import going_on
 
     def run(cell: Cell) -> int:
-        alone = ["--engine", "inprocess"] if cell.config.engine == "auto" else []  # the cores are taken by the other runs
+        free = going_on(cell.config, cell.path).engine == "auto"
+        alone = ["--engine", "inprocess"] if free else []  # the cores are taken by the other runs
         command = [sys.executable, "-m", "fedloom", "resume", str(cell.path), *alone]
         return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from fedloom.study.presets.table import Scale
+
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.", show_default=False)]
+ScaleName = Annotated[
+    str | None,
+    typer.Option("--scale", help="Of a table: small (minutes; default) or paper (its own settings).", show_default=False),
+]
 PresetName = Annotated[str | None, typer.Option("--preset", help="Named settings; see: fedloom presets.", show_default=False)]
 MethodName = Annotated[
     str | None,
@@ -38,6 +45,7 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from, traceback included.")]
 
+SCALES: tuple[Scale, Scale] = ("small", "paper")
 FLAGS = {
     "method": "method",
     "data": "data.name",
@@ -55,12 +63,16 @@ FLAGS = {
 
 def gather(config: Path | None, preset: str | None, flags: Mapping[str, Any], sets: list[str] | None) -> dict[str, Any]:
     """Raw settings of a command: a preset, a file over it, flags over that, and --set last."""
+    return over(_settings(preset, flags) if preset else {}, config, flags, sets)
+
+
+def over(raw: dict[str, Any], config: Path | None, flags: Mapping[str, Any], sets: list[str] | None) -> dict[str, Any]:
+    """Settings with a file, flags and --set over them."""
     from fedloom.methods.registry import parse
-    from fedloom.study import presets
     from fedloom.study.config import DEFAULTS
     from fedloom.study.raw import assignment, merged, method_table, normal, overlay, read
 
-    raw: dict[str, Any] = normal(presets.preset(preset).settings, DEFAULTS) if preset else {}
+    raw = normal(raw, DEFAULTS)
     if config is not None:
         raw = merged(raw, normal(read(config), DEFAULTS))
     given = [(FLAGS[name], value) for name, value in flags.items() if name in FLAGS and value is not None]
@@ -69,3 +81,34 @@ def gather(config: Path | None, preset: str | None, flags: Mapping[str, Any], se
         method, more = raw.get("method", DEFAULTS["method"]), method_table(parse(flags["server"]))
         raw["method"] = {**method, **more, "name": f"{method['name']}+{more['name']}"}
     return raw
+
+
+def _settings(preset: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a preset; of a table those of the run in one row and column, the first column unless it is named."""
+    from fedloom.core.errors import UserError
+    from fedloom.study.presets import preset as named
+
+    found, row, column = named(preset), flags.get("row"), flags.get("column")
+    if found.table is None:
+        if row or column:
+            raise UserError(f"preset '{preset}' is a single run without rows and columns; leave --row and --column out")
+        return found.settings
+    if row is None:
+        rows = ", ".join(r.name for r in found.table.rows)
+        raise UserError(
+            f"preset '{preset}' is a table; make all of it with: fedloom compare --preset {preset}, "
+            f"or one run with: fedloom run --preset {preset} --row NAME (rows: {rows})"
+        )
+    scale = scale_of(flags)
+    chosen = found.table.at(scale, [row], [column] if column else [])
+    return chosen.run(chosen.rows[0], chosen.columns[0], scale)
+
+
+def scale_of(flags: Mapping[str, Any]) -> Scale:
+    """--scale, small where it is left out."""
+    from fedloom.core.errors import unknown
+
+    asked = flags.get("scale") or "small"
+    if asked not in SCALES:
+        raise unknown("scale", asked, SCALES)
+    return asked

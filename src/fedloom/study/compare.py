@@ -13,7 +13,7 @@ from fedloom.methods.registry import parse
 from fedloom.study.assemble import check_words
 from fedloom.study.config import DEFAULTS, Config, load
 from fedloom.study.folder import CONFIG, RunFolder
-from fedloom.study.parts import device_of
+from fedloom.study.parts import device_of, resolved
 from fedloom.study.raw import overlay
 
 Line = dict[str, Any]
@@ -22,12 +22,17 @@ LAST = 5  # evaluations that are averaged for the accuracy of a run
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a comparison."""
+    """One run of a comparison; in a table, of a row and a column."""
 
     method: str
     seed: int
     path: Path
     config: Config
+    column: str = ""
+
+    @property
+    def title(self) -> str:
+        return " ".join(filter(None, (self.method, self.column, f"seed {self.seed}")))
 
 
 @dataclass(frozen=True)
@@ -73,12 +78,18 @@ def plan(raw: Mapping[str, Any], methods: Sequence[str], seeds: Sequence[int], o
         raise UserError("--methods names no method; write for example --methods fedavg,fedprox (see: fedloom methods)")
     if len({repr(parse(m)) for m in methods}) < len(methods):
         raise UserError(f"--methods {','.join(methods)} names a method twice; name each once")
-    cells = []
-    for method in methods:
-        for seed in seeds:
-            config = load(overlay(raw, [("method", method), ("seed", seed)], DEFAULTS))
-            cells.append(Cell(method, seed, out / _folder_name(method) / f"seed-{seed}", config))
-        check_words(config)
+    return [
+        cell
+        for method in methods
+        for cell in seeded(method, overlay(raw, [("method", method)], DEFAULTS), seeds, out / folder_name(method))
+    ]
+
+
+def seeded(method: str, raw: Mapping[str, Any], seeds: Sequence[int], folder: Path, column: str = "") -> list[Cell]:
+    """One cell a seed, checked."""
+    configs = [load(overlay(raw, [("seed", seed)], DEFAULTS)) for seed in seeds]
+    check_words(configs[0])
+    cells = [Cell(method, c.seed, folder / f"seed-{c.seed}", resolved(c), column) for c in configs]
     for cell in cells:
         _check_cell(cell)
     return cells
@@ -90,7 +101,8 @@ def _check_cell(cell: Cell) -> None:
         raise UserError(f"'{cell.path}' holds a run with other settings; choose another --out, or delete that folder")
 
 
-def _folder_name(method: str) -> str:
+def folder_name(method: str) -> str:
+    """A method as the name of a folder."""
     return "".join(c if c.isalnum() or c in "-+=.," else "_" for c in method)
 
 

@@ -21,7 +21,7 @@ from fedloom.data import store
 from fedloom.data.statistics import class_counts
 from fedloom.models import registry
 from fedloom.models.summary import summary
-from fedloom.study.assemble import assemble, check_words, deal
+from fedloom.study.assemble import assemble, check_words, data_of, deal
 from fedloom.study.config import Config, load
 from fedloom.study.session import run
 
@@ -59,7 +59,7 @@ def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
     """The settings and the clients-by-classes counts of their partition, without building a model."""
     config = load(raw)
     check_words(config)
-    dataset = store.load(config.data.name)
+    dataset = data_of(config)
     return config, class_counts(dataset.train.labels, deal(config, dataset), len(dataset.classes))
 
 
