@@ -132,11 +132,11 @@ def test_the_test_of_draws_can_fail(source: str, caught: bool, tmp_path: Path) -
     assert any(unkeyed(name, call) for name, call in calls(file)) is caught
 
 
-def test_gradients_are_taken_in_the_solver_and_in_losses_only() -> None:
-    """One place descends; a term of a loss may differentiate its own forward pass."""
+def test_gradients_are_taken_in_the_solver_in_losses_and_in_diagnostics_only() -> None:
+    """One place descends; a term of a loss may differentiate its own forward pass, and a diagnosis looks at slopes."""
     takers = {f for f in FILES for name, _ in calls(f) if re.search(r"autograd\.(grad|backward)$|\.backward$", name)}
     assert ROOT / "core" / "solver.py" in takers
-    assert {package_of(f) for f in takers - {ROOT / "core" / "solver.py"}} <= {"losses"}
+    assert {package_of(f) for f in takers - {ROOT / "core" / "solver.py"}} <= {"losses", "diagnostics"}
 
 
 def words(file: Path) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedloom import __version__
-from fedloom.cli import catalogue, check, compare, data, demo, doctor, run
+from fedloom.cli import analyze, catalogue, check, compare, cost, data, demo, doctor, run
 from fedloom.engines.heap import keep_freed_memory
 
 app = typer.Typer(
@@ -37,6 +37,8 @@ app.command()(demo.demo)
 app.command()(run.run)
 app.command()(run.resume)
 app.command()(compare.compare)
+app.command()(analyze.analyze)
+app.command()(cost.cost)
 app.command()(catalogue.methods)
 app.command()(catalogue.models)
 app.command()(catalogue.presets)
