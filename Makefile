@@ -11,7 +11,7 @@ SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-long lint types docs docs-check bench wheel clean
+.PHONY: help setup demo test check-long lint types docs docs-check bench bench-peers wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,7 +25,7 @@ demo: $(READY) ## Train a small federation and show what comes out
 test check-long: export OMP_NUM_THREADS := 1
 
 test: $(READY) ## Run every test but the long ones (JOBS=2 workers)
-	$(BIN)/python -m pytest -m "not long" -n $(JOBS)
+	$(BIN)/python -m pytest -m "not long" -n $(JOBS) --dist loadgroup
 
 check-long: $(READY) ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m long
@@ -43,11 +43,15 @@ docs: $(READY) ## Write the pages that are generated from the code
 docs-check: $(READY) ## Check that the generated pages are up to date
 	$(BIN)/python scripts/docs.py --check
 
-bench: $(READY) ## Measure what a round costs beside its gradient steps, on every engine, and how it grows
+bench: $(READY) ## Measure what rounds and runs cost on every engine, in time and memory, and how it grows
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.engines
-	$(BIN)/python -m benchmarks.vectorised
+	$(BIN)/python -m benchmarks.fixed
 	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.crowd
+
+bench-peers: $(READY) ## Measure Flower, pfl, fluke and BlazeFL beside ours, each in an environment of its own under .peers
+	$(BIN)/python -m benchmarks.peers
 
 wheel: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist

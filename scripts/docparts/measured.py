@@ -8,6 +8,29 @@ from typing import Any
 
 from docparts.markdown import table
 
+Columns = dict[str, tuple[str, str]]  # heading: figure and format
+
+ENGINES: Columns = {
+    "wall": ("seconds", "{:.3f} s"),
+    "CPU": ("cpu_seconds", "{:.3f} s"),
+    "memory": ("memory_mib", "{:.0f} MiB"),
+}
+FIXED: Columns = {"fixed": ("fixed_seconds", "{:.2f} s"), "a further round": ("round_seconds", "{:.2f} s")}
+CROWD: Columns = {
+    "peak": ("peak_mib", "{:.0f} MiB"),
+    "at round 10": ("round_10_mib", "{:.0f} MiB"),
+    "growth from there on": ("growth", "{:+.1%}"),
+    "first round done after": ("first_round_seconds", "{:.1f} s"),
+    "whole run": ("run_seconds", "{:.1f} s"),
+}
+BESIDE: Columns = {
+    "a round": ("seconds", "{:.3f} s"),
+    "of our best": ("ratio", "{:.2f}"),
+    "CPU a round": ("cpu_seconds", "{:.3f} s"),
+    "memory": ("memory_mib", "{:.0f} MiB"),
+    "beside the rounds": ("fixed", "{:.1f} s"),
+}
+
 
 def _results(root: Path, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
@@ -24,13 +47,22 @@ def overhead(root: Path) -> str:
 
 
 def engines(root: Path) -> str:
-    """Seconds a round of every engine, and the ratios."""
+    """What a round takes on every engine, and the ratios of wall time."""
     found = _results(root, "engines")
-    names = list(next(iter(found.values()))["seconds"])
-    rows = [[work.upper(), *(f"{r['seconds'][n]:.3f} s" for n in names), str(r["rounds"])] for work, r in found.items()]
-    ratios = list(next(iter(found.values()))["ratios"])
-    more = [[work.upper(), *(f"{r['ratios'][n]:.2f}" for n in ratios)] for work, r in found.items()]
-    return table(["a round of", *names, "rounds timed"], rows) + "\n\n" + table(["ratio", *ratios], more)
+    parts = [_figures(f"{work.upper()}, {r['rounds']} rounds", r["contestants"], ENGINES) for work, r in found.items()]
+    names = list(dict.fromkeys(name for r in found.values() for name in r["ratios"]))
+    rows = [[work.upper(), *(f"{r['ratios'][n]:.2f}" if n in r["ratios"] else "" for n in names)] for work, r in found.items()]
+    return "\n\n".join([*parts, table(["ratio", *names], rows)])
+
+
+def fixed(root: Path) -> str:
+    """What a run takes besides its rounds."""
+    return _figures("seconds of", _results(root, "fixed"), FIXED)
+
+
+def crowd(root: Path) -> str:
+    """The memory of a run with very many clients."""
+    return _figures("engine", _results(root, "crowd"), CROWD)
 
 
 def growth(root: Path) -> str:
@@ -40,3 +72,18 @@ def growth(root: Path) -> str:
         for name, r in _results(root, "growth").items()
     ]
     return table(["with", "size: time of a round", "slope at the end"], rows)
+
+
+def peers(root: Path) -> str:
+    """Other libraries beside ours: a table for every workload."""
+    return "\n\n".join(_figures(work.upper(), rows, BESIDE) for work, rows in _results(root, "peers").items())
+
+
+def _figures(title: str, rows: dict[str, Any], columns: Columns) -> str:
+    return table([title, *columns], ([name, *_cells(row, columns)] for name, row in rows.items()))
+
+
+def _cells(row: dict[str, Any], columns: Columns) -> list[str]:
+    if "not measured" in row:
+        return [row["not measured"], *[""] * (len(columns) - 1)]
+    return [form.format(row[figure]) if figure in row else "" for figure, form in columns.values()]
