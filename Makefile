@@ -43,12 +43,13 @@ docs: $(READY) ## Write the pages that are generated from the code
 docs-check: $(READY) ## Check that the generated pages are up to date
 	$(BIN)/python scripts/docs.py --check
 
-bench: $(READY) ## Measure what rounds and runs cost on every engine, in time and memory, and how it grows
+bench: $(READY) ## Measure what steps, rounds and runs cost, in time and memory, and how it grows
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.engines
 	$(BIN)/python -m benchmarks.fixed
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.crowd
+	$(BIN)/python -m benchmarks.steps
 
 bench-peers: $(READY) ## Measure Flower, pfl, fluke and BlazeFL beside ours, each in an environment of its own under .peers
 	$(BIN)/python -m benchmarks.peers

@@ -3,16 +3,15 @@
     python -m benchmarks.steps [--repeats N] [--only fedalign] [--json FILE]
 
 Each method plays the same client for a few steps, in turn with the others, through the package's own door; what a client costs
-beside its steps is in the figure, as it is in a run. The client has played a round before, so that memories are there. Peak
-memory is the growth of the resident set of a fresh process over its first steps. Missing a mark fails the run.
+beside its steps is in the figure, as it is in a run. The client has played a round before, so that memories are there. Memory is
+the most that tensors fill at once in these steps: weights, gradients, activations, teachers and the batch; not in it are buffers
+inside kernels, and Python. Missing a mark fails the run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import resource
 import statistics
 import sys
 import time
@@ -25,6 +24,7 @@ from fedloom.core.client import Broadcast, Task, answer
 from fedloom.core.job import Bench, Where
 from fedloom.core.key import Key
 from fedloom.data.dataset import Dataset, Split
+from fedloom.diagnostics.cost_modes import Footprint
 from fedloom.engines.heap import keep_freed_memory
 from fedloom.study.assemble import assemble
 from fedloom.study.config import load
@@ -84,16 +84,11 @@ def noise(suite: Suite) -> Dataset:
     return Dataset("noise", "image", Split(x, y), Split(x[:10], y[:10]), classes, (0.5,) * 3, (0.25,) * 3)
 
 
-def resident() -> int:
-    """The largest resident set so far, in KiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def peak(suite: Suite, method: str) -> float:
-    """MB by which a fresh process grows over its first steps."""
-    before = resident()
-    Player(suite, method).play(1)
-    return (resident() - before) / 1024
+def peak(player: Player, round: int) -> float:
+    """MB of the tensors that are alive at once while the client plays."""
+    with Footprint() as tensors:
+        player.play(round)
+    return (tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.held)) / 1e6
 
 
 def measure(suite: Suite, repeats: int) -> dict[str, Any]:
@@ -104,10 +99,7 @@ def measure(suite: Suite, repeats: int) -> dict[str, Any]:
     for number in range(repeats + 1):
         for m in methods:
             seconds[m].append(players[m].seconds(number + 1))
-    with multiprocessing.get_context("spawn").Pool(
-        1, initializer=torch.set_num_threads, initargs=(1,), maxtasksperchild=1
-    ) as fresh:
-        memory = {m: fresh.apply(peak, (suite, m)) for m in methods}
+    memory = {m: peak(players[m], repeats + 2) for m in methods}
     rows = {}
     for m in methods:
         ratios = [a / b for a, b in zip(seconds[m][1:], seconds["fedavg"][1:], strict=True)]  # the first one warms up

@@ -18,6 +18,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "growth": measured.growth,
         "crowd": measured.crowd,
         "peers": measured.peers,
+        "steps": measured.steps,
         "models": catalogue.models,
         "formats": catalogue.formats,
         "partitions": catalogue.partitions,

@@ -32,6 +32,15 @@ BESIDE: Columns = {
 }
 
 
+STEPS: Columns = {
+    "a step": ("step_seconds", "{:.3f} s"),
+    "of FedAvg's": ("ratio", "{:.2f}"),
+    "mark": ("mark", "{:.2f}"),
+    "memory": ("memory_mb", "{:.0f} MB"),
+    "of FedAvg's memory": ("memory_ratio", "{:.2f}"),
+}
+
+
 def _results(root: Path, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
     return found
@@ -68,15 +77,21 @@ def crowd(root: Path) -> str:
 def growth(root: Path) -> str:
     """How a round grows with each of three sizes."""
     rows = [
-        [name, "; ".join(f"{x:,}: {1000 * y:.1f} ms" for x, y in r["points"]), f"{r['slope']:.2f}"]
+        [name, "; ".join(f"{x:,}: {1000 * y:.1f} ms" for x, y in r["points"]), f"{r['slope']:.2f}", f"{r['mark']:.2f}"]
         for name, r in _results(root, "growth").items()
     ]
-    return table(["with", "size: time of a round", "slope at the end"], rows)
+    return table(["with", "size: time of a round", "slope at the end", "mark"], rows)
 
 
 def peers(root: Path) -> str:
     """Other libraries beside ours: a table for every workload."""
     return "\n\n".join(_figures(work.upper(), rows, BESIDE) for work, rows in _results(root, "peers").items())
+
+
+def steps(root: Path) -> str:
+    """A step of every method beside FedAvg's: a table for every study."""
+    found = _results(root, "steps").values()
+    return "\n\n".join(_figures(f"{r['model']}, batch {r['batch']}", r["methods"], STEPS) for r in found)
 
 
 def _figures(title: str, rows: dict[str, Any], columns: Columns) -> str:
@@ -86,4 +101,4 @@ def _figures(title: str, rows: dict[str, Any], columns: Columns) -> str:
 def _cells(row: dict[str, Any], columns: Columns) -> list[str]:
     if "not measured" in row:
         return [row["not measured"], *[""] * (len(columns) - 1)]
-    return [form.format(row[figure]) if figure in row else "" for figure, form in columns.values()]
+    return [form.format(row[figure]) if row.get(figure) is not None else "" for figure, form in columns.values()]

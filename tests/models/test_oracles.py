@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedloom.core.key import Key
 from fedloom.core.words import Word
+from fedloom.models.layers import pooled_relu
 from fedloom.models.registry import build
 
 Weights = Iterator[Tensor]
@@ -141,3 +142,17 @@ def test_equals_the_naive_forward_pass(oracle, shape):
             p += 0.05 * torch.randn(p.shape, generator=generator)
         torch.testing.assert_close(chain(x), oracle(weights, x), rtol=1e-10, atol=1e-12)
     assert next(weights, None) is None
+
+
+def test_pooling_before_the_relu_changes_no_bit():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(4, 6, 8, 8, generator=g).round(decimals=1)  # ties among them
+    x[0] = -x[0].abs()
+    first, then = x.clone().requires_grad_(), x.clone().requires_grad_()
+    ours = nn.Sequential(*pooled_relu().values())(first.clone())
+    usual = F.max_pool2d(then.relu(), 2)
+    weights = torch.randn(ours.shape, generator=g)
+    assert torch.equal(ours, usual)
+    for out in (ours, usual):
+        (out * weights).sum().backward()
+    assert torch.equal(first.grad, then.grad)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # of malloc.h
 _LARGEST = 32 << 20  # glibc takes no more
 _KEPT = 1 << 30
 
@@ -21,4 +21,5 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGEST)
+        mallopt(_MMAP_MAX, 0)  # and larger ones from the heap as well
         mallopt(_TRIM_THRESHOLD, _KEPT)

@@ -32,6 +32,11 @@ def relu() -> nn.Module:
     return nn.ReLU(inplace=True)
 
 
+def pooled_relu() -> dict[str, nn.Module]:
+    """ReLU and max-pool by 2, in the order that has less to do: the largest is the largest before and after, gradients too."""
+    return {"pool": nn.MaxPool2d(2), "relu": relu()}
+
+
 def make_norm(kind: str, groups: int) -> Norm:
     """The norm of that kind, for any number of channels."""
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.words import Param
-from fedloom.models.layers import Shape, image, named, relu
+from fedloom.models.layers import Shape, image, named, pooled_relu, relu
 
 
 def mlp(
@@ -61,4 +61,4 @@ def _dense(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def _conv(inputs: int, outputs: int, padding: int) -> nn.Sequential:
-    return named(conv=nn.Conv2d(inputs, outputs, 5, padding=padding), relu=relu(), pool=nn.MaxPool2d(2))
+    return named(conv=nn.Conv2d(inputs, outputs, 5, padding=padding), **pooled_relu())

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.words import Param
-from fedloom.models.layers import Groups, Norm, Shape, image, initialise, make_norm, named, relu
+from fedloom.models.layers import Groups, Norm, Shape, image, initialise, make_norm, named, pooled_relu, relu
 
 WIDTHS = (32, 64, 128, 128, 256, 256)
 POOLED = (2, 4, 6)  # convolutions with a max-pool behind them
@@ -39,8 +39,7 @@ def _convolutions(channels: int, norm: Norm | None = None, dropout: float = 0.0)
     for number, width in enumerate(WIDTHS, start=1):
         layers: dict[str, nn.Module] = {"conv": nn.Conv2d(channels, width, 3, padding=1)}
         layers |= {"norm": norm(width)} if norm else {}
-        layers |= {"relu": relu()}
-        layers |= {"pool": nn.MaxPool2d(2)} if number in POOLED else {}
+        layers |= pooled_relu() if number in POOLED else {"relu": relu()}
         layers |= {"dropout": nn.Dropout(dropout)} if dropout and number in POOLED[1:] else {}
         blocks[f"conv{number}"] = named(**layers)
         channels = width
