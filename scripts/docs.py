@@ -1,4 +1,4 @@
-"""Write the parts of README.md and docs/*.md that follow from the code; with --check only say which pages are stale.
+"""Write the parts of README.md and docs/**/*.md that follow from the code; with --check only say which pages are stale.
 
     python scripts/docs.py [--check]
 
@@ -25,7 +25,7 @@ Blocks = Mapping[str, Callable[[Path], str]]
 
 def pages(root: Path) -> list[Path]:
     """The pages that may hold generated parts."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def stale(root: Path, blocks: Blocks = BLOCKS) -> dict[Path, str]:

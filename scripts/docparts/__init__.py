@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from docparts import catalogue, commands, measured, settings
+from docparts import catalogue, commands, measured, results, settings
 
 BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
     {
@@ -19,6 +19,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "crowd": measured.crowd,
         "peers": measured.peers,
         "steps": measured.steps,
+        "fedalign-table1": results.fedalign,
         "models": catalogue.models,
         "formats": catalogue.formats,
         "partitions": catalogue.partitions,

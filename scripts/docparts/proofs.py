@@ -2,7 +2,7 @@
 
 oracle       a row `Case(name, make, oracle, twin)` whose `make` makes this method alone
 degenerate   such a row with a twin: the parameter at which the method must equal a plainer one bit for bit
-golden       a test that uses both the method and numbers of tests/golden
+golden       a test that uses both the method, or a piece of its module, and numbers of tests/golden
 
 Only the syntax of the files in tests/methods is looked at; whether the tests pass is for the tests to say.
 """
@@ -54,7 +54,14 @@ def _given(row: dict[str, ast.expr], field: str) -> bool:
 def _golden(tree: ast.Module, methods: Collection[str]) -> Iterator[tuple[str, str]]:
     for test in tree.body:
         if isinstance(test, ast.FunctionDef) and test.name.startswith("test_") and "golden" in _reach(tree, test):
-            yield from ((method, "golden") for method in _methods(tree, test, methods))
+            pieces = {_pieces(tree).get(name, "") for name in _reach(tree, test)}
+            yield from ((method, "golden") for method in methods if method in {*pieces, *_methods(tree, test, methods)})
+
+
+def _pieces(tree: ast.Module) -> dict[str, str]:
+    """The names that a test imports from the modules of methods, each with its method."""
+    imports = [s for s in tree.body if isinstance(s, ast.ImportFrom) and (s.module or "").startswith("fedloom.methods.")]
+    return {a.asname or a.name: (s.module or "").rpartition(".")[2].replace("_", "-") for s in imports for a in s.names}
 
 
 def _methods(tree: ast.Module, node: ast.AST, methods: Collection[str]) -> list[str]:

@@ -21,15 +21,20 @@ from fedloom.methods.fedalign import fedalign
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.feddyn import feddyn
+from fedloom.methods.fedgkd import fedgkd
+from fedloom.methods.fedmlb import fedmlb
+from fedloom.methods.fedntd import fedntd
 from fedloom.methods.fedprox import fedprox
 from fedloom.methods.fedyogi import fedyogi
+from fedloom.methods.fitnet import fitnet
 from fedloom.methods.gradaug import gradaug
+from fedloom.methods.kd import kd
 from fedloom.methods.mixup import mixup
 from fedloom.methods.moon import moon
 from fedloom.methods.scaffold import scaffold
 from fedloom.methods.stochdepth import stochdepth
 from fedloom.stages.optimise import scale
-from support import local_oracles, narrow_oracles, oracles
+from support import distil_oracles, local_oracles, narrow_oracles, oracles
 from support.clients import tiny_clients
 from support.models import NESTED, RESIDUAL, Family
 from support.oracles import State, World
@@ -148,6 +153,37 @@ CASES = [
         "gradaug of the paper",
         lambda: gradaug(2, 0.7, 0.5, "all", smallest=1),
         changed(narrow_oracles.gradaug(2, 0.7, 0.5, floor=False)),
+    ),
+    Case("fedmlb", lambda: fedmlb(0.8, 1.3, 1.5), changed(distil_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2)), Twin(fedmlb(0.0, 0.0))),
+    Case(
+        "fedmlb of one level, as the authors divide",
+        lambda: fedmlb(pathways="2", divisor="all"),
+        changed(distil_oracles.fedmlb(1.0, 1.0, 1.0, [2], 2)),
+    ),
+    Case(
+        "fedmlb reversed",
+        lambda: fedmlb(0.8, 1.3, 1.5, graft="global-to-local"),
+        changed(distil_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2, reverse=True)),
+    ),
+    Case(
+        "fedmlb+fedadam",
+        lambda: join([fedmlb(), fedadam(*ADAM)]),
+        lambda world, first: local_oracles.locally(
+            world, first, ROUNDS, distil_oracles.fedmlb(1, 1, 1, [1, 2], 2), server=oracles.adaptive(world, "adam", *ADAM)
+        ),
+    ),
+    Case("kd", lambda: kd(0.4, 2.0), changed(distil_oracles.kd(0.4, 2.0)), Twin(kd(0.0))),
+    Case("fitnet", lambda: fitnet(0.7), changed(distil_oracles.fitnet(0.7)), Twin(fitnet(0.0))),
+    Case("fedntd", lambda: fedntd(0.6, 2.0), changed(distil_oracles.fedntd(0.6, 2.0, first=False)), Twin(fedntd(0.0))),
+    Case("fedntd of the preprint", lambda: fedntd(0.3, form="first"), changed(distil_oracles.fedntd(0.3, 1.0, first=True))),
+    Case("fedgkd", lambda: fedgkd(0.6, 2, 1.5), changed(distil_oracles.fedgkd(0.6, 2, 1.5)), Twin(fedgkd(0.0))),
+    Case("fedgkd of the newest", lambda: fedgkd(0.6, 1), changed(distil_oracles.fedgkd(0.6, 1, 1.0))),
+    Case(
+        "fedgkd+fedavgm",
+        lambda: join([fedgkd(0.6, 2), fedavgm(0.6)]),
+        lambda world, first: local_oracles.locally(
+            world, first, ROUNDS, distil_oracles.fedgkd(0.6, 2, 1.0), server=oracles.momentum(world, 0.6)
+        ),
     ),
 ]
 

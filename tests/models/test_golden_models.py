@@ -1,6 +1,5 @@
 """The ResNets of FedAlign and FedMLB against numbers of the authors' own code."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,9 @@ import torch
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.words import Word
-from fedloom.models.layers import make_norm
 from fedloom.models.registry import build
-from fedloom.models.residual import residual_chain
+from support.fedmlb import tiny
+from support.golden import golden as tensors
 from support.waves import by_formula
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -58,27 +57,10 @@ def test_resnet56_logits():
     assert off(mean, known["running_mean_after_plain_train_layer3_5_bn3"]) < 1e-7
 
 
-def our_name(official: str) -> str:
-    """FedMLB's name of a tensor in our words."""
-    name = re.sub(r"^(conv1|bn1)\.", lambda m: f"stem.{m[1][:-1]}.", official)
-    name = re.sub(r"^(layer\d\.\d)\.(conv|bn)", r"\1.body.\2", name)
-    name = name.replace("shortcut.0.", "shortcut.conv.").replace("shortcut.1.", "shortcut.norm.")
-    return name.replace("linear.", "head.fc.").replace("bn", "norm")
-
-
-def tiny(known: dict[str, np.ndarray], side: str) -> Chain:
-    chain = residual_chain((3, 8, 8), 5, (1, 1, 1, 1), (4, 6, 8, 10), make_norm("group", 2)).double()
-    weights = {n.removeprefix(f"{side}/"): torch.from_numpy(t) for n, t in known.items() if n.startswith(f"{side}/")}
-    chain.load_state_dict({our_name(n): t for n, t in weights.items()}, strict=True)
-    return chain
-
-
 def test_fedmlb_main_and_hybrid_logits():
-    known = golden("fedmlb/fedmlb_tiny")
+    known = tensors("fedmlb/fedmlb_tiny")
     mine, received = tiny(known, "local"), tiny(known, "global")
-    x = torch.from_numpy(known["x"])
-    taps = mine.taps(x)
-    assert np.abs(taps["head"].detach().numpy() - known["logits_main"]).max() < 1e-12
-    assert np.abs(received(x).detach().numpy() - known["logits_global"]).max() < 1e-12
+    taps = mine.taps(known["x"])
     hybrids = torch.stack([received.run(taps[cut], after=cut) for cut in mine.names[:-1]])
-    assert np.abs(hybrids.detach().numpy() - known["logits_hybrid"]).max() < 1e-12
+    for found, expected in ((taps["head"], "logits_main"), (received(known["x"]), "logits_global"), (hybrids, "logits_hybrid")):
+        torch.testing.assert_close(found.detach(), known[expected], rtol=0, atol=1e-12)

@@ -141,10 +141,14 @@ class Job:
         """A teacher: weights closed, gradients still flow to its inputs. norm: batch statistics, or the running ones.
 
         slot is "received", a memory of the client's, or what the server sent under that name. A method calls it through `once`.
+        A teacher draws nothing: dropout and its kin are in evaluation, so that the model's own draws go on as without it. With
+        norm "batch" it moves the running statistics of its own scratch copy, which nobody reads.
         """
         weights = self.received if slot == "received" else {**self.received, **self._weights_of(slot)}
-        chain = self.bench.load(f"frozen {slot} {norm}", weights).requires_grad_(False)
-        chain.train(norm == "batch")
+        chain = self.bench.load(f"frozen {slot} {norm}", weights).requires_grad_(False).eval()
+        for layer in chain.modules():
+            if isinstance(layer, BATCH_NORMS):
+                layer.train(norm == "batch")
         return chain
 
     def _weights_of(self, slot: str) -> Mapping[str, Tensor]:

@@ -28,7 +28,7 @@ from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Need, Outcome, Phase
 from fedloom.core.step import Step
 from fedloom.core.words import Param
-from fedloom.losses.contrast import contrast, quiet_teacher
+from fedloom.losses.contrast import contrast
 from fedloom.models.projection import BLOCK, can_project, projected
 
 PAPER = "Li et al., CVPR 2021"
@@ -43,7 +43,7 @@ def moon(
     norm: Annotated[Literal["batch", "running"], Param("statistics by which the other two models normalise")] = "batch",
 ) -> Method:
     def others(job: Job) -> tuple[Chain, Chain] | None:
-        return (quiet_teacher(job, "received", norm), quiet_teacher(job, "moon", norm)) if "moon" in job.mine else None
+        return (job.frozen("received", norm), job.frozen("moon", norm)) if "moon" in job.mine else None
 
     def pull(step: Step) -> Tensor:
         z, models = step.taps[BLOCK], step.job.once(others)

@@ -1,0 +1,126 @@
+"""FedMLB and the distillation baselines against numbers of the authors' code and independent derivations."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedloom.core.chain import Chain
+from fedloom.core.key import Key
+from fedloom.core.method import Method
+from fedloom.core.params import Params
+from fedloom.core.sampler import everyone
+from fedloom.core.solver import HeavyBall, Sgd
+from fedloom.core.step import Step
+from fedloom.losses.distil import but_true, kl
+from fedloom.methods.fedavg import fedavg
+from fedloom.methods.fedmlb import fedmlb, finished
+from support.clients import TensorClient
+from support.fedmlb import our_name, tiny
+from support.golden import golden
+from support.weave import lone_job, weave
+
+TINY = golden("fedmlb/fedmlb_tiny")
+KD = {k.removeprefix("kd/"): v for k, v in golden("fedmlb/server_updates").items() if k.startswith("kd/")}
+LOSS, WEIGHTS = 1e-12, 1e-11
+TEMPERATURES = [0.75, 1.0, 1.5, 2.0, 5.0]
+
+
+def step_of(local: Chain) -> Step:
+    """The golden batch at the golden local weights, with the golden global ones as what was received."""
+    job = lone_job(lambda: tiny(TINY, "global"), dict(tiny(TINY, "global").state_dict()))
+    return Step(TINY["x"], TINY["y"], local, job, dict(local.named_parameters()), Key.root(0), 1)
+
+
+def value(method: Method, local: Chain | None = None) -> Tensor:
+    return method.phases[0].total(step_of(local or tiny(TINY, "local")))
+
+
+def near(got: Tensor, expected: Tensor, atol: float = LOSS) -> None:
+    torch.testing.assert_close(got.detach(), expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("t", TEMPERATURES)
+def test_losses(t: float) -> None:
+    known = {k: TINY[f"loss/T{t:g}/{k}"] for k in ("ce_main", "ce_hybrid", "kl_hybrid", "total")}
+    near(value(fedavg()), known["ce_main"])
+    near(value(fedmlb(1, 0, t)) - known["ce_main"], known["ce_hybrid"])
+    near(value(fedmlb(0, 1, t)) - known["ce_main"], known["kl_hybrid"])
+    near(value(fedmlb(1, 1, t)), known["total"])
+
+
+@pytest.mark.parametrize("level", range(5))
+def test_one_level_with_the_authors_divisor(level: int) -> None:
+    one = {"pathways": str(level + 1), "divisor": "all"}
+    ce = value(fedavg())
+    near(value(fedmlb(1, 0, **one)) - ce, TINY[f"loss/level{level}/ce_official_div5"])
+    near(value(fedmlb(0, 1, **one)) - ce, TINY[f"loss/level{level}/kl_official_div5"])
+    near(value(fedmlb(0, 1, pathways=str(level + 1))) - ce, 5 * TINY[f"loss/level{level}/kl_official_div5"])
+
+
+def gradients(method: Method) -> Params:
+    local = tiny(TINY, "local")
+    names = [n for n, _ in local.named_parameters()]
+    return dict(zip(names, torch.autograd.grad(value(method, local), list(local.parameters())), strict=True))
+
+
+def known_gradients(which: str) -> Params:
+    return {our_name(k.removeprefix(f"{which}/")): v for k, v in TINY.items() if k.startswith(f"{which}/")}
+
+
+def test_gradients() -> None:
+    main, whole = known_gradients("grad_ce_main"), gradients(fedmlb())
+    parts = {"grad_ce_hybrid": fedmlb(1, 0), "grad_kl_hybrid": fedmlb(0, 1), "grad_kl_T2": fedmlb(0, 1, 2.0)}
+    for name, expected in known_gradients("grad_total").items():
+        near(whole[name], expected, WEIGHTS)
+    for which, method in parts.items():
+        found = gradients(method)
+        for name, expected in known_gradients(which).items():
+            near(found[name] - main[name], expected, WEIGHTS)
+    norm = torch.cat([g.flatten() for g in whole.values()]).norm()
+    near(norm, TINY["grad_total_norm"], WEIGHTS)
+
+
+@pytest.mark.parametrize(("which", "method", "clip"), [("train3_clip10", fedmlb(), 10.0), ("train3_clip0.5", fedmlb(), 0.5),
+                                                       ("fedavg3", fedavg(), 10.0)])  # fmt: skip
+def test_three_clipped_steps(which: str, method: Method, clip: float) -> None:
+    solver = Sgd(lr=0.1, batch=6, epochs=3, clip=clip, rule=HeavyBall(weight_decay=1e-3))
+    client = TensorClient(TINY["x"], TINY["y"])
+    woven = weave(method, 1, build=lambda: tiny(TINY, "global"), clients=[client], sampler=everyone(), solver=solver)
+    for name, expected in known_gradients(which).items():
+        if name != "mean_loss":
+            near(woven.state.params[name], expected, WEIGHTS)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 2.0])
+def test_at_the_received_weights_the_divergence_is_zero(weight: float) -> None:
+    same = tiny(TINY, "global")
+    ce = value(fedavg(), same).item()
+    assert value(fedmlb(0, weight), same).item() == ce
+    assert value(fedmlb(weight, 1), same).item() == pytest.approx((1 + weight) * ce, abs=1e-15)
+
+
+def test_divergences() -> None:
+    student, teacher, y = KD["student"], KD["teacher"], KD["y"]
+    near(kl(teacher, student), KD["kl_T1"])
+    near(kl(teacher, student, 2.0), KD["kl_T2_no_T2factor"])
+    near(kl(but_true(teacher, y), but_true(student, y)), KD["ntd_kl_T1"])
+    near(9 * kl(but_true(teacher, y), but_true(student, y), 3.0), KD["ntd_kl_T3_times9"])
+
+
+@pytest.mark.parametrize("cuts", [["stem", "layer1", "layer2", "layer3", "layer4"], ["layer2"], ["stem", "layer3"]])
+def test_pathways_together_are_the_pathways_one_by_one(cuts: list[str]) -> None:
+    frozen, taps = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"])
+    features = {cut: taps[cut].detach().requires_grad_() for cut in cuts}
+    both = [finished(frozen, features, together) for together in (True, False)]
+    near(both[0], both[1].detach())
+    for one, other in zip(*(torch.autograd.grad(z.square().sum(), list(features.values())) for z in both), strict=True):
+        near(one, other)
+
+
+def test_a_calls_worth_of_every_block() -> None:
+    """Five calls of frozen blocks instead of fifteen."""
+    frozen, taps, calls = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"]), []
+    for name in frozen.names:
+        frozen.block(name).register_forward_hook(lambda *seen, name=name: calls.append(name))
+    finished(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)
+    assert calls == ["layer1", "layer2", "layer3", "layer4", "head"]
