@@ -6,10 +6,13 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedloom.core.errors import RunError
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.pool import Pool
 from fedloom.study.session import run
@@ -37,6 +40,11 @@ def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, P
     assert {k: v for k, v in pooled.items() if k != "seconds"} == {k: v for k, v in alone.items() if k != "seconds"}
 
 
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):  # killed before, and not yet missed
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
     alone, study, pool = shas(study_of("scaffold")), study_of("scaffold", pools[2]), pools[2]
     turn, real = itertools.count(), pool._next
@@ -44,7 +52,7 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
     def kill_now_and_then(member: Any, *given: Any) -> None:
         real(member, *given)
         if next(turn) % 3 == 1:
-            os.kill(member.process.pid, signal.SIGKILL)
+            kill(member.process.pid)
 
     pool._next = kill_now_and_then  # type: ignore[method-assign]
     try:
@@ -52,6 +60,34 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
     finally:
         del pool._next
     assert next(turn) > 15
+
+
+def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
+    """Its workers play on, and those that are killed as well are replaced from another."""
+    alone, study, pool = shas(study_of("feddyn")), study_of("feddyn", pools[2]), pools[2]
+    turn, real, killed = itertools.count(), pool._next, set[int]()
+
+    def kill_now_and_then(member: Any, *given: Any) -> None:
+        real(member, *given)
+        if next(turn) in (1, 8):
+            assert pool.nursery.process is not None and member.process.pid not in killed
+            killed.update(both := (pool.nursery.process.pid, member.process.pid))
+            for pid in both:
+                kill(pid)
+
+    pool._next = kill_now_and_then  # type: ignore[method-assign]
+    try:
+        assert shas(study) == alone
+    finally:
+        del pool._next
+    assert len(killed) == 4
+
+
+def test_a_client_that_ends_every_worker_ends_the_run(pools: dict[int, Pool], tmp_path: Path) -> None:
+    lives = tmp_path / "lives"
+    lives.write_bytes(b"...")
+    with pytest.raises(RunError, match=r"client \d+ ended 3 workers in round 1 \(exit code -9\); there may be too little memory"):
+        shas(study_of(f"{OWN}:mortal(lives={lives})", pools[1]))
 
 
 def test_a_failing_client_is_told_apart_from_a_dead_worker(pools: dict[int, Pool]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedloom.core.key import Key
 from fedloom.core.words import Word
 from fedloom.models.registry import build
-from fedloom.models.summary import Summary, summary
+from fedloom.models.summary import Summary, rough_macs, summary
 
 IMAGENET = {"stem": "imagenet", "norm": "batch", "init": "he"}
 
@@ -142,3 +142,12 @@ def test_the_summary_leaves_the_model_alone():
     summary(chain, (3, 8, 8))
     assert chain.training
     assert all(t.device.type == "cpu" and (t == before[n]).all() for n, t in chain.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("lenet5", (1, 28, 28)), ("resnet8", (3, 16, 16)), ("mlp", (1, 28, 28)), ("lstm", (20,))]
+)
+def test_the_rough_count_is_the_full_one_where_layers_are_plain(name, shape):
+    chain = build(Word(name), shape, 10, Key.root(0))
+    assert rough_macs(chain, shape) == summary(chain, shape).macs
+    assert chain.training

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedloom.cli import options as o
+from fedloom.cli.ahead import ahead
 from fedloom.cli.output import megabytes, out, print_json, say, sentences, table
 from fedloom.cli.tabulate import tabulate
 
 if TYPE_CHECKING:
+    from fedloom.engines.nursery import Nursery
     from fedloom.study.compare import Cell, Row
     from fedloom.study.presets.table import Table
 
@@ -28,6 +31,7 @@ Out = Annotated[
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one core each.")]
+WorkOff = Callable[["Sequence[Cell]"], None]
 
 
 @sentences
@@ -63,15 +67,16 @@ def compare(
     debug: o.Debug = False,
 ) -> None:
     """Compare methods, or make a table of a paper. Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20"""
-    flags = dict(locals())
-    study, every = _table(preset, flags), range(seed or 0, (seed or 0) + seeds)
-    if study is None:
-        weigh(o.gather(config, preset, flags, set_), split(methods), every, target, jobs, out_ or Path("runs/compare"), json_)
-        return
-    where = out_ or Path("runs") / f"{study.name.replace('/', '-')}-{o.scale_of(flags)}"
-    tabulate(
-        study, o.scale_of(flags), every, where, lambda raw: o.over(raw, config, flags, set_), lambda c: work_off(c, jobs), json_
-    )
+    flags, every = dict(locals()), range(seed or 0, (seed or 0) + seeds)
+    with working(jobs, engine) as work_off:
+        study = _table(preset, flags)
+        if study is None:
+            raw, where = o.gather(config, preset, flags, set_), out_ or Path("runs/compare")
+            weigh(raw, split(methods), every, target, work_off, where, json_)
+        else:
+            scale = o.scale_of(flags)
+            where = out_ or Path("runs") / f"{study.name.replace('/', '-')}-{scale}"
+            tabulate(study, scale, every, where, lambda raw: o.over(raw, config, flags, set_), work_off, json_)
 
 
 def _table(preset: str | None, flags: dict[str, Any]) -> Table | None:
@@ -99,7 +104,13 @@ def split(text: str | None) -> list[str]:
 
 
 def weigh(
-    raw: dict[str, Any], methods: Sequence[str], seeds: Sequence[int], target: float | None, jobs: int, folder: Path, as_json: bool
+    raw: dict[str, Any],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    target: float | None,
+    work_off: WorkOff,
+    folder: Path,
+    as_json: bool,
 ) -> None:
     """Run what is not done yet, then print the table and draw the curves."""
     from fedloom.core.errors import UserError
@@ -108,7 +119,7 @@ def weigh(
     if target is not None and not 0 < target < 1:
         raise UserError(f"--target {target} must lie between 0 and 1; it is an accuracy, for example 0.8")
     cells = room.plan(raw, methods, seeds, folder)
-    work_off(cells, jobs)
+    work_off(cells)
     rows, goal = room.rows(cells, target)
     picture = _draw(rows, folder / "curves.png", goal)
     if as_json:
@@ -117,17 +128,24 @@ def weigh(
         show(rows, goal, picture)
 
 
-def work_off(cells: Sequence[Cell], jobs: int) -> None:
+@contextmanager
+def working(jobs: int, engine: str | None = None) -> Iterator[WorkOff]:
+    """What works cells off, so many at a time; those that run in this process have their workers from one nursery."""
+    with ahead(engine if jobs == 1 else None) as nursery:
+        yield lambda cells: _work_off(cells, jobs, nursery)
+
+
+def _work_off(cells: Sequence[Cell], jobs: int, nursery: Nursery) -> None:
     """Run the cells that are not done yet, so many at a time."""
     from fedloom.study.compare import unfinished
 
     todo = unfinished(cells)
     if todo:
         say(f"{len(todo)} of {len(cells)} runs to do, {jobs} at a time")
-        _run_here(todo) if jobs == 1 else _run_beside(todo, jobs)
+        _run_here(todo, nursery) if jobs == 1 else _run_beside(todo, jobs)
 
 
-def _run_here(cells: Sequence[Cell]) -> None:
+def _run_here(cells: Sequence[Cell], nursery: Nursery) -> None:
     """One run after the other in this process."""
     from fedloom.cli.run import finish
     from fedloom.study.assemble import assemble
@@ -135,7 +153,7 @@ def _run_here(cells: Sequence[Cell]) -> None:
     from fedloom.study.engines import going_on
 
     for cell in cells:
-        with assemble(going_on(cell.config, cell.path)) as study, open_cell(cell) as folder:
+        with assemble(going_on(cell.config, cell.path), nursery=nursery) as study, open_cell(cell) as folder:
             finish(study, folder, as_json=False, title=cell.title)
 
 

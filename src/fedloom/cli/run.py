@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedloom.cli import options as o
+from fedloom.cli.ahead import ahead
 from fedloom.cli.output import facts, megabytes, out, print_json, say, sentences
 from fedloom.cli.progress import watching
 
@@ -47,15 +48,19 @@ def run(
     debug: o.Debug = False,
 ) -> None:
     """Train once. Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1"""
-    from fedloom.study.assemble import assemble
-    from fedloom.study.config import load
-    from fedloom.study.folder import RunFolder
-    from fedloom.study.parts import device_of, resolved
+    with ahead(engine) as nursery:
+        from fedloom.study.assemble import assemble
+        from fedloom.study.config import load
+        from fedloom.study.folder import RunFolder
+        from fedloom.study.parts import device_of, resolved
 
-    settings = load(o.gather(config, preset, locals(), set_))
-    path = out_ or free_folder(settings)
-    with assemble(settings) as study, RunFolder.create(path, resolved(settings).text(), device_of(settings.device)) as folder:
-        finish(study, folder, json_)
+        settings = load(o.gather(config, preset, locals(), set_))
+        path = out_ or free_folder(settings)
+        with (
+            assemble(settings, nursery=nursery) as study,
+            RunFolder.create(path, resolved(settings).text(), device_of(settings.device)) as folder,
+        ):
+            finish(study, folder, json_)
 
 
 @sentences
@@ -70,14 +75,14 @@ def resume(
     debug: o.Debug = False,
 ) -> None:
     """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
-    from fedloom.study.assemble import assemble
-    from fedloom.study.engines import going_on
+    with ahead(engine) as nursery:
+        from fedloom.study.assemble import assemble
+        from fedloom.study.engines import going_on
 
-    with open_run(folder) as (opened, settings), assemble(_elsewhere(going_on(settings, folder), engine, workers)) as study:
-        if client is not None:
-            replay(study, opened, client, json_)
-        else:
-            finish(study, opened, json_)
+        with open_run(folder) as (opened, settings):
+            there = _elsewhere(going_on(settings, folder), engine, workers)
+            with assemble(there, nursery=nursery) as study:
+                finish(study, opened, json_) if client is None else replay(study, opened, client, json_)
 
 
 def _elsewhere(settings: Config, engine: str | None, workers: int | None) -> Config:

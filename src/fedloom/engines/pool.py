@@ -7,9 +7,6 @@ dies is replaced and its client played again: an answer hangs on nothing but the
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +19,7 @@ from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError
 from fedloom.engines.arena import Arena, Layout
 from fedloom.engines.inprocess import ClientError
+from fedloom.engines.nursery import Nursery
 from fedloom.engines.wire import Facts, nest, receive, send, unpack
 
 PATIENCE = 3  # workers a client may outlive
@@ -29,30 +27,32 @@ AHEAD = 2  # clients a worker has been asked for at a time
 
 
 class Member:
-    """One worker process and its arenas. It is started at once and told what to play later, so that it imports meanwhile.
+    """One worker process and its arenas. It is asked for at once and told what to play later.
 
     It is asked for the next client while it plays one, so that it never waits; hence two inboxes and two outboxes, in turn.
     """
 
-    def __init__(self, data: Arena, broadcast: Arena) -> None:
+    def __init__(self, nursery: Nursery, data: Arena, broadcast: Arena) -> None:
         self.inboxes, self.outboxes = [Arena() for _ in range(AHEAD)], [Arena() for _ in range(AHEAD)]
         self.connection, theirs = Pipe()
-        fds = [theirs.fileno(), data.fd, broadcast.fd, *(a.fd for a in (*self.inboxes, *self.outboxes))]
-        command = [sys.executable, "-m", "fedloom.engines.worker", *map(str, fds)]
-        env = {**os.environ, **_ONE_THREAD}
-        self.process = subprocess.Popen(command, pass_fds=fds, stdin=subprocess.DEVNULL, process_group=0, env=env)
-        theirs.close()
+        arenas = (data, broadcast, *self.inboxes, *self.outboxes)
+        with theirs:
+            self.process = nursery.worker([theirs.fileno(), *(a.fd for a in arenas)])
         self.tasks: deque[Task] = deque()
         self.turn = itertools.cycle(range(AHEAD))
 
+    def tell(self, facts: Facts) -> None:
+        """Send; whether the worker is still there shows when the answer is due."""
+        with suppress(OSError):
+            send(self.connection, facts)
+
     def ask(self, task: Task, work: str, broadcast: Facts) -> None:
-        """Hand a client over; whether the worker is still there shows when the answer is due."""
+        """Hand a client over."""
         self.tasks.append(task)
         turn = next(self.turn)
         memories = self.inboxes[turn].write(nest(task.mine, "mine"))
         facts = {"work": work, "client": task.client, "turn": turn, "slots": list(task.mine), "mine": memories}
-        with suppress(OSError):
-            send(self.connection, {**facts, "broadcast": broadcast})
+        self.tell({**facts, "broadcast": broadcast})
 
     def answer(self) -> tuple[int, Any]:
         """The answer to what was asked first; EOFError or OSError if the worker is gone."""
@@ -65,24 +65,21 @@ class Member:
     def close(self) -> None:
         """Hang up, and end what does not listen."""
         self.connection.close()
-        try:
-            self.process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.process.end()
         for arena in (*self.inboxes, *self.outboxes):
             arena.close()
 
 
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-
 class Pool:
-    """So many workers. `start` tells them what to play; until then they import and wait."""
+    """So many workers. `start` tells them what to play; until then they import and wait.
 
-    def __init__(self, workers: int) -> None:
+    nursery: where they come from, for its owner to close; without one, the pool has its own.
+    """
+
+    def __init__(self, workers: int, nursery: Nursery | None = None) -> None:
         self.data, self.broadcast = Arena(), Arena()
-        self.members = [Member(self.data, self.broadcast) for _ in range(workers)]
+        self.nursery, self.own = nursery or Nursery(), nursery is None
+        self.members = [self._hire() for _ in range(workers)]
         self.recipe: Facts = {}
         self.number = 0
 
@@ -95,7 +92,7 @@ class Pool:
         """Tell every worker how to build its federation; a later recipe takes the place of an earlier one."""
         self.recipe = recipe
         for member in self.members:
-            send(member.connection, recipe)
+            member.tell(recipe)
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         self._settle()
@@ -142,20 +139,26 @@ class Pool:
         first = dead.tasks[0].client
         lost[first] += 1
         dead.close()
+        member = self.members[self.members.index(dead)] = self._hire()
+        member.tell(self.recipe)
         if lost[first] >= PATIENCE:
             raise RunError(
-                f"client {first} ended {PATIENCE} workers in round {sent.round + 1} (exit code {dead.process.returncode}); "
+                f"client {first} ended {PATIENCE} workers in round {sent.round + 1} (exit code {dead.process.code}); "
                 "there may be too little memory: take fewer workers (--workers) or a smaller batch"
             )
-        member = Member(self.data, self.broadcast)
-        self.members[self.members.index(dead)] = member
-        send(member.connection, self.recipe)
         for task in dead.tasks:
             member.ask(task, sent.work, facts)
+
+    def _hire(self) -> Member:
+        return Member(self.nursery, self.data, self.broadcast)
 
     def close(self) -> None:
         """End all workers and free the memory."""
         for member in self.members:
+            member.connection.close()  # to all before the first is waited for
+        for member in self.members:
             member.close()
+        if self.own:
+            self.nursery.close()
         self.data.close()
         self.broadcast.close()

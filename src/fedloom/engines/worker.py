@@ -1,12 +1,7 @@
-"""A worker process: plays one client after the other, reading from arenas and writing into one. Started by the pool.
-
-python -m fedloom.engines.worker CONNECTION DATA BROADCAST INBOX... OUTBOX...      (inherited file descriptors)
-"""
+"""A worker process: plays one client after the other, reading from arenas and writing into one. Forked by the nursery."""
 
 from __future__ import annotations
 
-import signal
-import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -69,15 +64,9 @@ class Worker:
         return self.sent[1]
 
 
-def main(arguments: list[str]) -> None:
-    """Serve one pool, on one thread."""
-    connection, *arenas = (int(a) for a in arguments)
+def main(connection: int, *arenas: int) -> None:
+    """Serve one pool, on one thread. All are file descriptors; the arenas are data, broadcast, inboxes and outboxes."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
     places: list[Any] = [Arena(fd) for fd in arenas]
     Worker(Connection(connection), *places).serve()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

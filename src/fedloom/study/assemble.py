@@ -28,6 +28,7 @@ from fedloom.data.partition import partition
 from fedloom.data.statistics import class_counts
 from fedloom.data.subset import subset
 from fedloom.engines.cluster import Cluster
+from fedloom.engines.nursery import Nursery
 from fedloom.engines.pool import Pool
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
@@ -59,8 +60,10 @@ class Study:
         self.close()
 
 
-def assemble(config: Config, dataset: Dataset | None = None, pool: Pool | Cluster | None = None) -> Study:
-    """Everything a run needs; a data set given here takes the place of the named one, a pool that of a new one."""
+def assemble(
+    config: Config, dataset: Dataset | None = None, pool: Pool | Cluster | None = None, nursery: Nursery | None = None
+) -> Study:
+    """Everything a run needs; a data set given here takes the place of the named one, a pool and a nursery those of new ones."""
     check_words(config)
     dataset = data_of(config, dataset)
     parts = deal(config, dataset)
@@ -70,7 +73,7 @@ def assemble(config: Config, dataset: Dataset | None = None, pool: Pool | Cluste
     model = tried(federation, config.model, dataset)
     all_at_once(_misfits(config, model, clients.sizes), "settings")
     federation.method.check(model)
-    federation, engine, choice = open_engine(config, dataset, federation, clients, model, pool)
+    federation, engine, choice = open_engine(config, dataset, federation, clients, model, pool, nursery)
     loom = Loom(federation, sampler_of(config.sample), engine, Guard(**config.guard.model_dump()))
     return Study(config, dataset, clients, counts, model, loom, choice)
 

@@ -23,9 +23,10 @@ from fedloom.data.client import Clients, normaliser
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.cluster import Cluster
 from fedloom.engines.inprocess import InProcess
+from fedloom.engines.nursery import Nursery
 from fedloom.engines.pool import Pool
 from fedloom.engines.vectorised import Vectorised
-from fedloom.models.summary import summary
+from fedloom.models.summary import rough_macs
 from fedloom.study.calibrate import Timing, calibrated
 from fedloom.study.checkpoint import newest
 from fedloom.study.config import Config, load
@@ -47,9 +48,18 @@ class Choice:
 
 
 def open_engine(
-    config: Config, dataset: Dataset, federation: Federation, clients: Clients, model: Chain, pool: Pool | Cluster | None = None
+    config: Config,
+    dataset: Dataset,
+    federation: Federation,
+    clients: Clients,
+    model: Chain,
+    pool: Pool | Cluster | None = None,
+    nursery: Nursery | None = None,
 ) -> tuple[Federation, Engine, Choice]:
-    """The engine of the settings, and the federation as this process sees it from then on; a pool that is there is used again."""
+    """The engine of the settings, and the federation as this process sees it from then on.
+
+    A pool that is there is used again; a new one has its workers from the nursery, or from its own.
+    """
     choice = chosen(config, dataset, federation, clients, model)
     if choice.engine == "inprocess":
         return federation, InProcess(federation), choice
@@ -59,7 +69,7 @@ def open_engine(
         raise UserError(
             f"engine '{choice.engine}' is for the cores of CPUs, not for device '{config.device}'; take --engine inprocess"
         )
-    pool = pool or (Cluster(config.workers) if choice.engine == "ray" else Pool(workers_of(config)))
+    pool = pool or (Cluster(config.workers) if choice.engine == "ray" else Pool(workers_of(config), nursery))
     try:
         shared, recipe = _shared(pool, config, dataset, clients)
         pool.start(recipe)
@@ -76,7 +86,7 @@ def chosen(config: Config, dataset: Dataset, federation: Federation, clients: Cl
     cohort = min(config.sample.args.get("per_round", len(clients)), len(clients))
     each = config.train.epochs * float(np.mean(clients.sizes)) / config.train.batch
     steps = math.ceil(each if config.train.steps is None else config.train.steps)
-    one = 3 * summary(model, dataset.shape).macs * config.train.batch  # backward costs twice a forward
+    one = 3 * rough_macs(model, dataset.shape) * config.train.batch  # backward costs twice a forward
     if not _on_cpu(config) or one * steps * cohort * config.rounds <= WORTH:
         return Choice("inprocess")
     named = config.model_dump(mode="json", include={"method", "model", "dtype"})
