@@ -49,5 +49,6 @@ def fedalign(root: Path) -> str:
 
 
 def _spread(values: Sequence[float], form: str) -> str:
-    """Mean and, in brackets, the sample standard deviation over seeds."""
-    return f"{form.format(statistics.fmean(values))} ({statistics.stdev(values):.2g})"
+    """Mean and, in brackets, the sample standard deviation over seeds, if there are several."""
+    mean = form.format(statistics.fmean(values))
+    return f"{mean} ({statistics.stdev(values):.2g})" if len(values) > 1 else mean

@@ -185,6 +185,16 @@ CASES = [
             world, first, ROUNDS, distil_oracles.fedgkd(0.6, 2, 1.0), server=oracles.momentum(world, 0.6)
         ),
     ),
+    Case(
+        "gradaug+feddyn",
+        lambda: join([gradaug(2, 0.7, 0.5, smallest=1), feddyn(0.3)]),
+        lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3, objective=narrow_oracles.gradaug(2, 0.7, 0.5)),
+    ),
+    Case(
+        "fedmlb+feddyn",
+        lambda: join([fedmlb(), feddyn(0.3)]),
+        lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3, objective=distil_oracles.fedmlb(1, 1, 1, [1, 2], 2)),
+    ),
 ]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

@@ -163,7 +163,12 @@ def scaffold(world: World, first: State, rounds: int, server: Server | None = No
     return sent
 
 
-def feddyn(world: World, first: State, rounds: int, alpha: float, mu: float = 0.0) -> State:
+Objective = Callable[["World", int, int, State, State], Callable[[nn.Module, Tensor, Tensor], Tensor]]
+
+
+def feddyn(
+    world: World, first: State, rounds: int, alpha: float, mu: float = 0.0, objective: Objective = lambda *scene: entropy
+) -> State:
     """FedDyn in its authors' second form: drift sums of ALL clients, no h. w = mean_S w_k + mean_N sums_k, g_k = -alpha sums_k."""
     names, sent = world.weights(), first
     sums = [{n: torch.zeros_like(first[n]) for n in names} for _ in world.clients]
@@ -172,7 +177,7 @@ def feddyn(world: World, first: State, rounds: int, alpha: float, mu: float = 0.
         for client in world.cohort(t):
             mine, anchor = sums[client], sent
             pull: Pull = lambda n, w, mine=mine, anchor=anchor: alpha * mine[n] + (alpha + mu) * (w - anchor[n])  # noqa: E731
-            final, _ = train(world, t, client, sent, pull)
+            final, _ = train(world, t, client, sent, pull, objective(world, t, client, sent, sent))
             sums[client] = {n: mine[n] + final[n] - sent[n] for n in names}
             finals.append(final)
         average = mean(finals, [1] * len(finals))

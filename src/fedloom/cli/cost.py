@@ -115,7 +115,8 @@ def _table(preset: str, convention: Convention, draws: int, as_json: bool) -> No
         print_json(described)
         return
     columns = ["method", "on", "FLOPs", "ours", "", "params (M)", "ours", "", "training", "up", "down"]
-    out.print(table(columns, [_cells(d) for d in described], right=(2, 3, 5, 6, 8, 9, 10)))
+    cells = table(columns, [_cells(d) for d in described], right=(2, 3, 5, 6, 8, 9, 10))
+    out.print(cells, width=max(out.width, WIDE), crop=False)  # no digit is lost in a narrow window
     out.print("ok: matches to the printed digit; no: differs; ?: undecided, within the error of the draws", highlight=False)
     for d in described:
         for what, said in d["verdicts"].items():
@@ -127,6 +128,7 @@ def _table(preset: str, convention: Convention, draws: int, as_json: bool) -> No
     out.print(f"convention: {convention}; training MACs: torch (see: fedloom cost --help)", highlight=False)
 
 
+WIDE = 120  # columns that the table of a paper takes
 _SIGN = {"matches to the printed digit": "ok", "differs": "no", "undecided": "?"}
 
 
