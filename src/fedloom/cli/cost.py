@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from fedloom.cli import options as o
 from fedloom.cli.output import facts, megabytes, out, print_json, say, sentences, table
@@ -116,7 +117,7 @@ def _table(preset: str, convention: Convention, draws: int, as_json: bool) -> No
         return
     columns = ["method", "on", "FLOPs", "ours", "", "params (M)", "ours", "", "training", "up", "down"]
     cells = table(columns, [_cells(d) for d in described], right=(2, 3, 5, 6, 8, 9, 10))
-    out.print(cells, width=max(out.width, WIDE), crop=False)  # no digit is lost in a narrow window
+    Console(width=max(out.width, WIDE)).print(cells)  # no digit is lost in a narrow window
     out.print("ok: matches to the printed digit; no: differs; ?: undecided, within the error of the draws", highlight=False)
     for d in described:
         for what, said in d["verdicts"].items():
