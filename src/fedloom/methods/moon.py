@@ -50,6 +50,7 @@ def moon(
         if models is None:
             return z.new_full((), mu * math.log(2))
         with torch.no_grad():
+            # to the classes, which nobody reads: 0.02 % more work, and the count of the authors' three whole models
             received, last = (model.taps(step.x)[BLOCK] for model in models)
         return mu * contrast(z, received, last, tau)
 
