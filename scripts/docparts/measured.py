@@ -77,10 +77,15 @@ def crowd(root: Path) -> str:
 def growth(root: Path) -> str:
     """How a round grows with each of three sizes."""
     rows = [
-        [name, "; ".join(f"{x:,}: {1000 * y:.1f} ms" for x, y in r["points"]), f"{r['slope']:.2f}", f"{r['mark']:.2f}"]
+        [
+            name,
+            "; ".join(f"{x:,}: {1000 * y:.1f} ms" for x, y in r["points"]),
+            f"{r['slope']:.2f}",
+            f"{r['bare_slope']:.2f}" if "bare_slope" in r else "",
+        ]
         for name, r in _results(root, "growth").items()
     ]
-    return table(["with", "size: time of a round", "slope at the end", "mark"], rows)
+    return table(["with", "size: time of a round", "slope at the end", "of the bare loop"], rows)
 
 
 def peers(root: Path) -> str:
