@@ -104,12 +104,9 @@ def main() -> None:
     asked.json.write_text(json.dumps(found, indent=2) + "\n")
     draw(found, asked.png)
     for name, facts in found.items():
-        print(
-            f"{AXES[name]:<34}"
-            + "  ".join(f"{x:g}: {y:.4f}" for x, y in facts["points"])
-            + f"   slope {facts['slope']:.2f}, mark {facts['mark']:.2f}"
-        )
-    steep = [name for name, facts in found.items() if facts["slope"] > facts["mark"] + NOISE]
+        print(f"{AXES[name]:<34}" + "  ".join(f"{x:g}: {y:.4f}" for x, y in facts["points"]) + f"   slope {facts['slope']:.2f}")
+    print(f"bare loop, parameters: slope {found['parameters']['bare_slope']:.2f}")
+    steep = [name for name, facts in found.items() if facts["slope"] > STEEPEST]
     if steep:
         sys.exit(f"worse than linear in {', '.join(steep)}")
 
