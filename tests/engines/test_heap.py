@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 if sys.argv[1] == "kept":
     keep_freed_memory()
 def batch():
-    return [torch.ones(5_000_000) for _ in range(4)]  # 20 MB each
+    return [torch.ones(10_000_000) for _ in range(4)]  # 40 MB each: more than glibc ever learns to keep by itself
 for _ in range(3):
     batch()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
