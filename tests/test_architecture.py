@@ -10,7 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "fedloom"
 FILES = sorted(ROOT.rglob("*.py"))
-LAYERS = [("core",), ("losses", "stages", "models", "data"), ("methods",), ("engines", "diagnostics"), ("study",), ("cli",)]
+LAYERS = [
+    ("core",),
+    ("losses", "stages", "models", "data", "exchange"),
+    ("methods",),
+    ("engines", "diagnostics"),
+    ("study",),
+    ("cli",),
+]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 METHODS = [f for f in sorted((ROOT / "methods").glob("*.py")) if f.stem not in ("__init__", "registry")]
 

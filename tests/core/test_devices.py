@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -23,16 +25,30 @@ def build() -> Chain:
         return residual_chain((3, 16, 16), 5, (1, 1), (16, 32), make_norm("group", 2))
 
 
+class Numberless:
+    """Ten samples without numbers; the labels a client knows."""
+
+    labels = torch.arange(10) % 5
+
+    def __len__(self) -> int:
+        return 10
+
+    def batch(self, positions: torch.Tensor, *ignored: object, **also: object) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.empty(len(positions), 3, 16, 16, device="meta")
+        return x, torch.empty(len(positions), dtype=torch.long, device="meta")
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_step_and_the_server_shape_through_without_numbers(name: str) -> None:
     method = entry(name).make()
     bench = Bench(lambda: method.reshaped(build(), Key.root(0)))
     params = method.reshaped(build(), Key.root(0)).state_dict()
-    job = Job(0, 0, Key.root(0), None, bench, params, {}, {}, classes=5)  # type: ignore[arg-type]
+    asked = Job(0, 0, Key.root(0), Numberless(), bench, params, {}, {}, classes=5)
+    job = replace(asked, shared={e.name: e.server([e.client(asked, Key.root(3))], Key.root(4)) for e in method.prologue})
     phase = method.phases[0]
     model = bench.load("model", params)
     bench.open(phase.trains)
-    trained = dict(model.named_parameters())
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     x, y = torch.empty(4, 3, 16, 16, device="meta"), torch.empty(4, dtype=torch.long, device="meta")
     loss = phase.total(Step(x, y, model, job, trained, Key.root(1), 1))
     grads = torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)

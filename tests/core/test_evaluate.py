@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.evaluate import Tally, by_group, client_scores, spread, summary, tally, thirds
+from fedloom.core.evaluate import Tally, by_group, client_scores, own_summary, spread, summary, tally, thirds
 
 
 class Echo(nn.Module):
@@ -60,3 +60,17 @@ def test_a_summary_is_plain_numbers() -> None:
     assert line["per_class"] == [0.5, 0.75]
     assert line["groups"] == {"head": 0.5, "middle": 0.75}
     assert line["clients"]["weighted"]["mean"] == pytest.approx(0.9 * 0.5 + 0.1 * 0.75)
+
+
+def test_own_models_are_asked_for_the_classes_of_their_clients() -> None:
+    """Two clients, three classes, four test samples each but of the last, of which there are none."""
+    seen = torch.tensor([4.0, 4.0, 0.0])
+    results = [Tally(torch.tensor(h), seen, loss) for h, loss in (([4.0, 1.0, 0.0], 1.0), ([2.0, 3.0, 0.0], 3.0))]
+    counts = torch.tensor([[9, 0, 1], [1, 3, 0]])
+    found = own_summary(results, torch.tensor([10, 3, 1]), counts)
+    assert found["recall"]["mean"] == pytest.approx((1.0 + (0.5 + 0.75) / 2) / 2)
+    assert found["recall"]["worst_tenth"] == pytest.approx(0.625)
+    assert found["weighted"]["mean"] == pytest.approx((1.0 + (0.5 + 3 * 0.75) / 4) / 2)
+    assert found["per_class"] == [0.75, 0.75, None]  # the first of both clients, the second of one alone, the third of nobody
+    assert found["groups"] == {"head": 0.75, "middle": 0.75}
+    assert found["hits"] == [[4, 1, 0], [2, 3, 0]] and found["seen"] == [4, 4, 0]

@@ -1,4 +1,4 @@
-"""The grammar carries what is to come: methods of a few lines each, on the same round, against golden numbers or an oracle."""
+"""Pieces of the grammar one by one: ideas of a few lines each, on the same round, against an oracle."""
 
 import math
 from collections.abc import Sequence
@@ -15,139 +15,20 @@ from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Extra, Method, Outcome, Phase
 from fedloom.core.params import Params
 from fedloom.core.sampler import everyone, uniform
-from fedloom.core.select import Selector, blocks, everything, norms
-from fedloom.core.server import By, apply_mean, mean
+from fedloom.core.select import blocks
 from fedloom.core.solver import Sgd
-from fedloom.core.state import MemoryStore, ServerState
 from fedloom.core.step import Step
-from fedloom.losses.terms import prox
-from fedloom.stages.optimise import scale
 from support import oracles
 from support.clients import tiny_clients
-from support.formulas import POINT, Problem, problem, starting_at
-from support.golden import golden
-from support.models import CLASSES, NORMS, bare, nested
+from support.models import CLASSES, bare, nested
 from support.oracles import World
-from support.rules import Maml, Moreau
-from support.weave import Woven, first_model, lone_job, weave
+from support.weave import first_model, lone_job, weave
 
-NUMBERS = golden("fedafa/e_pfl_rounds")
-HP = {name.removeprefix("hp_"): float(value) for name, value in NUMBERS.items() if name.startswith("hp_")}
 WORLD = World(nested, tiny_clients(), Key.root(0), uniform(3))
-
-on_both_problems = pytest.mark.parametrize("case", [problem(n, NUMBERS) for n in ("quad", "log")], ids=lambda c: c.name)
-by_both_means = pytest.mark.parametrize(("by", "word"), [("samples", "weighted"), ("clients", "uniform")])
 
 
 def close(got: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-
-
-def one_round(method: Method, case: Problem, store: MemoryStore | None = None) -> Woven:
-    """All three clients of the golden file, once."""
-    since = ServerState(0, {POINT: case.w0}), store or MemoryStore()
-    return weave(method, 1, since=since, build=starting_at(case.w0), clients=case.clients, sampler=everyone())
-
-
-def compare(woven: Woven, case: Problem, method: str, word: str) -> None:
-    """The clients' models and the server's against the golden file."""
-    for reply, expected in zip(woven.replies, NUMBERS[f"{case.name}_{method}_local_w"], strict=True):
-        close(case.w0 + reply.uploads["model"][POINT], expected)
-    close(woven.state.params[POINT], NUMBERS[f"{case.name}_{method}_global_{word}"])
-
-
-@on_both_problems
-@by_both_means
-def test_ditto(case: Problem, by: By, word: str) -> None:
-    """A second slot that persists, held to the received model."""
-    solver = Sgd(lr=HP["ditto_eta"], batch=1, steps=int(HP["ditto_steps_global"]))
-    plain = Phase(solver=solver, **case.phase)
-    personal = Phase(terms=(prox(HP["ditto_lambda"]),), slot="personal", solver=solver, **case.phase)
-    ditto = Method("ditto", (plain, personal), server=(mean(by=by), apply_mean()), evaluates="personal")
-    store = MemoryStore()
-    for client, v0 in enumerate(case.v0):
-        store.remember(client, {"personal": {POINT: v0}})
-    woven = one_round(ditto, case, store)
-    compare(woven, case, "ditto", word)
-    for client, expected in enumerate(NUMBERS[f"{case.name}_ditto_personal"]):
-        close(woven.personal(client)[POINT], expected)
-        assert woven.replies[client].uploads.keys() == {"model"}
-
-
-def pfedme(decay: float, by: By, **phase: Any) -> Method:
-    rule = Moreau(HP["pfedme_eta_p"], int(HP["pfedme_K"]), HP["pfedme_lambda"], decay)
-    solver = Sgd(lr=HP["pfedme_eta"], batch=phase.pop("batch", 1), steps=int(HP["pfedme_R"]), rule=rule)
-    server = (mean(by=by), scale(HP["pfedme_beta"]), apply_mean())
-    return Method("pfedme", (Phase(solver=solver, makes=("theta",), **phase),), server=server, evaluates="theta")
-
-
-@on_both_problems
-@by_both_means
-@pytest.mark.parametrize(("decay", "tag"), [(0.0, "mu0"), (0.001, "mu1e3")])
-def test_pfedme(case: Problem, by: By, word: str, decay: float, tag: str) -> None:
-    """A rule with steps inside a step; theta travels in the trace, never through an attribute."""
-    woven = one_round(pfedme(decay, by, **case.phase), case)
-    compare(woven, case, f"pfedme_{tag}", word)
-    for client, expected in enumerate(NUMBERS[f"{case.name}_pfedme_{tag}_theta"]):
-        close(woven.personal(client)[POINT], expected)
-
-
-def test_theta_has_the_statistics_of_its_own_training() -> None:
-    """Evaluated with those of the round's start, a batch norm would see mean 0 and variance 1 after the first round."""
-    woven = weave(pfedme(0.0, "samples", batch=4), 1)
-    for reply in woven.replies:
-        for name in (n for n in NORMS if "running" in n):
-            close(reply.mine["theta"][name], woven.start.params[name] + reply.uploads["model"][name])
-
-
-@on_both_problems
-@by_both_means
-@pytest.mark.parametrize(("kind", "delta"), [("fo", 0.0), ("hf", HP["perfed_delta"])])
-def test_per_fedavg(case: Problem, by: By, word: str, kind: str, delta: float) -> None:
-    """A rule that asks for several batches a step, and a finale of one step."""
-    train = Sgd(lr=HP["perfed_beta"], batch=1, steps=int(HP["perfed_steps"]), rule=Maml(HP["perfed_alpha"], delta))
-    adapt = Sgd(lr=HP["perfed_alpha"], batch=1, steps=1)
-    method = Method(
-        "per-fedavg",
-        (Phase(solver=train, **case.phase),),
-        server=(mean(by=by), apply_mean()),
-        finale=(Phase(solver=adapt, **case.phase),),
-    )
-    woven = one_round(method, case)
-    compare(woven, case, f"perfedavg_{kind}", word)
-    if by == "clients":
-        personal = NUMBERS[f"{case.name}_perfedavg_{kind}_personal_after_one_alpha_step_from_uniform"]
-        for client, expected in enumerate(personal):
-            close(woven.personal(client)[POINT], expected)
-
-
-KEPT = {"fedbn": norms, "lg-fedavg": blocks(until="body"), "local": everything}
-
-
-@pytest.mark.parametrize("private", KEPT.values(), ids=KEPT)
-def test_parts_that_stay_at_home(private: Selector) -> None:
-    """FedBN, LG-FedAvg and training alone are one word each: which tensors are private."""
-    names = private(nested())
-    woven = weave(Method("keeping", private=private))
-    server, clients = oracles.keeping(WORLD, dict(first_model(nested).state_dict()), 3, names)
-    for reply in woven.replies:
-        assert not names & reply.uploads["model"].keys()
-    for name, expected in server.items():
-        close(woven.state.params[name], expected)
-    for client, model in enumerate(clients):
-        mine = woven.personal(client)
-        for name, expected in model.items():
-            close(mine[name], expected)
-
-
-def test_fine_tuning_is_a_finale() -> None:
-    """FedAvg-FT: every client, asked once, trains the final model; nothing is sent and nothing remembered."""
-    woven = weave(Method("fedavg-ft", finale=(Phase(),)))
-    for client in range(len(WORLD.clients)):
-        expected, _ = oracles.train(WORLD, 3, client, woven.state.params, branch="finale")
-        for name, tensor in woven.personal(client).items():
-            close(tensor, expected[name])
-    assert woven.store.recall(0) == {}
 
 
 LAM = 0.2

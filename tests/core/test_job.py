@@ -62,6 +62,7 @@ def test_what_is_read_is_a_copy() -> None:
         model.get_parameter("head.bias").fill_(7)
     assert sha256(read) == sha256(weights) == sha256(start())
     assert bench.load("model", weights) is model
+    assert sha256(model.state_dict()) == sha256(weights)
     assert bench.load("another", weights) is not model
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedloom.core.params import Params, add, clone, nbytes, select, sha256, subtract, zeros
+from fedloom.core.params import Params, add, blank, clone, nbytes, select, sha256, subtract, zeros
 
 
 def sample() -> Params:
@@ -72,3 +72,8 @@ def test_a_clone_shares_no_memory() -> None:
     copy["x"][0] = 7
     assert params["x"].tolist() == [1.0, 1.0]
     assert not copy["x"].requires_grad
+
+
+def test_blanks_are_zeros_that_take_no_memory() -> None:
+    assert sha256(blank(sample())) == sha256(zeros(sample()))
+    assert all(t.untyped_storage().nbytes() == t.element_size() for t in blank(sample()).values())

@@ -93,6 +93,7 @@ def test_auto_is_written_down_as_what_it_is() -> None:
     assert (config.layout, resolved(config).layout) == ("auto", "channels_last")
     assert resolved(load({"model": "own.py:net"})).layout == "contiguous"  # a `view` may stand in it
     assert resolved(load({"layout": "contiguous"})).layout == "contiguous"
+    assert [resolved(load({"model": f"resnet18(width={w})"})).layout for w in (32, 64)] == ["channels_last", "contiguous"]
     assert sha256(final(study())) == sha256(final(study(layout="channels_last")))
 
 

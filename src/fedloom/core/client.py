@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
@@ -18,11 +19,12 @@ from fedloom.core.params import Params
 from fedloom.core.server import Reply
 from fedloom.core.solver import Goal, Solver, Trace
 
-Work = Literal["train", "exchange", "personalise", "score", "evaluate"]
+Work = Literal["train", "exchange", "again", "personalise", "score", "evaluate"]
 PIECES = 16  # of the test data; always the same, so that every engine adds up in the same order
 _BRANCH: dict[Work, str] = {
     "train": "round",
     "exchange": "exchange",
+    "again": "again",
     "personalise": "finale",
     "score": "finale",
     "evaluate": "evaluate",
@@ -82,11 +84,12 @@ def train(federation: Federation, job: Job) -> Reply:
     """One round of a client: the phases, then what it sends and remembers."""
     method = federation.method
     outcome, private = work_through(method.phases, job, federation.solver, "phase"), job.bench.names(method.private)
-    final = outcome.weights["model"]
+    final, delta = outcome.weights["model"], outcome.delta
+    change = {n: delta[n] if n in delta else final[n] - t for n, t in job.received.items() if n not in private}
     mine = {slot: w for slot, w in outcome.weights.items() if slot != "model"}
     mine |= {slot: memory for _, t in outcome.traces for slot, memory in t.keep.items()}
     mine |= {"private": {n: final[n] for n in final if n in private}} if private else {}
-    return reply_of(method, outcome, {n: final[n] - t for n, t in job.received.items() if n not in private}, mine)
+    return reply_of(method, outcome, change, mine)
 
 
 def reply_of(method: Method, outcome: Outcome, change: Params, mine: dict[str, Params]) -> Reply:
@@ -101,9 +104,9 @@ def reply_of(method: Method, outcome: Outcome, change: Params, mine: dict[str, P
     return Reply(job.client, len(job.data), trace.seen, uploads, mine, trace.loss, trace.steps)
 
 
-def exchange(federation: Federation, job: Job) -> dict[str, Params]:
-    """The client's answers to the questions before round 0."""
-    return {e.name: e.client(job, job.key.fold(e.name)) for e in federation.method.prologue}
+def exchange(federation: Federation, job: Job, again: bool) -> dict[str, Params]:
+    """The client's answers to the questions before round 0, or to those of every round."""
+    return {e.name: e.client(job, job.key.fold(e.name)) for e in federation.method.prologue if e.again is again}
 
 
 def personalise(federation: Federation, job: Job) -> Params:
@@ -130,7 +133,8 @@ def evaluate(federation: Federation, bench: Bench, params: Params, piece: int) -
 
 _WORK: dict[Work, Callable[[Federation, Job], Any]] = {
     "train": train,
-    "exchange": exchange,
+    "exchange": partial(exchange, again=False),
+    "again": partial(exchange, again=True),
     "personalise": personalise,
     "score": score,
 }
@@ -145,7 +149,7 @@ def work_through(phases: Sequence[Phase], job: Job, solver: Solver, part: str) -
         model = job.bench.load("model", _start(phase, job, weights))
         job.bench.open(phase.trains)
         goal = Goal(phase.total, phase.order, phase.mix, f"solver of {part} {number}", phase.clip)
-        trace = (phase.solver or solver)(model, goal, job, job.key.fold("phase", number))
+        trace = phase.by(solver)(model, goal, job, job.key.fold("phase", number))
         traces.append((phase.slot, trace))
         weights[phase.slot] = job.bench.read("model")
         weights |= {slot: {**weights[phase.slot], **w} for slot, w in trace.slots.items()}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.core.params import Params, clone, zeros
+from fedloom.core.params import Params, blank
 from fedloom.core.roles import Roles
 from fedloom.core.select import BATCH_NORMS, Selector, has_batch_statistics
 
@@ -51,7 +51,7 @@ class Bench:
     def _scratch(self, label: str) -> tuple[Chain, Params]:
         if label not in self._models:
             chain = quietly(self._build)
-            self._models[label] = chain, chain.state_dict()
+            self._models[label] = chain, chain.state_dict(keep_vars=True)
         return self._models[label]
 
     def load(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
@@ -62,8 +62,15 @@ class Bench:
         return chain
 
     def read(self, label: str) -> Params:
-        """A copy of what the scratch model of that label holds now."""
-        return clone(self._scratch(label)[1])
+        """What the scratch model of that label holds now. It is handed over; the model gets other memory, for the next load.
+
+        Contiguous, since sums over a tensor depend on how it lies.
+        """
+        _, tensors = self._scratch(label)
+        held = {n: t.detach().contiguous() for n, t in tensors.items()}
+        for t in tensors.values():
+            t.data = torch.empty_like(t)
+        return held
 
     def names(self, selector: Selector) -> frozenset[str]:
         """The tensors a selector chooses, worked out once."""
@@ -129,11 +136,11 @@ class Job:
         """The part of what was received that is trained by gradients."""
         return {n: t for n, t in self.received.items() if n in self.bench.roles.weights}
 
-    def recall(self, slot: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros) -> Params:
+    def recall(self, slot: str, default: Callable[[Mapping[str, Tensor]], Params] = blank) -> Params:
         """What this client remembers under the slot, or the default made from the received weights."""
         return dict(self.mine[slot]) if slot in self.mine else default(self.weights)
 
-    def told(self, name: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros) -> Params:
+    def told(self, name: str, default: Callable[[Mapping[str, Tensor]], Params] = blank) -> Params:
         """What the server sent under the name for each weight; the default for weights of which it knows nothing."""
         return {**default(self.weights), **self.shared.get(name, {})}
 

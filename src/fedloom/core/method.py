@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 from torch import Tensor
@@ -16,7 +16,7 @@ from fedloom.core.key import Key
 from fedloom.core.params import Params
 from fedloom.core.select import Selector, everything, nothing
 from fedloom.core.server import KINDS, Stage, apply_mean, mean
-from fedloom.core.solver import Mix, Order, Solver, Trace, shuffled
+from fedloom.core.solver import Mix, Order, Solver, Trace, Tuning, shuffled
 from fedloom.core.step import Loss, Step, ce
 
 
@@ -28,7 +28,8 @@ class Phase:
     mix      what a batch becomes before the forward pass (mixup and its kin).
     slot     whose weights: "model" is uploaded, any other slot is the client's own and persists.
     start    where the slot's weights come from: "received", another slot, or None for its own last ones (received, the first time).
-    trains   the tensors that move. order: which samples an epoch visits. solver: None takes the run's.
+    trains   the tensors that move. order: which samples an epoch visits.
+    solver   of the phase's own; None takes what `tunes` makes of the run's, or the run's as it is.
     makes    further slots that the solver leaves in its trace (pFedMe's theta).
     clip     a bound on the norm of the gradient that belongs to the method; the run's own holds where it is tighter.
     """
@@ -41,6 +42,7 @@ class Phase:
     trains: Selector = everything
     order: Order = shuffled
     solver: Solver | None = None
+    tunes: Tuning | None = None
     makes: tuple[str, ...] = ()
     clip: float | None = None
 
@@ -50,6 +52,10 @@ class Phase:
         for term in self.terms:
             value = value + term(step)
         return value
+
+    def by(self, run: Solver) -> Solver:
+        """The solver of this phase, given the run's."""
+        return self.solver or (run if self.tunes is None else self.tunes(run))
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Outcome:
         """The phases of a slot as one descent."""
         return reduce(Trace.then, (t for s, t in self.traces if s == slot))
 
-    @property
+    @cached_property
     def delta(self) -> Params:
         """The change of the trained weights of the model; statistics and counters are not part of it."""
         return {n: self.weights["model"][n] - t for n, t in self.job.weights.items()}
@@ -81,12 +87,34 @@ class Extra:
 After = Callable[[Outcome], Extra]
 
 
+def nothing_wrong(client: int, answer: Params) -> str | None:
+    """Takes every answer."""
+    return None
+
+
+def nothing_to_say(sizes: Sequence[int], releases: int) -> str | None:
+    """For questions that reveal nothing."""
+    return None
+
+
 class Exchange(NamedTuple):
-    """A question to all clients before round 0, whose pooled answer is sent along under `name` (FedMix's averaged data)."""
+    """A question to all clients before round 0, whose pooled answer is sent along under `name` (FedMix's averaged data).
+
+    client   the answer, from the client's data and the key alone: asked again with both as they were, it is the same. Where the
+             question is put anew every round, from the weights of the round too.
+    server   what becomes of the sound answers, in client order.
+    check    why an answer of a client is not sound, or None, where its names, shapes and numbers are in order.
+    notice   what the user has to know before anything is sent, from the clients' sizes and how often they answer; a limit that
+             the user has set and that is broken is an error.
+    again    whether it is put anew before every round, at the weights of that round (core/afresh.py).
+    """
 
     name: str
     client: Callable[[Job, Key], Params]
     server: Callable[[Sequence[Params], Key], Params]
+    check: Callable[[int, Params], str | None] = nothing_wrong
+    notice: Callable[[Sequence[int], int], str | None] = nothing_to_say
+    again: bool = False
 
 
 class Need(NamedTuple):
@@ -108,7 +136,7 @@ def blocks_needed(count: int) -> Need:
 class Method:
     """Frozen, and complete: an engine, a checkpoint and a deployment need to know nothing else.
 
-    private    tensors that never leave the client. prologue: questions before round 0.
+    private    tensors that never leave the client. prologue: questions before round 0, or before every round.
     finale     phases each client runs on the final model, once, to get its own (fine-tuning and its kin); nothing is sent.
     evaluates  the slot whose weights are a client's result.
     sends      names of the uploads beside "model"; check() demands a combiner for each.

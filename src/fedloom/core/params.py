@@ -16,6 +16,11 @@ def zeros(like: Mapping[str, Tensor]) -> Params:
     return {n: torch.zeros_like(t) for n, t in like.items()}
 
 
+def blank(like: Mapping[str, Tensor]) -> Params:
+    """Zeros of the same names, shapes, types and devices, to be read only: one number seen everywhere, which takes no memory."""
+    return {n: t.new_zeros(()).expand_as(t) for n, t in like.items()}
+
+
 def clone(params: Mapping[str, Tensor]) -> Params:
     """A detached copy that shares no memory and is contiguous: sums over a tensor depend on how it lies."""
     return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in params.items()}

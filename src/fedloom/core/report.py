@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.core.params import nbytes
+from fedloom.core.pooling import Bill
 from fedloom.core.server import Reply
 from fedloom.core.state import ServerState
 
@@ -24,16 +25,21 @@ class Report:
     seconds: float
 
 
-def report_of(state: ServerState, chosen: Sequence[int], sound: Sequence[Reply], refused: dict[int, str], seconds: float) -> Report:
-    """The report of the round that began with this state."""
-    down = nbytes(state.params) + sum(nbytes(p) for p in state.shared.values())
+def report_of(
+    state: ServerState, chosen: Sequence[int], sound: Sequence[Reply], refused: dict[int, str], seconds: float, bill: Bill
+) -> Report:
+    """The report of the round that began with this state.
+
+    Weights, and what changes with them, go down to each client each round; what was exchanged goes as its bill says.
+    """
+    down = nbytes(state.params) + sum(nbytes(p) for name, p in state.shared.items() if name not in bill.names)
     return Report(
         round=state.round,
         clients=tuple(chosen),
         refused=refused,
         loss=sum(r.loss * r.samples for r in sound) / sum(r.samples for r in sound),
         steps=sum(r.steps for r in sound),
-        bytes_up=sum(nbytes(p) for r in sound for p in r.uploads.values()),
-        bytes_down=down * len(chosen),
+        bytes_up=bill.up + sum(nbytes(p) for r in sound for p in r.uploads.values()),
+        bytes_down=bill.down + down * len(chosen),
         seconds=seconds,
     )

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fedloom.core import afresh, pooling
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.guard import Guard
 from fedloom.core.job import quietly
 from fedloom.core.method import Method
 from fedloom.core.params import Params, clone
+from fedloom.core.pooling import Tell
 from fedloom.core.report import Report, report_of
 from fedloom.core.roles import Roles
 from fedloom.core.sampler import Sampler
-from fedloom.core.server import Cohort, Memory
+from fedloom.core.server import Cohort
 from fedloom.core.state import ClientStore, ServerState
 
 
@@ -38,26 +40,21 @@ class Loom:
     guard: Guard = field(default_factory=Guard)
 
 
-def begin(loom: Loom, model: Chain) -> ServerState:
+def begin(loom: Loom, model: Chain, tell: Tell = lambda warning: None) -> ServerState:
     """The state before round 0: the first weights, empty memories, and the answers to the method's questions."""
     federation = loom.federation
     method, roles = federation.method, Roles.of(model)
     method.check(model)
     params = clone(model.state_dict())
     weights = {n: t for n, t in params.items() if n in roles.weights}
-    memory = {stage.name: stage.init(weights) for stage in method.server}
-    return ServerState(0, params, {n: m for n, m in memory.items() if m}, _ask_all(loom, params))
+    memory = {stage.name: kept for stage in method.server if (kept := stage.init(weights))}
+    shared, ledger = pooling.exchanged(federation, loom.engine.map, params, tell)
+    return ServerState(0, params, {**memory, **ledger}, shared)
 
 
-def _ask_all(loom: Loom, params: Params) -> dict[str, Params]:
-    """The prologue: every client is asked once, and the server pools the answers in client order."""
-    federation = loom.federation
-    if not federation.method.prologue:
-        return {}
-    tasks = [Task(c) for c in range(len(federation.clients))]
-    answers = sorted(loom.engine.map(Broadcast("exchange", 0, params), tasks), key=lambda a: a[0])
-    key = federation.key.fold("pool")
-    return {e.name: e.server([said[e.name] for _, said in answers], key.fold(e.name)) for e in federation.method.prologue}
+def go_on(loom: Loom, state: ServerState, tell: Tell = lambda warning: None) -> ServerState:
+    """The state of a run that stopped, with the method's questions asked again if clients have other data now."""
+    return pooling.renewed(loom.federation, loom.engine.map, state, tell)
 
 
 @dataclass(frozen=True)
@@ -82,20 +79,22 @@ def one_round(loom: Loom, known: Known, state: ServerState, store: ClientStore) 
     """Choose, ask, sift, combine, remember."""
     started, t, method = time.perf_counter(), state.round, loom.federation.method
     chosen = loom.sampler(t, loom.federation.key.fold("cohort", t), known.sizes)
-    sent = Broadcast("train", t, state.params, state.shared)
+    news = afresh.asked(loom.federation, loom.engine.map, state, store, chosen)
+    sent = afresh.training(state, news)
     longest_first = sorted(chosen, key=lambda c: -known.sizes[c])  # so that no worker is left with a long client at the end
     replies = [reply for _, reply in loom.engine.map(sent, (Task(c, store.recall(c)) for c in longest_first))]
     sound, refused = loom.guard.sift(replies, known.like, chosen)
     key, population = loom.federation.key.fold("server", t), len(known.sizes)
     cohort = Cohort(t, state.params, tuple(sound), population, known.roles, key, state.shared)
-    memory: dict[str, Memory] = {}
+    memory, bill = pooling.billed(loom.federation, state, chosen)
     for stage in method.server:
         kept, cohort = stage.step(state.memory.get(stage.name, {}), cohort)
         memory |= {stage.name: kept} if kept else {}
     for reply in sound:
         store.remember(reply.client, reply.mine)
     after = ServerState(t + 1, cohort.params, memory, cohort.shared)
-    return after, report_of(state, chosen, sound, refused, time.perf_counter() - started)
+    seconds, left_out = time.perf_counter() - started, {**news.refused, **refused}
+    return after, report_of(state, chosen, sound, left_out, seconds, bill.plus(news.bill))
 
 
 def expected(method: Method, chain: Chain, state: ServerState) -> dict[str, Params]:

@@ -50,6 +50,16 @@ def blocks(*names: str, after: str | None = None, until: str | None = None) -> S
     return choose
 
 
+def head(count: int = 1) -> Selector:
+    """Every tensor of the last blocks, so many of them: what turns features into classes."""
+    return lambda chain: blocks(*chain.names[-count:])(chain)
+
+
+def representation(count: int = 1) -> Selector:
+    """Every tensor in front of the last blocks, so many of them: what makes the features."""
+    return lambda chain: blocks(*chain.names[:-count])(chain) if len(chain.names) > count else frozenset()
+
+
 def has_batch_statistics(chain: Chain) -> bool:
     """Whether training normalises by the batch, so that a batch of one sample has no meaning."""
     return any(isinstance(m, BATCH_NORMS) for m in chain.modules())

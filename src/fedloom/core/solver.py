@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -66,6 +66,9 @@ class Solver(Protocol):
     """Trains the open tensors of the model in place."""
 
     def __call__(self, model: Chain, goal: Goal, job: Job, key: Key) -> Trace: ...
+
+
+Tuning = Callable[[Solver], Solver]  # what a phase makes of the run's solver
 
 
 class Rule(Protocol):
@@ -218,6 +221,16 @@ class Sgd:
 
     def _smallest(self, job: Job) -> int:
         return self.batch if self.drop_last else 2 if job.bench.batch_statistics else 1
+
+
+def changed(**settings: Any) -> Tuning:
+    """The run's solver with other settings: a rule, a number of steps, a learning rate."""
+
+    def tune(run: Solver) -> Solver:
+        assert isinstance(run, Sgd)
+        return replace(run, **settings)
+
+    return tune
 
 
 def tightest(*bounds: float | None) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,8 @@ from fedloom.core.params import Params
 
 if TYPE_CHECKING:
     from fedloom.core.job import Job
+
+LARGE = 1 << 18  # numbers in a tensor: a core's own cache holds little more
 
 
 class Step:
@@ -46,11 +49,22 @@ class Step:
     @cached_property
     def vector(self) -> Tensor:
         """The weights in training as one vector, for terms that are geometry; made once, shared by all of them."""
-        return torch.cat([p.reshape(-1) for p in self.params.values()])
+        return _joined(self.params, self.params)
 
     def along(self, make: Callable[[Job], Mapping[str, Tensor]]) -> Tensor:
         """What `make` makes of the job, as a vector in the same order; made once a job."""
         return self.job.once(_flattened, make, tuple(self.params))
+
+    def beside(self, make: Callable[[Job], Mapping[str, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+        """`vector` and `along` piece by piece, for terms that are sums over the weights: no large tensor is copied for them."""
+        return [(w, self.job.once(_flattened, make, names)) for names, w in self._pieces.items()]
+
+    @cached_property
+    def _pieces(self) -> dict[tuple[str, ...], Tensor]:
+        """The weights in training as vectors, by the names of what lies in each: a large tensor alone, small neighbours joined."""
+        alike = groupby(self.params, key=lambda n: n if self.params[n].numel() > LARGE else "")
+        runs = [tuple(names) for _, names in alike]
+        return {names: _joined(self.params, names) for names in runs}
 
     @cached_property
     def logits(self) -> Tensor:
@@ -64,8 +78,13 @@ class Step:
 
 
 def _flattened(job: Job, make: Callable[[Job], Mapping[str, Tensor]], names: tuple[str, ...]) -> Tensor:
-    made = make(job)
-    return torch.cat([made[n].reshape(-1) for n in names])
+    return _joined(job.once(make), names)
+
+
+def _joined(params: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    """The tensors of these names as one vector; a single one is not copied."""
+    flat = [params[n].reshape(-1) for n in names]
+    return flat[0] if len(flat) == 1 else torch.cat(flat)
 
 
 Loss = Callable[[Step], Tensor]

@@ -87,7 +87,7 @@ def play(scene: Scene, device: torch.device, observe: Observe) -> Report:
     """The second of two rounds of two steps, under the eyes of what `observe` makes of each phase's solver."""
     key, method = Key.root(0), scene.method
     plain = Sgd(batch=scene.batch, steps=2)
-    seen = [replace(p, solver=observe(_short(p.solver or plain, scene.batch))) for p in method.phases]
+    seen = [replace(p, solver=observe(_short(p.by(plain), scene.batch))) for p in method.phases]
     federation = Federation(
         method=replace(method, phases=tuple(seen)),
         build=lambda: method.reshaped(scene.build(device), key),

@@ -55,7 +55,7 @@ class Lanes:
 
     def __init__(self, federation: Federation) -> None:
         self.federation, self.phase = federation, federation.method.phases[0]
-        self.solver = cast(Sgd, self.phase.solver or federation.solver)
+        self.solver = cast(Sgd, self.phase.by(federation.solver))
         self.bench = Bench(federation.build)
         model = self.bench.load("model", self.bench.read("model"))
         self.bench.open(self.phase.trains)

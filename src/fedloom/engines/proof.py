@@ -63,7 +63,7 @@ def _tiny(federation: Federation) -> Federation:
     """The same method, model and rule of descent on few samples, with small steps so that rounding stays small."""
     some = itertools.cycle(heapq.nlargest(len(SIZES), federation.clients, key=len))  # whose samples differ, if any do
     phase = federation.method.phases[0]
-    solver = phase.solver or federation.solver
+    solver = phase.by(federation.solver)
     assert isinstance(solver, Sgd)
     steps = None if solver.steps is None else min(solver.steps, 3)
     solver = replace(solver, lr=0.01, schedule=Schedule(), batch=BATCH, epochs=min(solver.epochs, 2), steps=steps)

@@ -59,7 +59,7 @@ def unfit(federation: Federation, model: Chain) -> str | None:
     """Why lanes cannot play this method, model or solver, as far as that can be seen from outside."""
     method = federation.method
     phase, about = method.phases[0], f"method '{method.name}'"
-    solver = phase.solver or federation.solver
+    solver = phase.by(federation.solver)
     rule = solver.rule if isinstance(solver, Sgd) else None
     elsewhere = phase.start not in (None, "received", "model")
     draws = any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -19,9 +20,13 @@ def received(job: Job) -> Params:
 
 def prox(mu: float, centre: Callable[[Job], Mapping[str, Tensor]] = received) -> Loss:
     """mu/2 ||w - centre||^2: a spring, to the received weights if nothing else is said."""
-    return lambda step: 0.5 * mu * (step.vector - step.along(centre)).square().sum()
+    return lambda step: 0.5 * mu * _total((w - c).square().sum() for w, c in step.beside(centre))
 
 
 def inner(direction: Callable[[Job], Mapping[str, Tensor]]) -> Loss:
     """<direction, w>: adds a direction, the same all round, to the gradient."""
-    return lambda step: torch.dot(step.vector, step.along(direction))
+    return lambda step: _total(torch.dot(w, d) for w, d in step.beside(direction))
+
+
+def _total(values: Iterable[Tensor]) -> Tensor:
+    return reduce(torch.add, values)

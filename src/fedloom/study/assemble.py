@@ -16,6 +16,7 @@ from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, all_at_once, unknown
 from fedloom.core.guard import Guard
 from fedloom.core.key import Key
+from fedloom.core.pooling import notices
 from fedloom.core.round import Loom
 from fedloom.core.sampler import SAMPLERS, Sampler
 from fedloom.core.select import has_batch_statistics
@@ -40,7 +41,10 @@ from fedloom.study.parts import clients_of, device_of, federation_of
 
 @dataclass(frozen=True)
 class Study:
-    """A run, ready to begin. counts: training samples, clients by classes; choice: the engine. Close it to end its workers."""
+    """A run, ready to begin. counts: training samples, clients by classes; choice: the engine. Close it to end its workers.
+
+    notices: what the user has to know before clients send anything but weights.
+    """
 
     config: Config
     dataset: Dataset
@@ -49,6 +53,7 @@ class Study:
     model: Chain
     loom: Loom
     choice: Choice
+    notices: tuple[str, ...] = ()
 
     def close(self) -> None:
         self.loom.engine.close()
@@ -73,9 +78,10 @@ def assemble(
     model = tried(federation, config.model, dataset)
     all_at_once(_misfits(config, model, clients.sizes), "settings")
     federation.method.check(model)
+    said = tuple(notices(federation, config.rounds))
     federation, engine, choice = open_engine(config, dataset, federation, clients, model, pool, nursery)
     loom = Loom(federation, sampler_of(config.sample), engine, Guard(**config.guard.model_dump()))
-    return Study(config, dataset, clients, counts, model, loom, choice)
+    return Study(config, dataset, clients, counts, model, loom, choice, said)
 
 
 def check_words(config: Config) -> None:

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-
+from fedloom.core.afresh import asked, training
 from fedloom.core.client import PIECES, Broadcast, Task
 from fedloom.core.errors import RunError
-from fedloom.core.evaluate import Tally, client_scores, spread, summary
+from fedloom.core.evaluate import Tally, own_summary, summary
 from fedloom.core.exact import deterministic, one_thread
 from fedloom.core.params import sha256
 from fedloom.core.report import Report
-from fedloom.core.round import begin, expected, rounds
+from fedloom.core.round import begin, expected, go_on, rounds
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.study.assemble import Study
+from fedloom.study.curve import first_round
 from fedloom.study.folder import RunFolder
 from fedloom.study.parts import device_of
 
@@ -42,13 +42,15 @@ def run(
     restored = folder.restore() if folder else None
     for warning in restored.warnings if restored else ():
         tell(f"note: {warning}")
+    for notice in () if restored else study.notices:
+        tell(notice)
     if study.choice.why:
         tell(f"engine: {study.choice.engine} ({study.choice.why})")
     if (why_not := getattr(study.loom.engine, "why_not", None)) is not None:
         tell(f"note: played in-process, since {why_not}")
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(device_of(study.config.device)):
-        state = restored.state if restored else begin(study.loom, study.model)
+        state = go_on(study.loom, restored.state, tell) if restored else begin(study.loom, study.model, tell)
         lines = folder.metrics() if folder else []
         state = _weave(study, state, store, lines, folder, watch, stop)
         result = _result(study, state, lines) | _personal(study, state, store)
@@ -118,8 +120,7 @@ def _line(report: Report) -> Line:
 
 def _result(study: Study, state: ServerState, lines: list[Line]) -> Line:
     config, scored = study.config, [line for line in lines if "accuracy" in line]
-    target = config.evaluate.target
-    reached = None if target is None else next((line["round"] for line in scored if line["accuracy"] >= target), None)
+    target, curve = config.evaluate.target, {line["round"]: line["accuracy"] for line in scored}
     return {
         "method": config.title,
         "rounds": state.round,
@@ -134,7 +135,8 @@ def _result(study: Study, state: ServerState, lines: list[Line]) -> Line:
         "refused": sum(len(line["refused"]) for line in lines),
         "bytes_up": sum(line["bytes_up"] for line in lines),
         "bytes_down": sum(line["bytes_down"] for line in lines),
-        "rounds_to_target": reached,
+        "rounds_to_target": None if target is None else first_round(curve, target),
+        "global": {**scored[-1]["clients"], "per_class": scored[-1]["per_class"], "groups": scored[-1]["groups"]},
     }
 
 
@@ -145,19 +147,18 @@ def _personal(study: Study, state: ServerState, store: ClientStore) -> Line:
     sent = Broadcast("score", state.round, state.params, state.shared)
     tasks = (Task(c, store.recall(c)) for c in range(len(study.clients)))
     scores: list[tuple[int, Tally]] = sorted(study.loom.engine.map(sent, tasks), key=lambda s: s[0])
-    recall, seen = torch.stack([t.recall for _, t in scores]), scores[0][1].seen
-    weighted, mean_recall = client_scores(recall, seen, study.counts)
-    return {"personal": {"weighted": spread(weighted), "recall": spread(mean_recall)}}
+    return {"personal": own_summary([t for _, t in scores], study.counts.sum(0), study.counts)}
 
 
 def play_one(study: Study, folder: RunFolder, client: int) -> Line:
     """One client of the next round, alone: what it would answer. Nothing is kept."""
     restored = folder.restore()
     state = restored.state if restored else begin(study.loom, study.model)
-    sent = Broadcast("train", state.round, state.params, state.shared)
+    loom = study.loom
     with one_thread():
-        ((_, reply),) = study.loom.engine.map(sent, [Task(client, folder.store.recall(client))])
-    why = study.loom.guard.complaint(reply, expected(study.loom.federation.method, study.model, state))
+        sent = training(state, asked(loom.federation, loom.engine.map, state, folder.store, [client]))
+        ((_, reply),) = loom.engine.map(sent, [Task(client, folder.store.recall(client))])
+    why = loom.guard.complaint(reply, expected(loom.federation.method, study.model, state))
     return {
         "client": client,
         "round": state.round + 1,

@@ -1,0 +1,111 @@
+"""Averages to be looked at, in a picture and by an attacker, from the command line."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from cli import talk
+from fedloom.data import gallery, store
+from fedloom.data.client import normaliser
+from fedloom.data.gallery import Gallery, pixels
+from fedloom.study.gallery import mashed_gallery
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home() -> Iterator[Path]:
+    """A folder with a home for data sets and the tiny one in it."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDLOOM_HOME", f"{folder}/home")
+        talk.fedloom("data", "add", "tiny", "--from", talk.write_tiny(Path(folder) / "tiny.npz"))
+        yield Path(folder)
+
+
+def test_pixels_undo_what_normalisation_did() -> None:
+    data = store.load("tiny")
+    x = data.train.x[:5]
+    torch.testing.assert_close(pixels(normaliser(data), normaliser(data)(x)), x / 255)
+
+
+def test_the_picture_is_of_samples_and_of_means() -> None:
+    settings, shown = mashed_gallery({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
+    whole = store.load("tiny").train.x / 255
+    assert settings.data.name == "tiny" and shown.images.shape == (5, 4, 1, 8, 8)
+    assert list(shown.columns) == ["1 sample", "5 samples", "20 samples", "all"]
+    assert list(shown.rows) == [f"client {n}, 30 samples" for n in (0, 1, 3, 4, 6)]
+    single = shown.images[:, 0].flatten(1)
+    assert float(torch.cdist(single.double(), whole.flatten(1).double()).amin(1).max()) < 1e-4  # each is a sample
+    apart = (shown.images[:, :, 0] - whole.mean(0)[0]).square().mean((0, 2, 3))
+    assert apart[0] > 3 * apart[1] > 6 * apart[3]  # the more, the nearer to the mean of all
+
+
+def test_only_images_have_averages_to_be_seen(home: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(12, 5))
+    np.savez(home / "rows.npz", x_train=rows, y_train=np.arange(12) % 2, x_test=rows, y_test=np.arange(12) % 2)
+    talk.fedloom("data", "add", "rows", "--from", home / "rows.npz")
+    said = talk.fedloom("data", "show", "rows", "--mashed", "--clients", 2, "--partition", "iid", code=2)
+    assert "are a table, and averages are shown of images" in said.flat
+
+
+def picture(value: float) -> Gallery:
+    images = torch.full((1, 2, 1, 4, 4), value)
+    images[0, 1] = 1 - value
+    return Gallery(images, ["a", "b"], ["client 0, 3 samples"])
+
+
+def written(shown: Gallery, colour: bool) -> str:
+    console = Console(force_terminal=True, color_system="truecolor" if colour else None, width=120)
+    with console.capture() as seen:
+        console.print(gallery.terminal(shown, colour))
+    return seen.get()
+
+
+def test_a_terminal_shows_two_pixels_a_character_or_their_shade() -> None:
+    coloured, plain = written(picture(1.0), True), written(picture(1.0), False)
+    assert coloured.count("▀") == 2 * 16 * 8 and "38;2;255;255;255" in coloured and "48;2;0;0;0" in coloured
+    lines = plain.splitlines()
+    assert len(lines) == 2 + 8 and all(line.startswith("█" * 16 + " " * 18) for line in lines[2:])
+    assert "▓" in written(picture(0.7), False)
+
+
+def test_a_png_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs fedloom[plots]")
+    talk.fedloom("data", "show", "tiny", "--mashed", "--clients", 8, "--partition", "iid", "--png", tmp_path / "m.png")
+    from matplotlib.image import imread
+
+    drawn = imread(tmp_path / "m.png")
+    assert drawn.shape[0] > 900 and drawn.shape[1] > 800 and float(drawn[..., :3].std()) > 0.1
+
+
+def test_the_figures_of_the_picture_as_json() -> None:
+    said = talk.fedloom("data", "show", "tiny", "--mashed", "--clients", 8, "--partition", "iid", "--json").json
+    assert said["averages_of"][-1] == "all" and len(said["deviation"]) == len(said["clients"]) == 5
+    assert all(row[0] > row[3] for row in said["deviation"])
+
+
+def test_an_analysis_finds_raw_samples_and_finds_large_averages_quiet(home: Path) -> None:
+    found = {}
+    for size in (1, 0):
+        talk.run(home / f"of {size}", "--method", f"naivemix(size={size})", "--partition", "iid", rounds=1)
+        found[size] = talk.fedloom("analyze", home / f"of {size}", "--only", "leak", "--json").json["leak"]
+    raw, means = found[1], found[0]
+    assert raw["averages"] == 240 and means["averages"] == 8
+    assert raw["auc"]["nearest"]["value"] > 0.99 and raw["auc"]["tracing"]["value"] > 0.99 and raw["psnr"]["members"]["mean"] > 60
+    assert abs(means["auc"]["nearest"]["value"] - 0.5) < 0.2 and means["psnr"]["members"]["mean"] < 25
+    assert means["auc"]["tracing"]["value"] > means["auc"]["nearest"]["value"] - 0.1
+
+
+def test_an_analysis_is_read_by_people_too(home: Path) -> None:
+    talk.run(home / "read", "--method", "naivemix(size=5)", rounds=1)
+    said = talk.fedloom("analyze", home / "read", "--only", "leak")
+    assert "membership, tracing" in said.out and "0.5 is a guess" in said.out
+
+
+def test_what_was_not_exchanged_cannot_leak(home: Path) -> None:
+    talk.run(home / "plain", "--method", "fedavg", rounds=1)
+    said = talk.fedloom("analyze", home / "plain", "--only", "leak", code=2)
+    assert "method 'fedavg' exchanges no averages, so none can leak" in said.flat
