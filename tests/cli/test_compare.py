@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 
 from cli.talk import TINY, Said, fedloom, lines, run
+from fedloom.study import presets
+from fedloom.study.folder import RunFolder
+from fedloom.study.presets import Preset
+from fedloom.study.presets.table import table
 
 METHODS = ("fedavg", "fedprox(mu=1)")
 
@@ -47,7 +51,7 @@ def test_a_comparison_is_its_runs_side_by_side(desk: Path) -> None:
         assert row["accuracy"] == pytest.approx(statistics.fmean(row["accuracies"]))
         assert row["std"] == pytest.approx(statistics.stdev(row["accuracies"]))
         assert row["bytes"] == alone[0]["bytes_up"] + alone[0]["bytes_down"]
-    assert said["target"] == pytest.approx(said["rows"][0]["accuracy"])
+    assert said["targets"] == [pytest.approx(said["rows"][0]["accuracy"])]
     assert len(shas(desk / "both")) == 4
 
 
@@ -61,6 +65,98 @@ def test_the_table_and_the_curves(desk: Path) -> None:
     assert 0.005 < inked.mean() < 0.5
     colours = {tuple((255 * p).astype(int)) for p in pixels[inked][:, :3]}
     assert (0x00, 0x72, 0xB2) in colours and (0xD5, 0x5E, 0x00) in colours  # a line for each of the two methods
+
+
+def smooth(values: list[float], momentum: float) -> list[float]:
+    """An exponential moving average by its definition."""
+    line = values[:1]
+    for value in values[1:]:
+        line.append(momentum * line[-1] + (1 - momentum) * value)
+    return line
+
+
+def first(values: list[float], target: float) -> int | None:
+    return next((number for number, value in enumerate(values, 1) if value >= target), None)
+
+
+def test_accuracies_and_targets_off_a_moving_average(desk: Path) -> None:
+    """All of it computed again from metrics.jsonl."""
+    words = ("--rounds", 4, "--seeds", 2, "--ema", 0.9, "--at", "2,4", "--target", 0.2, "--target", 0.999, "--json")
+    said = compare("both", *words).json
+    assert (said["ema"], said["targets"], said["at"]) == ({"momentum": 0.9, "start": "first"}, [0.2, 0.999], [2, 4])
+    for row in said["rows"]:
+        folder = desk / "both" / row["method"].replace("(", "_").replace(")", "_")
+        averages = [smooth([x["accuracy"] for x in lines(folder / f"seed-{s}")], 0.9) for s in (0, 1)]
+        assert row["accuracies"] == pytest.approx([a[-1] for a in averages]) and row["rounds"] == 4
+        assert [x["round"] for x in row["at"]] == [2, 4]
+        assert row["at"][0]["each"] == pytest.approx([a[1] for a in averages])
+        assert row["at"][1]["accuracy"] == pytest.approx(row["accuracy"])
+        near, far = row["to_target"]
+        assert near["each"] == [first(a, 0.2) for a in averages] and None not in near["each"]
+        assert near["rounds"] == statistics.fmean(near["each"])
+        assert far == {"target": 0.999, "rounds": None, "each": [None, None]}
+    smoothed = picture(desk / "both" / "curves.png")
+    told = compare("both", *words[:4], "--target", 0.2, "--at", 2)
+    assert "at: mean of the last 4 evaluations;" in told.out and not np.array_equal(picture(desk / "both" / "curves.png"), smoothed)
+    other = compare("both", *words[:-1], "--ema-start", "debiased")
+    assert "moving average 0.9 over evaluations, debiased;" in other.out and "4+" in other.out
+
+
+def test_seeds_of_which_only_some_reach_a_target(desk: Path) -> None:
+    compare("both", "--seeds", 4, methods=METHODS[:1])
+    best = sorted(max(x["accuracy"] for x in lines(desk / "both" / "fedavg" / f"seed-{s}")) for s in range(4))
+    assert best[0] < best[-1]  # or there is no target that only some reach
+    some = sum(b >= best[-1] for b in best)
+    said = compare("both", "--seeds", 4, "--target", best[-1], "--target", 0.999, methods=METHODS[:1])
+    assert re.search(rf"^fedavg .* 2\+ \({some} of 4\) +2\+ +\d+\.\d MB", said.out, re.MULTILINE)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_runs_that_are_there_are_looked_at_and_left_alone(desk: Path) -> None:
+    """One of them as a crash before its end leaves it."""
+    whole = run(desk / "whole", "--method", "fedprox", rounds=4)
+    run(desk / "seldom", "--set", "evaluate.every=2", rounds=5)
+    (desk / "seldom" / "result.json").unlink()
+    before = files(desk)
+    words = ("compare", "whole", "seldom", "--ema", 0.5, "--target", 0.999, "--at", 4)
+    said = fedloom(*words)
+    assert "note: 'seldom' is not finished; this is what 5 rounds of it came to" in said.flat and "'whole'" not in said.flat
+    assert re.search(r"^whole .* 4\+ ", said.out, re.MULTILINE) and re.search(r"^seldom .* 5\+ ", said.out, re.MULTILINE)
+    assert "(not every round has one)" in said.out
+    rows = fedloom(*words, "--json").json["rows"]
+    assert [row["run"] for row in rows] == ["whole", "seldom"] and rows[0]["bytes"] == whole["bytes_up"] + whole["bytes_down"]
+    scored = [x["accuracy"] for x in lines(desk / "seldom") if "accuracy" in x]
+    assert len(scored) == 3 and rows[1]["accuracy"] == pytest.approx(smooth(scored, 0.5)[-1])
+    assert rows[1]["at"][0]["accuracy"] == pytest.approx(smooth(scored, 0.5)[1])
+    assert files(desk) == before
+    assert (
+        fedloom(*words, "--out", "seen", "--json").json["curves"] == "seen/curves.png"
+        and picture(desk / "seen/curves.png").std() > 0
+    )
+
+
+def test_runs_that_cannot_be_read_are_all_said(desk: Path) -> None:
+    run(desk / "short", rounds=2)
+    RunFolder.create(desk / "new", (desk / "short" / "config.toml").read_text()).close()
+    said = fedloom("compare", "short", "new", "--at", 3, code=2).flat
+    assert "2 problems" in said and "'short': there is no accuracy at round 3: the run is evaluated from round 1 to 2" in said
+    assert "'new' has no evaluation yet; go on with: fedloom resume new" in said
+    for words, piece in {
+        ("--rounds", 3): "--rounds 3: the runs",
+        ("--seeds", 2): "--seeds 2: the runs",
+        ("--set", "seed=1"): "--set",
+    }.items():
+        said = fedloom("compare", "short", *words, code=2).flat
+        assert piece in said and "leave it out" in said
+
+
+def test_a_run_says_when_it_reached_its_target(desk: Path) -> None:
+    near = fedloom("run", *TINY, "--rounds", 2, "--set", "evaluate.target=0.01", "--out", "near").out
+    far = fedloom("run", *TINY, "--rounds", 2, "--set", "evaluate.target=0.999", "--out", "far").out
+    assert re.search(r"rounds to 1\.0 % +1 ", near) and re.search(r"rounds to 99\.9 % +2\+", far)
 
 
 def test_a_comparison_that_is_there_is_not_made_again(desk: Path) -> None:
@@ -117,7 +213,51 @@ def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
     assert "clip = 10.0" in settings and "per_class = 30" in settings and "pixels" not in settings
 
 
+def printed(number: object, row: str) -> dict[str, Any]:
+    return {"name": row, "settings": {"method": row}, "printed": [number, 40.0]}
+
+
+TO_TARGET = {
+    "about": {"title": "t", "shows": "s", "settings": "p", "cut": "c"},
+    "small": {},
+    "columns": [{"name": "R", "measure": "rounds(to=0.999, ema=0.9)"}, {"name": "at 2", "measure": "ema(at=2)"}],
+    "rows": [printed(924, "fedavg"), printed("1000+", "fedprox")],
+}
+
+
+def test_a_table_of_rounds_to_a_target(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Preset("made/table1", "", {}, table("made/table1", TO_TARGET))
+    monkeypatch.setattr(presets, "preset", lambda name: made)
+    words = ("compare", "--preset", "made/table1", *TINY, "--seeds", 2, "--out", "table")
+    refused = fedloom(*words, "--rounds", 1, code=2).flat
+    assert "columns: 'at 2' is ema(at=2): there is no accuracy at round 2" in refused and "--columns" in refused
+    assert not (desk / "table").exists()
+    said = fedloom(*words, "--rounds", 3).out
+    assert "R: rounds(to=0.999, ema=0.9)" in said and "at 2: ema(at=2)" in said
+    assert re.search(r"^fedavg +3\+ +- +- +924 +\+0 ", said, re.MULTILINE)
+    assert re.search(r"^fedprox +3\+ +- +- +1000\+ +- ", said, re.MULTILINE)
+    never, *_, smoothed = fedloom(*words, "--rounds", 3, "--json").json["figures"]
+    assert (never["ours"], never["mean"], never["rounds"]) == ([None, None], None, 3)
+    curves = [[x["accuracy"] for x in lines(desk / "table" / "fedprox" / "R" / f"seed-{s}")] for s in (0, 1)]
+    assert smoothed["ours"] == pytest.approx([100 * smooth(c, 0.9)[1] for c in curves])
+
+
 REFUSED = {
+    "compare --preset fedalign/table1 --target 0.4": (
+        "--target 0.4: preset 'fedalign/table1' brings what is read off",
+        "--columns",
+    ),
+    "compare --preset fedalign/table1 --ema 0.9": ("--ema 0.9: preset 'fedalign/table1' brings what is read off its runs",),
+    "compare --methods fedavg --target 0.4 --target 47": ("--target 47.0 must lie between 0 and 1", "for example 0.8"),
+    "compare --methods fedavg --ema 1": ("--ema 1.0 must be at least 0 and below 1", "for example 0.9"),
+    "compare --methods fedavg --ema nan": ("--ema nan must be at least 0 and below 1",),
+    "compare --methods fedavg --ema 0.9 --ema-start zero": ("no --ema-start 'zero'", "debiased, first"),
+    "compare --methods fedavg --ema-start first": ("--ema-start first is the start of a moving average", "--ema 0.9"),
+    "compare --methods fedavg --at 2,x": ("--at 2,x: 'x' is no round", "--at 500,1000"),
+    "compare --methods fedavg --at 0": ("--at 0: '0' is no round",),
+    "compare --methods fedavg --at ,": ("--at ,: ',' is no round",),
+    "compare --methods fedavg --data tiny --rounds 2 --at 3": ("no accuracy at round 3", "from round 1 to 2", "ask for 1 to 2"),
+    "compare nowhere": ("nowhere is not the folder of a run", "fedloom run"),
     "compare --preset fedalign/table1 --methods fedavg": ("--methods fedavg: preset 'fedalign/table1' brings its rows", "--rows"),
     "compare --preset demo --methods fedavg --rows fedavg": ("--rows fedavg: only a preset that is a table", "leave it out"),
     "compare --preset fedalign/table1 --scale big": ("no scale 'big'", "paper, small"),

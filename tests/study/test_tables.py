@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fedloom.models import registry
 from fedloom.study import tabulate
 from fedloom.study.assemble import check_words
 from fedloom.study.config import load
+from fedloom.study.measure import check as check_measure
 from fedloom.study.measure import measured
 from fedloom.study.presets import names, preset
 from fedloom.study.presets.table import Printed, Scale, Table, table
@@ -27,14 +29,15 @@ every_scale = pytest.mark.parametrize("scale", SCALES)
 
 
 @pytest.fixture(scope="module")
-def models() -> Callable[[Word, int], Chain]:
-    """Models by word and side of the image, each made once for all rows."""
+def models() -> Callable[[Word, int | None], Chain]:
+    """Models by word and side of the image, None for the model's usual samples, each made once for all rows."""
     made: dict[str, Chain] = {}
 
-    def model(word: Word, side: int) -> Chain:
+    def model(word: Word, side: int | None) -> Chain:
         label = f"{word} {side}"
         if label not in made:
-            made[label] = registry.build(word, (3, side, side), 20, Key.root(0))
+            shape = (3, side, side) if side else registry.TYPICAL[word.name][0]
+            made[label] = registry.build(word, shape, 20, Key.root(0))
         return made[label]
 
     return model
@@ -42,15 +45,17 @@ def models() -> Callable[[Word, int], Chain]:
 
 @every_table
 @every_scale
-def test_every_run_of_every_table_can_be_built(study: Table, scale: Scale, models: Callable[[Word, int], Chain]) -> None:
-    """The settings are whole, every word is known, and the method finds what it needs in the model."""
-    chosen = study.at(scale)
-    assert chosen.columns and chosen.rows
-    for column in chosen.columns:
-        for row in chosen.rows:
-            config = load(chosen.run(row, column, scale))
+def test_every_run_of_every_table_can_be_built(study: Table, scale: Scale, models: Callable[[Word, int | None], Chain]) -> None:
+    """The settings are whole, every word is known, the method finds what it needs in the model, every measure can be read."""
+    kept = study.at(scale)
+    assert kept.columns and kept.rows
+    chosen = study.at(scale, [r.name for r in study.rows], [c.name for c in study.columns])  # also what is not run unasked
+    for row, column in product(chosen.rows, chosen.columns):
+        config = load(chosen.run(row, column, scale))
+        check_measure(column.measure, config.rounds, config.evaluate.every)
+        if column.runs == column.name:
             check_words(config)
-            build(config.words).check(models(config.model, config.data.pixels or 32))
+            build(config.words).check(models(config.model, config.data.pixels))
 
 
 STUDY = {
@@ -108,6 +113,44 @@ def test_printed_numbers_belong_to_their_columns() -> None:
     assert "far" not in held.printed and own.printed == {}
     with pytest.raises(ValueError, match="zip"):
         table("made/short", {**STUDY, "rows": [{"name": "plain", "printed": [50.0]}]})
+
+
+def test_a_printed_bound_is_no_number_to_reckon_with() -> None:
+    made = table("made/bound", {**STUDY, "rows": [{"name": "plain", "printed": [924, "1000+", 900, []]}]})
+    near, far, half = made.rows[0].printed.values()
+    assert far == Printed(1000, beyond=True) and str(far) == "1000+"
+    assert half.gain(near) == -24 and far.gain(near) is None and near.gain(far) is None
+
+
+WRITTEN_SHORT = {
+    **STUDY,
+    "setups": {"crowd": {"settings": {"data": {"clients": 500}}, "small": {"data": {"clients": 5}}}},
+    "reads": {"ends": {"half": "ema(of=0.5)", "goal": ["rounds(to=0.8)", "rounds(to=0.3)"]}},
+    "columns": [{"name": "few", "reads": "ends"}, {"name": "crowd", "reads": "ends"}],
+    "methods": {"some": {"method": {"name": "fedmlb", "fedmlb": {"pathways": "{}", "ce": 2.0}}}},
+    "rows": [{"name": "some", "take": 2, "of": "1 2 3", "printed": [1, [2, 0.5], 3, "9+"]}],
+    "small": {},
+}
+
+
+def test_what_is_written_short_is_written_out() -> None:
+    made = table("made/short", WRITTEN_SHORT)
+    assert [(c.name, c.runs) for c in made.columns] == [
+        ("few half", "few half"),
+        ("few goal", "few half"),
+        ("crowd half", "crowd half"),
+        ("crowd goal", "crowd half"),
+    ]
+    assert [r.name for r in made.rows] == ["1 2", "1 3", "2 3"]
+    assert [str(n) for n in made.rows[1].printed.values()] == ["1", "2 ± 0.5", "3", "9+"]
+    last = made.run(made.rows[2], made.columns[3], "small")
+    assert last["data"]["clients"] == 5 and last["method"] == {"name": "fedmlb", "fedmlb": {"pathways": "2 3", "ce": 2.0}}
+
+
+def test_a_scale_reads_by_its_own_measure() -> None:
+    made = table("made/short", WRITTEN_SHORT)
+    paper, small = ([c.measure for c in made.at(scale).columns[:2]] for scale in ("paper", "small"))
+    assert paper == ["ema(of=0.5)", "rounds(to=0.8)"] and small == ["ema(of=0.5)", "rounds(to=0.3)"]
 
 
 def test_columns_of_the_same_settings_are_read_off_the_same_runs(tmp_path: Path) -> None:

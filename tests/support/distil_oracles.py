@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from support.local_oracles import Loss, Objective
-from support.oracles import State, World, entropy
+from support.oracles import State, World, entropy, mean, train
 
 
 def teacher(world: World, sent: State) -> nn.Module:
@@ -120,3 +120,25 @@ def fedgkd(gamma: float, history: int, temperature: float) -> Objective:
         return loss
 
     return objective
+
+
+def scaffold(world: World, first: State, rounds: int, objective: Objective) -> State:
+    """SCAFFOLD (Karimireddy, option II) on any objective, in its other form: a control is the mean gradient of a client's path."""
+    names, sent = world.weights(), first
+    c: State = {n: torch.zeros_like(first[n]) for n in names}
+    own = [dict(c) for _ in world.clients]
+    for t in range(rounds):
+        finals, change = [], {n: torch.zeros_like(first[n]) for n in names}
+        for client in world.cohort(t):
+            seen, mine, common = {n: torch.zeros_like(first[n]) for n in names}, own[client], c
+
+            def pull(n: str, w: Tensor, seen: State = seen, mine: State = mine, common: State = common) -> Tensor:
+                seen[n] += w.grad
+                return common[n] - mine[n]
+
+            final, steps = train(world, t, client, sent, pull, objective(world, t, client, sent, sent))
+            own[client] = {n: seen[n] / steps for n in names}
+            change = {n: change[n] + own[client][n] - mine[n] for n in names}
+            finals.append(final)
+        sent, c = mean(finals, [1] * len(finals)), {n: c[n] + change[n] / len(own) for n in names}
+    return sent

@@ -1,4 +1,4 @@
-"""`fedloom analyze`: curvature, alignment and drift of a run, on fixed data and within a budget."""
+"""`fedloom analyze`: curvature, alignment, drift and leaks of a run, on fixed data and within a budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedloom.cli.output import err, facts, out, print_json, say, sentences, tabl
 
 Only = Annotated[
     str | None,
-    typer.Option("--only", help="Parts, by commas: eigen, trace, diagonal, pairs, landscape, drift.", show_default=False),
+    typer.Option("--only", help="Parts, by commas: eigen, trace, diagonal, pairs, landscape, drift, leak.", show_default=False),
 ]
 Clients = Annotated[
     int | None,
@@ -126,7 +126,18 @@ def _landscape(found: dict[str, Any]) -> dict[str, str]:
     return {"landscape": f"loss {found['lowest']:.4g} to {found['highest']:.4g} within {found['span']} of the model"}
 
 
-_LINES = {"eigen": _eigen, "trace": _trace, "diagonal": _diagonal, "pairs": _pairs, "landscape": _landscape}
+def _leak(found: dict[str, Any]) -> dict[str, str]:
+    """Averages beside the samples in them and others of the same classes; AUC 0.5 is a guess."""
+    lines = {"averages sent": f"{found['averages']:,}, beside {found['samples']:,} samples in them and as many others"}
+    for name, unit in (("psnr", " dB"), ("ssim", "")):
+        both = [f"{side} {_number(v['mean'])}, at most {_number(v['largest'])}{unit}" for side, v in found[name].items()]
+        lines[f"nearest, {name.upper()}"] = "; ".join(both)
+    for name, score in found["auc"].items():
+        lines[f"membership, {name}"] = f"AUC {score['value']:.3f} ± {score['error']:.2g} (0.5 is a guess)"
+    return lines
+
+
+_LINES = {"eigen": _eigen, "trace": _trace, "diagonal": _diagonal, "pairs": _pairs, "landscape": _landscape, "leak": _leak}
 
 
 def _drift(found: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,29 +13,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedloom.cli import options as o
+from fedloom.cli import reading as r
 from fedloom.cli.ahead import ahead
-from fedloom.cli.output import megabytes, out, print_json, say, sentences, table
+from fedloom.cli.output import say, sentences
 from fedloom.cli.tabulate import tabulate
+from fedloom.cli.weigh import WorkOff, look, weigh
 
 if TYPE_CHECKING:
     from fedloom.engines.nursery import Nursery
-    from fedloom.study.compare import Cell, Row
+    from fedloom.study.compare import Cell
     from fedloom.study.presets.table import Table
 
 Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="Folder of the comparison, default runs/compare or runs/TABLE-SCALE; an unfinished one is gone on with.",
+        help="Folder of the comparison, default runs/compare, runs/TABLE-SCALE, or none for FOLDERS; one that is there goes on.",
         show_default=False,
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one core each.")]
-WorkOff = Callable[["Sequence[Cell]"], None]
 
 
 @sentences
 def compare(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Runs that are there, finished or not, instead of methods.", show_default=False)
+    ] = None,
     methods: Annotated[str | None, typer.Option("--methods", help="Methods, separated by commas.", show_default=False)] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds, counted from --seed.")] = 1,
     config: o.ConfigFile = None,
@@ -58,74 +62,73 @@ def compare(
     workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
-    target: Annotated[
-        float | None, typer.Option("--target", help="Accuracy to reach; default: the first method's last.", show_default=False)
+    target: r.Target = None,
+    at: r.At = None,
+    ema: r.Ema = None,
+    ema_start: r.EmaStart = None,
+    client: Annotated[
+        int | None, typer.Option("--client", help="Of FOLDERS: draw the classes of this client.", show_default=False)
     ] = None,
     jobs: Jobs = 1,
     out_: Out = None,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Compare methods, or make a table of a paper. Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20"""
+    """Compare methods or runs, or make a paper's table. Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20"""
     flags, every = dict(locals()), range(seed or 0, (seed or 0) + seeds)
+    if folders:
+        _check_runs_alone(flags)
+        look(folders, r.reading_of(flags), out_, json_, client)
+        return
+    _check_given(flags, ("client",), "one client is drawn for runs that are there; name their folders, or leave it out")
     with working(jobs, engine) as work_off:
         study = _table(preset, flags)
         if study is None:
             raw, where = o.gather(config, preset, flags, set_), out_ or Path("runs/compare")
-            weigh(raw, split(methods), every, target, work_off, where, json_)
+            weigh(raw, r.split(methods), every, r.reading_of(flags), work_off, where, json_)
         else:
             scale = o.scale_of(flags)
             where = out_ or Path("runs") / f"{study.name.replace('/', '-')}-{scale}"
             tabulate(study, scale, every, where, lambda raw: o.over(raw, config, flags, set_), work_off, json_)
 
 
-def _table(preset: str | None, flags: dict[str, Any]) -> Table | None:
-    """The part of a table that is asked for; None if the preset is no table."""
-    from fedloom.core.errors import UserError
-    from fedloom.study.presets import preset as named
-
-    found = named(preset).table if preset else None
-    own = ("methods", "target") if found else ("rows", "columns", "scale")
-    for name in own:
-        if flags[name] is not None:
-            known = f"preset '{preset}' brings its rows; choose among them with --rows" if found else NO_TABLE
-            raise UserError(f"--{name} {flags[name]}: {known}")
-    return found and found.at(o.scale_of(flags), split(flags["rows"]), split(flags["columns"]))
-
-
+NOT_OF_RUNS = ("methods", "config", "preset", "scale", "rows", "columns", "set_", "seeds", "jobs", *o.FLAGS)
 NO_TABLE = "only a preset that is a table has rows, columns and scales, for example --preset fedalign/table1; leave it out"
 
 
-def split(text: str | None) -> list[str]:
-    """Names at the commas that are not inside parentheses."""
-    import re
+def _check_runs_alone(flags: dict[str, Any]) -> None:
+    """Refuse settings beside runs that have theirs."""
+    numbers = {name: flags[name] if flags[name] > 1 else None for name in ("seeds", "jobs")}
+    why = "the runs that are named have their settings; leave it out, or leave out the folders"
+    _check_given(flags | numbers, NOT_OF_RUNS, why)
+    if flags["out_"] is None:
+        _check_given(
+            flags, ("client",), "the classes of a client are drawn, and no folder is named for the picture; add --out FOLDER"
+        )
 
-    return [m.strip() for m in re.split(r",(?![^()]*\))", text or "") if m.strip()]
 
-
-def weigh(
-    raw: dict[str, Any],
-    methods: Sequence[str],
-    seeds: Sequence[int],
-    target: float | None,
-    work_off: WorkOff,
-    folder: Path,
-    as_json: bool,
-) -> None:
-    """Run what is not done yet, then print the table and draw the curves."""
+def _check_given(flags: dict[str, Any], names: Sequence[str], why: str) -> None:
+    """Refuse what is given and has no meaning here."""
     from fedloom.core.errors import UserError
-    from fedloom.study import compare as room
 
-    if target is not None and not 0 < target < 1:
-        raise UserError(f"--target {target} must lie between 0 and 1; it is an accuracy, for example 0.8")
-    cells = room.plan(raw, methods, seeds, folder)
-    work_off(cells)
-    rows, goal = room.rows(cells, target)
-    picture = _draw(rows, folder / "curves.png", goal)
-    if as_json:
-        print_json({"target": goal, "rows": [r.describe() for r in rows], "curves": picture, "out": str(folder)})
-    else:
-        show(rows, goal, picture)
+    for name in names:
+        if (value := flags.get(name)) not in (None, []):
+            shown = " ".join(map(str, value)) if isinstance(value, list) else value
+            raise UserError(f"--{name.strip('_').replace('_', '-')} {shown}: {why}")
+
+
+def _table(preset: str | None, flags: dict[str, Any]) -> Table | None:
+    """The part of a table that is asked for; None if the preset is no table."""
+    from fedloom.study.presets import preset as named
+
+    found = named(preset).table if preset else None
+    if found is None:
+        _check_given(flags, ("rows", "columns", "scale"), NO_TABLE)
+        return None
+    _check_given(flags, ("methods",), f"preset '{preset}' brings its rows; choose among them with --rows")
+    measures = f"preset '{preset}' brings what is read off its runs; choose among its columns with --columns"
+    _check_given(flags, ("target", "at", "ema", "ema_start"), measures)
+    return found.at(o.scale_of(flags), r.split(flags["rows"]), r.split(flags["columns"]))
 
 
 @contextmanager
@@ -179,44 +182,3 @@ def _run_beside(cells: Sequence[Cell], jobs: int) -> None:
     failed = [cell for cell, code in zip(cells, codes, strict=True) if code]
     if failed:
         raise RunError(f"{len(failed)} runs did not finish, the first in '{failed[0].path}'; go on with the same command")
-
-
-def _draw(rows: Sequence[Row], path: Path, goal: float) -> str | None:
-    from fedloom.core.errors import UserError
-    from fedloom.study.plot import curves
-
-    try:
-        curves(rows, path, "Test accuracy by round", goal)
-    except UserError as missing:
-        say(f"note: {missing}")
-        return None
-    return str(path)
-
-
-def show(rows: Sequence[Row], goal: float, picture: str | None) -> None:
-    """The table with a line of bars for every curve."""
-    from fedloom.study.compare import LAST
-    from fedloom.study.plot import sparkline
-
-    every = [y for r in rows for _, y in r.curve]
-    best = max(r.mean for r in rows)
-    lines = [
-        [
-            f"[bold]{r.method}[/bold]" if r.mean == best else r.method,
-            f"{100 * r.mean:.2f}",
-            f"{100 * r.std:.2f}" if len(r.accuracies) > 1 else "-",
-            f"{r.to_target:g}" if r.to_target is not None else f"{r.curve[-1][0]}+",
-            megabytes(r.bytes),
-            f"{r.seconds:.1f}",
-            sparkline([y for _, y in r.curve], min(every), max(every), width=16),
-        ]
-        for r in rows
-    ]
-    columns = ["method", "accuracy %", "std", "to target", "sent", "seconds", "by round"]
-    out.print(table(columns, lines, right=(1, 2, 3, 4, 5)))
-    last = min(LAST, len(rows[0].curve))
-    out.print(
-        f"accuracy: mean of the last {last} evaluations; std: over seeds; to target: rounds to {100 * goal:.1f} %", highlight=False
-    )
-    if picture:
-        out.print(f"curves: {picture}", highlight=False)

@@ -89,17 +89,37 @@ def show(
     seed: o.Seed = None,
     set_: o.Set = None,
     png: Annotated[Path | None, typer.Option("--png", help="Write the picture here.", show_default=False)] = None,
+    mashed: Annotated[bool, typer.Option("--mashed", help="Averages of samples, as FedMix sends them, instead.")] = False,
     json_: o.Json = False,
 ) -> None:
     """Picture of a partition, clients by classes, with figures. Example: fedloom data show --partition 'dirichlet(alpha=0.1)'"""
+    flags = {"data": name, "clients": clients, "partition": partition, "seed": seed}
+    (_averages if mashed else _partition)(o.gather(config, preset, flags, set_), png, json_)
+
+
+def _averages(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
+    from fedloom.data import gallery
+    from fedloom.study.gallery import mashed_gallery
+
+    settings, shown = mashed_gallery(raw)
+    if png is not None:
+        gallery.png(shown, png, f"{settings.data.name}: averages of a client's samples")
+    if json_:
+        values = shown.images.flatten(2)
+        figures = {"deviation": values.std(dim=2).tolist(), "clients": shown.rows, "averages_of": shown.columns}
+        print_json({"data": settings.data.name, **figures})
+        return
+    out.print(gallery.terminal(shown, out.color_system is not None))
+
+
+def _partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     import dataclasses
 
     from fedloom.data import picture
     from fedloom.data.statistics import heterogeneity
     from fedloom.study.inventory import partition_counts
 
-    flags = {"data": name, "clients": clients, "partition": partition, "seed": seed}
-    settings, counts = partition_counts(o.gather(config, preset, flags, set_))
+    settings, counts = partition_counts(raw)
     figures = dataclasses.asdict(heterogeneity(counts))
     if png is not None:
         picture.png(counts, png, f"{settings.data.name}: {settings.data.partition.name}, {len(counts)} clients")

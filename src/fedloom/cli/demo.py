@@ -22,14 +22,16 @@ def demo(
     debug: o.Debug = False,
 ) -> None:
     """FedAvg and stronger methods on clients that hardly agree on anything. Example: fedloom demo"""
-    from fedloom.cli.compare import weigh, working
+    from fedloom.cli.compare import working
+    from fedloom.cli.weigh import weigh
+    from fedloom.study.curve import Reading
 
     methods = METHODS[:2] if quick else METHODS
     where = folder.with_name(folder.name + "-quick") if quick else folder
     say("40 clients hold two classes of Fashion-MNIST each; 8 of them train a LeNet-5 in every round.")
     with working(jobs) as work_off:
         raw = o.gather(None, "demo", {"rounds": 4 if quick else None}, None)
-        weigh(raw, methods, range(1), None, work_off, where, json_)
+        weigh(raw, methods, range(1), Reading(), work_off, where, json_)
     if not json_:
         out.print(NEXT, highlight=False, markup=False)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedloom import __version__
-from fedloom.cli import analyze, catalogue, check, compare, cost, data, demo, doctor, run
+from fedloom.cli import analyze, catalogue, check, compare, cost, data, demo, doctor, export, run
 from fedloom.engines.heap import keep_freed_memory
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ app.command()(run.resume)
 app.command()(compare.compare)
 app.command()(analyze.analyze)
 app.command()(cost.cost)
+app.command()(export.export)
 app.command()(catalogue.methods)
 app.command()(catalogue.models)
 app.command()(catalogue.presets)

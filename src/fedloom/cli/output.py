@@ -66,6 +66,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     return result
 
 
+def print_table(shown: Table) -> None:
+    """A table as wide as it has to be: a number that is cut is worse than a line that is too long."""
+    shown.width = out.measure(shown, options=out.options.update(max_width=10_000)).maximum
+    out.print(shown)
+
+
 def megabytes(count: float) -> str:
     """Bytes for a person.
 
@@ -73,6 +79,18 @@ def megabytes(count: float) -> str:
     '12.3 MB'
     """
     return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.2f} GB"
+
+
+def rounds_to(each: Sequence[float | None], rounds: int) -> str:
+    """Rounds to a target, the mean over seeds; beyond the length of the runs if not all got there, and how many of them did.
+
+    >>> rounds_to([3, 8], 20), rounds_to([None, None], 20), rounds_to([3, None], 20)
+    ('5.5', '20+', '20+ (1 of 2)')
+    """
+    known = [r for r in each if r is not None]
+    if len(known) == len(each):
+        return f"{round(sum(known) / len(known), 1):g}"
+    return f"{rounds}+ ({len(known)} of {len(each)})" if known else f"{rounds}+"
 
 
 def facts(values: Mapping[str, Any]) -> Table:

@@ -11,7 +11,7 @@ import typer
 
 from fedloom.cli import options as o
 from fedloom.cli.ahead import ahead
-from fedloom.cli.output import facts, megabytes, out, print_json, say, sentences
+from fedloom.cli.output import facts, megabytes, out, print_json, rounds_to, say, sentences
 from fedloom.cli.progress import watching
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def finish(study: Study, folder: RunFolder, as_json: bool, title: str | None = N
     if as_json:
         print_json(result)
     elif title is None:
-        out.print(_shown(result))
+        out.print(_shown(result, settings.evaluate.target))
 
 
 def replay(study: Study, folder: RunFolder, client: int, as_json: bool) -> None:
@@ -157,7 +157,7 @@ def replay(study: Study, folder: RunFolder, client: int, as_json: bool) -> None:
         out.print(facts(answer))
 
 
-def _shown(result: dict[str, Any]) -> Any:
+def _shown(result: dict[str, Any], target: float | None) -> Any:
     shown = {
         "method": result["method"],
         "accuracy": f"{result['accuracy']:.4f}",
@@ -167,6 +167,8 @@ def _shown(result: dict[str, Any]) -> Any:
         "weights": result["weights_sha256"],
         "folder": result["out"],
     }
+    if target is not None:
+        shown[f"rounds to {100 * target:.1f} %"] = rounds_to([result["rounds_to_target"]], result["rounds"])
     if "personal" in result:
         shown["personal accuracy"] = f"{result['personal']['weighted']['mean']:.4f}"
     return facts(shown)

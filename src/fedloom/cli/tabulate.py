@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedloom.cli.output import out, print_json, say, table
+from fedloom.cli.output import out, print_json, print_table, rounds_to, say, table
 
 if TYPE_CHECKING:
     from fedloom.study.compare import Cell
-    from fedloom.study.presets.table import Printed, Scale, Table
+    from fedloom.study.presets.table import Scale, Table
     from fedloom.study.tabulate import Figure
 
 Settings = dict[str, Any]
@@ -33,16 +33,37 @@ def tabulate(
     spots = room.plan(study, scale, seeds, folder, over)
     work_off(room.cells_of(spots))
     found = room.figures(spots)
+    picture = _drawn(found, folder / "table.png", study.name)
     if as_json:
         known = {"preset": study.name, "scale": scale, "cut": study.about.cut if scale == "small" else ""}
-        print_json({**known, "figures": [f.describe() for f in found], "out": str(folder)})
+        print_json({**known, "figures": [f.describe() for f in found], "picture": picture, "out": str(folder)})
         return
     for column in study.columns:
-        out.print(_block(column.name, [f for f in found if f.column == column.name]))
+        print_table(_block(f"{column.name}: {column.measure}", [f for f in found if f.column == column.name]))
     out.print(f"{READING}; runs: {folder}", highlight=False)
+    if picture:
+        out.print(f"picture: {picture}", highlight=False)
 
 
-READING = "ours: mean over seeds; std: over seeds; gain: over the first row, seed by seed; paper: as printed, at its own scale"
+def _drawn(figures: Sequence[Figure], path: Path, title: str) -> str | None:
+    """The picture of the figures that are percentages, if there are such."""
+    from fedloom.core.errors import UserError
+    from fedloom.study.measure import counts_rounds
+    from fedloom.study.plot import effects
+
+    shares = [f for f in figures if not counts_rounds(f.measure)]
+    try:
+        effects(shares, path, title) if shares else None
+    except UserError as missing:
+        say(f"note: {missing}")
+        return None
+    return str(path) if shares else None
+
+
+READING = (
+    "ours: mean over seeds, N+ where a seed does not reach the target within N rounds; std: over seeds; "
+    "gain: over the first row, seed by seed; paper: as printed, at its own scale and for its own targets"
+)
 
 
 def header(study: Table, scale: Scale) -> list[str]:
@@ -53,29 +74,32 @@ def header(study: Table, scale: Scale) -> list[str]:
     return [*said, f"scale small, cut: {about.cut}" if scale == "small" else "scale paper: nothing cut"]
 
 
-def _block(name: str, figures: Sequence[Figure]) -> Any:
+def _block(title: str, figures: Sequence[Figure]) -> Any:
+    columns = ["row", "ours", "std", "gain", "paper", "gain", "seconds"]
+    return table(columns, [_line(f, figures[0]) for f in figures], title=title, right=(1, 2, 3, 4, 5, 6))
+
+
+def _line(figure: Figure, first: Figure) -> list[str]:
+    from fedloom.study.measure import counts_rounds
     from fedloom.study.tabulate import gain
 
-    first = figures[0]
-    lines = [
-        [
-            f.row,
-            _number(f.mean),
-            _number(f.std),
-            _number(gain(f, first), "+"),
-            str(f.printed or "-"),
-            _number(_printed_gain(f.printed, first.printed), "+"),
-            f"{f.seconds:.0f}",
-        ]
-        for f in figures
+    counted = counts_rounds(figure.measure)
+    number = _count if counted else _number
+    printed = None if figure.printed is None or first.printed is None else figure.printed.gain(first.printed)
+    return [
+        figure.row,
+        rounds_to(figure.ours, figure.rounds) if counted else _number(figure.mean),
+        number(figure.std),
+        number(gain(figure, first), "+"),
+        str(figure.printed or "-"),
+        number(printed, "+"),
+        f"{figure.seconds:.0f}",
     ]
-    columns = ["row", "ours", "std", "gain", "paper", "gain", "seconds"]
-    return table(columns, lines, title=name, right=(1, 2, 3, 4, 5, 6))
-
-
-def _printed_gain(printed: Printed | None, first: Printed | None) -> float | None:
-    return None if printed is None or first is None else printed.mean - first.mean
 
 
 def _number(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.2f}"
+
+
+def _count(value: float | None, sign: str = "") -> str:
+    return "-" if value is None else f"{round(value, 1):{sign}g}"

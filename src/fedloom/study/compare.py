@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.errors import UserError
+from fedloom.core.errors import UserError, all_at_once
 from fedloom.methods.registry import parse
 from fedloom.study.assemble import check_words
 from fedloom.study.config import DEFAULTS, Config, load
+from fedloom.study.curve import Curve, Reading, evaluations, mean_of_all
 from fedloom.study.folder import CONFIG, RunFolder
+from fedloom.study.own import SPREAD, Own, own, personal, settings_of
 from fedloom.study.parts import device_of, resolved
 from fedloom.study.raw import overlay
 
 Line = dict[str, Any]
-LAST = 5  # evaluations that are averaged for the accuracy of a run
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A method over its seeds.
+    """A method over its seeds, or a run by itself.
 
-    accuracies: one a seed, mean of the last evaluations. curve: mean accuracy by round. to_target: mean of the first rounds that
-    reach the target, None if a seed never got there.
+    accuracies: one a seed, at the end. curve, line: mean accuracy by round, as it is and as it is read. at, reached: for each
+    round and each target of the reading one value a seed, None where a target was not reached. rounds: all that were played.
+    personal: whether clients have models of their own. own: what they end with, by seed; empty where that is not known of all.
     """
 
-    method: str
+    name: str
+    reading: Reading
     accuracies: tuple[float, ...]
     curve: tuple[tuple[int, float], ...]
-    to_target: float | None
+    line: tuple[tuple[int, float], ...]
+    at: tuple[tuple[float, ...], ...]
+    reached: tuple[tuple[int | None, ...], ...]
+    rounds: int
     bytes: int
     seconds: float
+    personal: bool = False
+    own: tuple[Own, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -59,16 +67,26 @@ class Row:
         """Sample standard deviation; 0 for one seed."""
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
-    def describe(self) -> Line:
-        """As JSON."""
+    def over_clients(self, score: str, of: str = "mean") -> float | None:
+        """Of the models that the clients end with, the mean over seeds; None where it is not known."""
+        return statistics.fmean(o[score][of] for o in self.own) if self.own else None
+
+    def describe(self, kind: str) -> Line:
+        """As JSON; kind: what the name is one of."""
+        at = zip(self.reading.at, self.at, strict=True)
+        to = zip(self.reading.targets, self.reached, strict=True)
         return {
-            "method": self.method,
+            kind: self.name,
             "accuracy": self.mean,
             "std": self.std,
             "accuracies": list(self.accuracies),
-            "rounds_to_target": self.to_target,
+            "rounds": self.rounds,
+            "at": [{"round": r, "accuracy": statistics.fmean(each), "each": list(each)} for r, each in at],
+            "to_target": [{"target": t, "rounds": mean_of_all(each), "each": list(each)} for t, each in to],
             "bytes": self.bytes,
             "seconds": self.seconds,
+            "personal": self.personal,
+            "clients": {s: {o: self.over_clients(s, o) for o in SPREAD} for s in ("recall", "weighted")} if self.own else None,
         }
 
 
@@ -114,42 +132,82 @@ def open_cell(cell: Cell) -> RunFolder:
     return RunFolder.open(cell.path, device)
 
 
-def rows(cells: Sequence[Cell], target: float | None) -> tuple[list[Row], float]:
-    """The table, and the target used: the given one, or the first method's mean accuracy."""
-    curves = {cell.path: dict(curve(cell.path)) for cell in cells}
-    methods = list(dict.fromkeys(cell.method for cell in cells))
-    by_method = {m: [c for c in cells if c.method == m] for m in methods}
-    first = statistics.fmean(settled(curves[c.path]) for c in by_method[methods[0]])
-    goal = first if target is None else target
-    return [_row(m, by_method[m], [curves[c.path] for c in by_method[m]], goal) for m in methods], goal
+def check_reading(cells: Sequence[Cell], reading: Reading) -> None:
+    """Refuse, before the first run begins, rounds that could not be read off its end."""
+    for config in (cell.config for cell in cells):
+        reading.at_rounds(dict.fromkeys(evaluations(config.rounds, config.evaluate.every), 0.0))
 
 
-def settled(by_round: Mapping[int, float]) -> float:
-    """Accuracy at the end of a run: on skewed clients it swings from round to round, so the last few are averaged."""
-    return statistics.fmean(by_round[r] for r in sorted(by_round)[-LAST:])
+def by_method(cells: Sequence[Cell]) -> dict[str, list[Path]]:
+    """The runs of each method."""
+    return {method: [c.path for c in cells if c.method == method] for method in dict.fromkeys(c.method for c in cells)}
 
 
-def _row(method: str, cells: Sequence[Cell], curves: Sequence[Mapping[int, float]], goal: float) -> Row:
-    results = [RunFolder.read_only(cell.path).result() or {} for cell in cells]
-    shared = sorted(set.intersection(*(set(c) for c in curves)))
-    reached = [next((r for r in sorted(c) if c[r] >= goal), None) for c in curves]
+def rows(runs: Mapping[str, Sequence[Path]], reading: Reading) -> list[Row]:
+    """What runs have come to, a row a name; without a target it is the accuracy of the first row."""
+    lines = {name: [RunFolder.read_only(path).metrics() for path in paths] for name, paths in runs.items()}
+    if not reading.targets:
+        first = next(iter(lines.values()))
+        reading = replace(reading, targets=(statistics.fmean(reading.accuracy(accuracies(ls)) for ls in first),))
+    return [_row(name, every, reading, runs[name]) for name, every in lines.items()]
+
+
+def _row(name: str, runs: Sequence[Sequence[Line]], reading: Reading, paths: Sequence[Path]) -> Row:
+    ends = [own(path) for path in paths]
+    curves = [accuracies(lines) for lines in runs]
     return Row(
-        method=method,
-        accuracies=tuple(settled(c) for c in curves),
-        curve=tuple((r, statistics.fmean(c[r] for c in curves)) for r in shared),
-        to_target=None if None in reached else statistics.fmean(r for r in reached if r is not None),
-        bytes=round(statistics.fmean(r["bytes_up"] + r["bytes_down"] for r in results)),
-        seconds=statistics.fmean(r["seconds"] for r in results),
+        name=name,
+        reading=reading,
+        accuracies=tuple(reading.accuracy(c) for c in curves),
+        curve=_mean(curves),
+        line=_mean([reading.line(c) for c in curves]),
+        at=tuple(zip(*(reading.at_rounds(c) for c in curves), strict=True)),
+        reached=tuple(zip(*(reading.reached(c) for c in curves), strict=True)),
+        rounds=min(lines[-1]["round"] for lines in runs),
+        bytes=round(statistics.fmean(_total(lines, "bytes_up", "bytes_down") for lines in runs)),
+        seconds=round(statistics.fmean(_total(lines, "seconds", "evaluation_seconds") for lines in runs), 3),
+        personal=any(personal(settings_of(path)) for path in paths),
+        own=() if None in ends else tuple(e for e in ends if e is not None),
     )
 
 
-def curve(path: Path) -> Iterator[tuple[int, float]]:
-    """Accuracy by round of one run."""
-    for line in RunFolder.read_only(path).metrics():
-        if "accuracy" in line:
-            yield line["round"], line["accuracy"]
+def _mean(curves: Sequence[Curve]) -> tuple[tuple[int, float], ...]:
+    """Over the rounds that all have."""
+    shared = sorted(set.intersection(*(set(c) for c in curves)))
+    return tuple((r, statistics.fmean(c[r] for c in curves)) for r in shared)
+
+
+def _total(lines: Sequence[Line], *names: str) -> float:
+    return sum(float(line.get(name, 0)) for line in lines for name in names)
+
+
+def accuracies(lines: Sequence[Line]) -> dict[int, float]:
+    """Accuracy by round, where a run was evaluated."""
+    return {line["round"]: line["accuracy"] for line in lines if "accuracy" in line}
 
 
 def unfinished(cells: Sequence[Cell]) -> list[Cell]:
     """The cells that are not done yet."""
     return [c for c in cells if not (c.path / CONFIG).exists() or RunFolder.read_only(c.path).result() is None]
+
+
+def so_far(paths: Sequence[Path]) -> dict[Path, int]:
+    """The rounds of the runs that are not done yet."""
+    runs = {path: RunFolder.read_only(path) for path in paths}
+    return {path: run.metrics()[-1]["round"] for path, run in runs.items() if run.result() is None}
+
+
+def check_runs(paths: Sequence[Path], reading: Reading) -> None:
+    """Refuse folders that hold no run, or none that can be read so."""
+    all_at_once(filter(None, (_unreadable(path, reading) for path in paths)), "")
+
+
+def _unreadable(path: Path, reading: Reading) -> str | None:
+    found = accuracies(RunFolder.read_only(path).metrics())
+    if not found:
+        return f"'{path}' has no evaluation yet; go on with: fedloom resume {path}"
+    try:
+        reading.at_rounds(found)
+    except UserError as error:
+        return f"'{path}': {error}"
+    return None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.errors import all_at_once
+from fedloom.core.errors import UserError, all_at_once
 from fedloom.data import crowd, store
-from fedloom.study.compare import Cell, curve, folder_name, seeded
+from fedloom.study.compare import Cell, accuracies, folder_name, seeded
+from fedloom.study.curve import mean_of_all
 from fedloom.study.folder import RunFolder
-from fedloom.study.measure import measured
+from fedloom.study.measure import check, measured
+from fedloom.study.own import own, promised
 from fedloom.study.presets.table import Column, Printed, Row, Scale, Settings, Table
 
 
@@ -27,36 +29,35 @@ class Spot:
 
 @dataclass(frozen=True)
 class Figure:
-    """What stands in a place: ours by seed, in the paper's units, None where it was never reached; and what is printed."""
+    """What stands in a place: ours by seed, in the paper's units, None where it was not reached; and what is printed.
+
+    rounds: the length of the runs, which a figure that was not reached lies beyond.
+    """
 
     row: str
     column: str
     ours: tuple[float | None, ...]
     printed: Printed | None
     seconds: float
+    rounds: int = 0
+    measure: str = "accuracy"
 
     @property
     def mean(self) -> float | None:
-        known = _known(self.ours)
-        return statistics.fmean(known) if known is not None else None
+        """Over seeds; None if one of them has not reached it."""
+        return mean_of_all(self.ours)
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation; None for one seed."""
-        known = _known(self.ours)
-        return statistics.stdev(known) if known is not None and len(known) > 1 else None
+        """Sample standard deviation; None for one seed, and if one of them has not reached it."""
+        known = [v for v in self.ours if v is not None]
+        return statistics.stdev(known) if len(known) == len(self.ours) > 1 else None
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""
-        printed = None if self.printed is None else {"mean": self.printed.mean, "spread": self.printed.spread}
-        own = {"row": self.row, "column": self.column, "mean": self.mean, "std": self.std, "ours": list(self.ours)}
-        return {**own, "printed": printed, "seconds": self.seconds}
-
-
-def _known(values: Sequence[float | None]) -> list[float] | None:
-    """The values, if every seed has one."""
-    known = [v for v in values if v is not None]
-    return known if len(known) == len(values) else None
+        place = {"row": self.row, "column": self.column, "measure": self.measure, "rounds": self.rounds}
+        own = {"mean": self.mean, "std": self.std, "ours": list(self.ours)}
+        return {**place, **own, "printed": self.printed and asdict(self.printed), "seconds": self.seconds}
 
 
 def plan(table: Table, scale: Scale, seeds: Sequence[int], out: Path, over: Callable[[Settings], Settings]) -> list[Spot]:
@@ -68,6 +69,7 @@ def plan(table: Table, scale: Scale, seeds: Sequence[int], out: Path, over: Call
             cells = seeded(row.name, over(table.run(row, column, scale)), seeds, folder, column.runs)
             spots.append(Spot(row, column, tuple(cells)))
     _check_data(cells_of(spots))
+    _check_measures(spots)
     return spots
 
 
@@ -83,22 +85,39 @@ def _check_data(cells: Sequence[Cell]) -> None:
     all_at_once([f"there is no data set '{name}'; {store.ADD.replace('NAME', name)}" for name in sorted(missing)], "data")
 
 
+def _check_measures(spots: Sequence[Spot]) -> None:
+    """What the columns ask for can be read off runs of that many rounds."""
+    all_at_once(dict.fromkeys(filter(None, map(_complaint, spots))), "columns")
+
+
+def _complaint(spot: Spot) -> str | None:
+    config = spot.cells[0].config
+    try:
+        check(spot.column.measure, config.rounds, config.evaluate.every, promised(config))
+    except UserError as error:
+        return f"'{spot.column.name}' is {spot.column.measure}: {error}; or choose other columns with --columns"
+    return None
+
+
 def figures(spots: Sequence[Spot]) -> list[Figure]:
     """What the runs have come to; all of them are done."""
-    return [
-        Figure(
-            row=spot.row.name,
-            column=spot.column.name,
-            ours=tuple(measured(spot.column.measure, dict(curve(cell.path))) for cell in spot.cells),
-            printed=spot.row.printed.get(spot.column.name),
-            seconds=statistics.fmean((RunFolder.read_only(c.path).result() or {})["seconds"] for c in spot.cells),
-        )
-        for spot in spots
-    ]
+    return [_figure(spot, [RunFolder.read_only(cell.path) for cell in spot.cells]) for spot in spots]
+
+
+def _figure(spot: Spot, runs: Sequence[RunFolder]) -> Figure:
+    results = [run.result() or {} for run in runs]
+    return Figure(
+        row=spot.row.name,
+        column=spot.column.name,
+        ours=tuple(measured(spot.column.measure, accuracies(run.metrics()), own(run.path)) for run in runs),
+        printed=spot.row.printed.get(spot.column.name),
+        seconds=statistics.fmean(result["seconds"] for result in results),
+        rounds=min(result["rounds"] for result in results),
+        measure=spot.column.measure,
+    )
 
 
 def gain(figure: Figure, first: Figure) -> float | None:
     """Mean difference to another row, seed by seed: one seed gives both the same clients, cohorts and batches."""
     pairs = zip(figure.ours, first.ours, strict=True)
-    known = _known([None if a is None or b is None else a - b for a, b in pairs])
-    return None if known is None else statistics.fmean(known)
+    return mean_of_all([None if a is None or b is None else a - b for a, b in pairs])

@@ -52,13 +52,17 @@ def preset(name: str) -> Preset:
         raise unknown("preset", name, names(), see="fedloom presets")
     text = _text(name)
     head = [line.removeprefix("#").strip() for line in text.partition("\n\n")[0].splitlines() if line.startswith("#")]
-    raw, about = tomllib.loads(text), " ".join(head)
+    raw, about = _raw(name), " ".join(head)
     if "rows" not in raw:
         return Preset(name, about, raw)
-    if "like" in raw:
-        raw = merged(tomllib.loads(_text(f"{name.rpartition('/')[0]}/{raw['like']}")), raw)
     study = table(name, raw)
     return Preset(name, about, study.settings, study)
+
+
+def _raw(name: str) -> dict[str, Any]:
+    """The file, over those that it is like."""
+    raw = tomllib.loads(_text(name))
+    return merged(_raw(f"{name.rpartition('/')[0]}/{raw['like']}"), raw) if "like" in raw else raw
 
 
 def _text(name: str) -> str:

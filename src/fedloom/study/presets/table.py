@@ -2,14 +2,20 @@
 
 A file PAPER/TABLE.toml holds the settings that all of its runs share, as any config does, and these:
 
-like         another file of the folder, whose settings, [small] and [methods] it takes over
+like         another file of the folder, over which this one lies
 [about]      title; shows: what the table is there for; settings: the paper's, in words; departs: where ours are not quite
              the paper's; cut: what the small scale leaves out
 [small]      settings of the small scale over all others that are shared; rows, columns: the names it keeps, all if left out
 [methods]    settings by the name of a row
+[setups]     settings and small by the name of a column
+[reads]      sets of measures, each by its name
 [[columns]]  name; settings; small: more settings at the small scale; measure: a word of study/measure.py, or what else is
-             printed there, which a comparison leaves out. Columns of the same settings are read off the same runs
-[[rows]]     name; settings, else those of [methods]; small; printed: a number or [mean, spread] for each column, [] for none; note
+             printed there, which a comparison leaves out; a pair where the small scale has a word of its own, as a nearer
+             target; reads, instead of measure: the name of a set, for a column of each of its measures. Columns of the same
+             settings are read off the same runs
+[[rows]]     name; settings, else those of [methods]; small; note; printed: for each column a number, [mean, spread], "1000+"
+             for what was not reached by then, or [] for none; take, of: a row for every choice of so many of these words,
+             which are its name and stand for {} in its settings
 
 Later layers win: shared, [small], column, row.
 """
@@ -23,11 +29,12 @@ from typing import Any, Literal
 
 from fedloom.core.errors import UserError, unknown
 from fedloom.study.measure import is_measure
+from fedloom.study.presets import expand
 from fedloom.study.raw import merged
 
 Settings = dict[str, Any]
 Scale = Literal["small", "paper"]
-PARTS = ("like", "about", "small", "methods", "columns", "rows")  # the names in a file that are not settings
+PARTS = ("like", "about", "small", "methods", "setups", "reads", "columns", "rows")  # the names in a file that are not settings
 
 
 @dataclass(frozen=True)
@@ -43,23 +50,33 @@ class About:
 
 @dataclass(frozen=True)
 class Printed:
-    """A number of the paper, in its units, with the spread it prints."""
+    """A number of the paper, in its units, with the spread it prints; beyond: more than that, printed as 1000+."""
 
     mean: float
     spread: float | None = None
+    beyond: bool = False
 
     def __str__(self) -> str:
-        return f"{self.mean}" if self.spread is None else f"{self.mean} ± {self.spread}"
+        more = "+" if self.beyond else ""
+        return f"{self.mean}{more}" if self.spread is None else f"{self.mean} ± {self.spread}"
+
+    def gain(self, first: Printed) -> float | None:
+        """The difference to another number; None where either is only a bound."""
+        return None if self.beyond or first.beyond else self.mean - first.mean
 
 
 @dataclass(frozen=True)
 class Column:
-    """Settings that vary along the table, and what is read off their runs; runs: the first column of the same settings."""
+    """Settings that vary along the table, and what is read off their runs; runs: the first column of the same settings.
+
+    measure_small: what the small scale reads instead; empty if the same.
+    """
 
     name: str
     settings: Settings = field(default_factory=dict)
     small: Settings = field(default_factory=dict)
     measure: str = "accuracy"
+    measure_small: str = ""
     runs: str = ""
 
     @property
@@ -95,6 +112,8 @@ class Table:
         """The part that is run: what is named, else what the scale keeps, and of the columns those that can be measured."""
         keeps = self.keeps if scale == "small" else {}
         chosen = self._named("column", self.columns, columns or keeps.get("columns", ()))
+        if scale == "small":
+            chosen = tuple(replace(c, measure=c.measure_small or c.measure) for c in chosen)
         measured = tuple(c for c in chosen if c.measurable)
         if not measured:
             raise UserError(
@@ -127,14 +146,14 @@ def table(name: str, raw: Mapping[str, Any]) -> Table:
     """A table from its file."""
     small = dict(raw["small"])
     keeps = {kind: small.pop(kind) for kind in ("rows", "columns") if kind in small}
-    columns = _columns(raw["columns"])
+    columns = _columns(expand.columns(raw["columns"], raw.get("setups", {}), raw.get("reads", {})))
     return Table(
         name=name,
         about=About(**raw["about"]),
         settings={k: v for k, v in raw.items() if k not in PARTS},
         small=small,
         columns=columns,
-        rows=tuple(_row(row, columns, raw.get("methods", {})) for row in raw["rows"]),
+        rows=tuple(_row(row, columns) for row in expand.rows(raw["rows"], raw.get("methods", {}))),
         keeps=keeps,
     )
 
@@ -145,12 +164,16 @@ def _columns(raw: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     return tuple(replace(c, runs=name) for c, name in zip(plain, first, strict=True))
 
 
-def _row(raw: Mapping[str, Any], columns: Sequence[Column], methods: Mapping[str, Settings]) -> Row:
+def _row(raw: Mapping[str, Any], columns: Sequence[Column]) -> Row:
     numbers = raw.get("printed", [[]] * len(columns))
     printed = {c.name: _printed(n) for c, n in zip(columns, numbers, strict=True) if n != []}
-    settings = raw["settings"] if "settings" in raw else methods[raw["name"]]
-    return Row(**{**raw, "settings": settings, "printed": printed})
+    return Row(**{**raw, "printed": printed})
 
 
-def _printed(number: float | list[float]) -> Printed:
-    return Printed(*number) if isinstance(number, list) else Printed(number)
+def _printed(number: float | str | tuple[float, float]) -> Printed:
+    if isinstance(number, str):
+        return Printed(int(number.removesuffix("+")), beyond=True)
+    if isinstance(number, float | int):
+        return Printed(number)
+    mean, spread = number
+    return Printed(mean, spread)

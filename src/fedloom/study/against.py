@@ -1,0 +1,170 @@
+"""Accuracy against compute, as Figure 4 of FedMLB plots it, from the folders of any runs.
+
+Its axes: accuracy after the last round over the local computation of a client, which the number of local iterations varies. So
+runs that differ in train.steps or train.epochs are the line of a method, and a run alone is a point. Beside it stands the way
+there: accuracy by what all clients have computed so far.
+
+Compute is in multiply-accumulates (MACs) of training, forward and back, as `fedloom cost` counts them for a sample, times the
+samples of the steps that were made; a batch that is not full counts as full.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from fedloom.core.errors import UserError
+from fedloom.core.key import Key
+from fedloom.core.words import Word
+from fedloom.diagnostics.cost import FEWEST, cost
+from fedloom.diagnostics.cost_play import Scene
+from fedloom.methods.registry import build as build_method
+from fedloom.study.assemble import data_of
+from fedloom.study.compare import accuracies
+from fedloom.study.config import Config, load
+from fedloom.study.curve import Reading
+from fedloom.study.folder import CONFIG, RunFolder
+from fedloom.study.parts import build_model
+from fedloom.study.raw import read
+
+PLAIN = Reading()
+
+
+class Point(NamedTuple):
+    """An evaluated round, and the MACs of all clients until then."""
+
+    round: int
+    macs: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Track:
+    """A run. length: of local training, as it is set. iterations, local: steps and MACs of a client in a round, in the mean.
+
+    accuracy: at the end, as it is read.
+    """
+
+    method: str
+    length: str
+    iterations: float
+    local: float
+    points: tuple[Point, ...]
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A method with local training of a length, the mean over its seeds: a point of the figure."""
+
+    method: str
+    length: str
+    iterations: float
+    local: float
+    accuracies: tuple[float, ...]
+
+    @property
+    def accuracy(self) -> float:
+        return statistics.fmean(self.accuracies)
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        known = {"method": self.method, "length": self.length, "iterations": self.iterations, "local_macs": self.local}
+        return {**known, "accuracy": self.accuracy, "accuracies": list(self.accuracies)}
+
+
+def tracks(paths: Sequence[Path], reading: Reading = PLAIN) -> list[Track]:
+    """Each run against compute; what is the same in several runs is counted once."""
+    counted: dict[str, float] = {}
+    return [_track(path, reading, counted) for path in paths]
+
+
+def _track(path: Path, reading: Reading, counted: dict[str, float]) -> Track:
+    config, lines = load(read(path / CONFIG), f"'{path / CONFIG}'"), RunFolder.read_only(path).metrics()
+    curve = accuracies(lines)
+    if not curve:
+        raise UserError(f"'{path}' has no evaluation yet; go on with: fedloom resume {path}")
+    work = config.train.batch * _sample_macs(config, counted)
+    steps = {line["round"]: line["steps"] for line in lines}
+    done = dict(zip(steps, itertools.accumulate(steps.values()), strict=True))
+    iterations = done[max(done)] / sum(len(line["participants"]) - len(line["refused"]) for line in lines)
+    points = tuple(Point(r, work * done[r], y) for r, y in sorted(curve.items()))
+    return Track(_title(config), _length(config), iterations, work * iterations, points, reading.accuracy(curve))
+
+
+def _sample_macs(config: Config, counted: dict[str, float]) -> float:
+    """MACs of training on one sample."""
+    label = json.dumps([_title(config), config.model_dump(mode="json", include={"model", "data"})])
+    if label not in counted:
+        data, method = data_of(config), build_method(config.words)
+
+        def build(device: torch.device) -> Any:
+            return build_model(config.model, data, Key.root(0), torch.float32, device)
+
+        counted[label] = cost(Scene(method, build, data.shape, len(data.classes), FEWEST)).training
+    return counted[label]
+
+
+def _title(config: Config) -> str:
+    """The method with its arguments, as on the command line."""
+    return "+".join(map(_called, config.words))
+
+
+def _length(config: Config) -> str:
+    train = config.train
+    count = f"{train.epochs} epochs" if train.steps is None else f"{train.steps} steps"
+    return f"{count} of batches of {train.batch}"
+
+
+def _called(word: Word) -> str:
+    return f"{word.name}({', '.join(f'{k}={v}' for k, v in word.args.items())})" if word.args else word.name
+
+
+def spots(found: Sequence[Track]) -> list[Spot]:
+    """The points of the figure: method after method as they come, with growing local compute."""
+    groups: dict[str, dict[str, list[Track]]] = {}
+    for t in found:
+        groups.setdefault(t.method, {}).setdefault(t.length, []).append(t)
+    return [s for lengths in groups.values() for s in sorted(map(_spot, lengths.values()), key=lambda s: s.local)]
+
+
+def _spot(seeds: Sequence[Track]) -> Spot:
+    iterations, local = (statistics.fmean(getattr(t, what) for t in seeds) for what in ("iterations", "local"))
+    return Spot(seeds[0].method, seeds[0].length, iterations, local, tuple(t.accuracy for t in seeds))
+
+
+def draw(found: Sequence[Track], path: Path) -> None:
+    """Both pictures, side by side, a colour a method."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter
+    except ImportError:
+        raise UserError('pictures need matplotlib; install it with: pip install "fedloom[plots]"') from None
+    figure = Figure(figsize=(11, 4.4), dpi=150, layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for number, (method, ends) in enumerate(_by_method(spots(found))):
+        colour = f"C{number}"
+        left.plot([s.local for s in ends], [100 * s.accuracy for s in ends], "o-", color=colour, label=method)
+        for t in (t for t in found if t.method == method):
+            right.plot([p.macs for p in t.points], [100 * p.accuracy for p in t.points], color=colour, lw=1.2)
+    left.set(xlabel="MACs of a client in a round", ylabel="test accuracy, %", title="After the last round")
+    right.set(xlabel="MACs of all clients so far", title="On the way")
+    left.legend(frameon=False)
+    for axes in (left, right):
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.grid(color="#e6e6e6", lw=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _by_method(ends: Sequence[Spot]) -> Iterator[tuple[str, list[Spot]]]:
+    for method, group in itertools.groupby(ends, key=lambda s: s.method):
+        yield method, list(group)

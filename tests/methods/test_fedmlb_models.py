@@ -1,0 +1,62 @@
+"""FedMLB on every model of the package: loss and gradients are those of one pathway after the other, whatever the blocks are."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedloom.core.chain import Chain
+from fedloom.core.key import Key
+from fedloom.core.sampler import everyone
+from fedloom.core.select import has_batch_statistics
+from fedloom.core.step import Step
+from fedloom.core.words import Word
+from fedloom.methods.fedmlb import fedmlb
+from fedloom.models.registry import MODELS, build
+from support import distil_oracles
+from support.oracles import World
+from support.weave import lone_job
+
+CLASSES, ROWS = 5, 3
+KEY = Key.root(3)
+ARGS = {"vgg": {"dropout": 0.0}, "lstm": {"width": 6}} | {
+    n: {"width": 2} for n in MODELS if n.startswith("resnet")
+}  # else as it is
+SHAPES = {"lstm": (6,), "lenet5": (1, 16, 16)}
+
+
+def made(name: str) -> Chain:
+    return build(Word(name, ARGS.get(name, {})), SHAPES.get(name, (3, 8, 8)), CLASSES, KEY, torch.float64)
+
+
+def batch(name: str) -> Tensor:
+    g, shape = KEY.fold("x").generator(), (ROWS, *SHAPES.get(name, (3, 8, 8)))
+    return torch.randint(CLASSES, shape, generator=g) if name == "lstm" else torch.randn(shape, generator=g, dtype=torch.float64)
+
+
+def moved(chain: Chain) -> Chain:
+    """The same model a step away, so that hybrids differ from it."""
+    g = KEY.fold("moved").generator()
+    with torch.no_grad():
+        for p in chain.parameters():
+            p += 0.05 * p.abs().mean() * torch.randn(p.shape, generator=g, dtype=p.dtype)
+    return chain
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_is_the_pathways_one_by_one(name: str) -> None:
+    sent, x, y = dict(made(name).state_dict()), batch(name), torch.arange(ROWS)
+    ours, theirs = moved(made(name)), moved(made(name))
+    pathways = range(1, len(ours.names))
+    job = lone_job(lambda: made(name), sent)
+    assert job.bench.batch_statistics == has_batch_statistics(ours)
+    loss = fedmlb(0.8, 1.3, 1.5).phases[0].total(Step(x, y, ours, job, dict(ours.named_parameters()), KEY, 1))
+    naive = distil_oracles.fedmlb(0.8, 1.3, 1.5, list(pathways), len(pathways))
+    world = World(lambda: made(name), [], KEY, everyone())
+    expected = naive(world, 0, 0, sent, sent)(theirs, x, y)
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
+    found = torch.autograd.grad(loss, list(ours.parameters()))
+    for grad, other in zip(found, torch.autograd.grad(expected, list(theirs.parameters())), strict=True):
+        assert grad.isfinite().all()
+        torch.testing.assert_close(grad, other, rtol=0, atol=1e-12)
+    same = 1.8 * distil_oracles.cross_entropy(theirs(x), y)  # what it would be at the received weights
+    assert abs((loss - same).item()) > 1e-6

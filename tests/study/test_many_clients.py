@@ -1,0 +1,98 @@
+"""Five hundred clients, ten of them a round: resumed bit for bit, in memory that does not grow with who has taken part."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedloom.core.params import Params, sha256
+from fedloom.core.state import ClientStore
+from fedloom.study.assemble import assemble
+from fedloom.study.config import Config, load
+from fedloom.study.folder import RunFolder
+from fedloom.study.session import Stopped, run
+
+CLIENTS, ROUNDS, STOP = 500, 20, 10
+LOOKS = (8, 13, 18)  # rounds after which memory is weighed: FedGKD has its five models by then, and nothing was scored yet
+REMEMBERING = {"feddyn": "feddyn", "scaffold": "control", "fedgkd": None}  # and what its clients remember
+every_method = pytest.mark.parametrize("method", REMEMBERING)
+
+
+def settings(method: str) -> Config:
+    return load(
+        {
+            "method": method,
+            "rounds": ROUNDS,
+            "model": "mlp(width=8)",
+            "engine": "inprocess",
+            "data": {"clients": CLIENTS, "partition": "iid"},
+            "sample": {"per_round": CLIENTS // 50},
+            "train": {"steps": 2, "batch": 4},
+            "evaluate": {"every": ROUNDS, "batch": 500},
+        }
+    )
+
+
+def memories(store: ClientStore) -> dict[str, Params]:
+    """Every client's, by client and slot."""
+    return {f"{c}/{slot}": p for c in range(CLIENTS) for slot, p in store.recall(c).items()}
+
+
+def identity(folder: RunFolder) -> dict[str, Any]:
+    """All there is after the last round: the server's weights and memory, and what each client remembers."""
+    restored = folder.restore()
+    assert restored is not None
+    mine = {name: sha256(p) for name, p in memories(folder.store).items()}
+    return {"round": restored.state.round, "server": sha256(restored.state.tensors())} | mine
+
+
+def weight() -> int:
+    """Bytes of all tensors alive."""
+    gc.collect()
+    alive = (o.untyped_storage() for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
+    return sum({s.data_ptr(): s.nbytes() for s in alive}.values())
+
+
+@every_method
+def test_resumed_halfway_equals_uninterrupted(tmp_path: Path, method: str) -> None:
+    config = settings(method)
+    with RunFolder.create(tmp_path / "whole", config.text()) as folder:
+        run(assemble(config), folder)
+        whole = identity(folder)
+    rounds: list[int] = []
+    with RunFolder.create(tmp_path / "part", config.text()) as folder, pytest.raises(Stopped):
+        run(assemble(config), folder, lambda line: rounds.append(line["round"]), stop=lambda: len(rounds) == STOP - 1)
+    with RunFolder.open(tmp_path / "part") as folder:
+        run(assemble(config), folder, lambda line: rounds.append(line["round"]))
+        assert identity(folder) == whole
+    assert rounds == list(range(1, ROUNDS + 1))
+    slot = REMEMBERING[method]
+    assert {name.split("/")[1] for name in whole if "/" in name} == ({slot} if slot else set())
+    if slot:
+        assert 10 * STOP < sum("/" in name for name in whole) < 10 * ROUNDS  # some clients took part again, most never did
+
+
+def weighed(method: str, folder: RunFolder | None) -> list[int]:
+    found = []
+
+    def look(line: dict[str, Any]) -> None:
+        if line["round"] in LOOKS:
+            found.append(weight())
+
+    run(assemble(settings(method)), folder, look)
+    return found
+
+
+@every_method
+def test_memory_does_not_grow_with_the_clients_that_took_part(tmp_path: Path, method: str) -> None:
+    with RunFolder.create(tmp_path / "run", settings(method).text()) as folder:
+        first, *later = weighed(method, folder)
+    assert later == [first] * len(later)
+
+
+def test_memory_would_grow_if_clients_were_kept_in_it() -> None:
+    """So what is weighed above is what a client leaves."""
+    first, _, last = weighed("feddyn", None)
+    assert last - first > 50 * 4 * 8 * 28 * 28  # fifty clients, the first layer of each
