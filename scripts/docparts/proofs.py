@@ -21,20 +21,18 @@ def proofs(tests: Path, methods: Collection[str]) -> dict[str, list[str]]:
     """The kinds of proof of every method, by name; an empty list where there is none."""
     found: dict[str, set[str]] = {method: set() for method in methods}
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in sorted(tests.glob("test_*.py"))]
-    fields = next((_fields(node) for tree in trees for node in tree.body if _is_case(node)), [])
+    common = next((fields for tree in trees if (fields := _fields(tree))), [])
     for tree in trees:
-        for method, kind in (*_rows(tree, fields, methods), *_golden(tree, methods)):
+        for method, kind in (*_rows(tree, _fields(tree) or common, methods), *_golden(tree, methods)):
             found[method].add(kind)
     return {method: [kind for kind in KINDS if kind in kinds] for method, kinds in found.items()}
 
 
-def _is_case(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ClassDef) and node.name == "Case"
-
-
-def _fields(case: ast.stmt) -> list[str]:
-    """The fields of the dataclass, in the order of its positional arguments."""
-    return [s.target.id for s in ast.walk(case) if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+def _fields(tree: ast.Module) -> list[str]:
+    """The fields of the file's own dataclass Case, in the order of its positional arguments; none if it imports the common one."""
+    cases = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Case"]
+    declared = [s for case in cases for s in case.body if isinstance(s, ast.AnnAssign)]
+    return [s.target.id for s in declared if isinstance(s.target, ast.Name)]
 
 
 def _rows(tree: ast.Module, fields: list[str], methods: Collection[str]) -> Iterator[tuple[str, str]]:

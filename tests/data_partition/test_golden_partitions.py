@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.words import Word
 from fedloom.data import longtail
@@ -44,6 +45,27 @@ def test_fedafa_long_tailed_split(golden, classes, tag, alpha):
     np.testing.assert_array_equal([len(rows) for rows in parts], g[f"cifar{classes}_{tag}_nk"])
     kept = int(longtail.counts(50_000 // classes, classes, 100).sum())
     assert kept - sum(map(len, parts)) == g[f"cifar{classes}_{tag}_unassigned"]
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+@pytest.mark.parametrize(("tag", "alpha"), [("a02", 0.2), ("a05", 0.5)])
+def test_fedafa_split_by_its_name(golden, classes, tag, alpha):
+    """Whatever the key and the order in which the samples lie."""
+    labels = np.arange(50_000) % classes
+    for key in (ANY_KEY, Key.root(1)):
+        parts = partition(Word("fedafa", {"alpha": alpha}), labels, 20, key, longtail=100)
+        found = class_counts(labels, parts, classes)
+        np.testing.assert_array_equal(found, golden("fedafa/a2_dirichlet_partition")[f"cifar{classes}_{tag}_counts"])
+    if (classes, alpha) == (10, 0.2):
+        assert found[9].tolist() == [8, 933, 0, 0, 0, 9, 6, 0, 0, 0]  # as printed under figure 3(b)
+
+
+@pytest.mark.parametrize(("samples", "clients", "factor"), [(50_000, 10, 100), (50_000, 20, 50), (20_000, 20, 100)])
+def test_another_split_is_not_called_fedafas(samples, clients, factor):
+    with pytest.raises(
+        UserError, match="12,406 samples of CIFAR-10 or 10,847 of CIFAR-100 among 20 clients, .* 'dirichlet-rounded'"
+    ):
+        partition(Word("fedafa"), np.arange(samples) % 10, clients, ANY_KEY, longtail=factor)
 
 
 def test_fedafa_rule_without_randomness(golden):

@@ -17,6 +17,7 @@ from fedloom.core.words import Word
 from fedloom.data.partition import PARTITIONS, partition
 from fedloom.data.partition.balanced import first_arrivals
 from fedloom.data.partition.draws import fill_up, simplex, stream
+from fedloom.data.partition.published import SEEDS
 
 COVERING = {"iid": {}, "dirichlet": {"min_size": 1}, "shards": {}, "quantity": {}, "classes": {"classes": 2}}
 
@@ -64,6 +65,21 @@ def test_balanced_is_exactly_balanced_and_disjoint(labels, clients, alpha, seed,
 
 
 @settings(max_examples=25, deadline=None)
+@given(labels=problems, clients=st.integers(2, 10), alpha=st.sampled_from([1e-3, 0.1, 1.0]), seed=st.integers(0, 10**6))
+def test_rounded_fills_small_clients_up_and_moves_nothing_else(labels, clients, alpha, seed):
+    """What is dealt is the same; who was large enough and not the largest keeps all."""
+    drawn, filled = (
+        partition(Word("dirichlet-rounded", {"alpha": alpha, "min_size": least}), labels, clients, Key.root(seed))
+        for least in (1, 3)
+    )
+    assert min(map(len, filled)) >= 3
+    np.testing.assert_array_equal(np.sort(np.concatenate(drawn)), np.sort(np.concatenate(filled)))
+    if min(map(len, drawn)) >= 3:
+        for before, after in zip(drawn, filled, strict=True):
+            np.testing.assert_array_equal(before, after)
+
+
+@settings(max_examples=25, deadline=None)
 @given(labels=problems, clients=st.integers(8, 20), share=st.floats(0, 1), seed=st.integers(0, 10**6))
 def test_classes_per_client(labels, clients, share, seed):
     kinds = len(np.unique(labels))
@@ -74,11 +90,19 @@ def test_classes_per_client(labels, clients, share, seed):
     assert max(holders) - min(holders) <= 1
 
 
-def test_fedmix_setting_drops_nothing():
-    labels = np.arange(50_000) % 10
-    parts = partition(Word("classes", {"classes": 2}), labels, 60, Key.root(0))
-    assert sum(map(len, parts)) == 50_000
-    assert {len(rows) for rows in parts} <= {832, 833, 834}  # 5000/12 is 416 or 417, twice
+@pytest.mark.parametrize(
+    ("kinds", "clients", "each", "holders", "shares"),
+    [(10, 60, 2, 12, {416, 417}), (100, 100, 20, 20, {25}), (10, 60, 3, 18, {277, 278}), (10, 60, 10, 60, {83, 84})],
+)
+def test_fedmix_deals_all_50000_samples_into_equal_slots(kinds, clients, each, holders, shares):
+    """CIFAR-10 and CIFAR-100 of the paper, and two more columns of its Table 6: clients x each / kinds slots a class."""
+    labels = np.arange(50_000) % kinds
+    parts = partition(Word("classes", {"classes": each}), labels, clients, Key.root(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(50_000))
+    counts = np.stack([np.bincount(labels[rows], minlength=kinds) for rows in parts])
+    assert {len(rows[rows > 0]) for rows in counts} == {each}
+    assert ((counts > 0).sum(axis=0) == holders).all()
+    assert set(counts[counts > 0].tolist()) == shares
 
 
 @settings(max_examples=25, deadline=None)
@@ -103,7 +127,7 @@ def test_shards_hold_few_classes():
     assert max(len(np.unique(labels[rows])) for rows in parts) == 2
 
 
-@pytest.mark.parametrize("name", sorted(PARTITIONS))
+@pytest.mark.parametrize("name", sorted(PARTITIONS.keys() - SEEDS.keys()))
 def test_same_key_same_parts_other_key_other_parts(name):
     labels, users = np.arange(3000) % 10, np.arange(3000) // 100
     clients = 0 if name == "user" else 20
@@ -114,7 +138,7 @@ def test_same_key_same_parts_other_key_other_parts(name):
 
 def test_the_callers_labels_stay_as_they_are():
     labels = np.arange(3000) % 10
-    for name in set(PARTITIONS) - {"user"}:
+    for name in PARTITIONS.keys() - SEEDS.keys() - {"user"}:
         partition(Word(name), labels, 20, Key.root(0), longtail=2.0)
     np.testing.assert_array_equal(labels, np.arange(3000) % 10)
 
@@ -125,6 +149,31 @@ def test_users_are_clients_in_order():
     assert [list(rows) for rows in parts] == [[1, 4], [0, 2, 5], [3]]
     frequent = partition(Word("user", {"min_size": 2}), np.zeros(6, dtype=np.int64), 2, Key.root(0), users)
     assert [list(rows) for rows in frequent] == [[1, 4], [0, 2, 5]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=9), least=st.integers(1, 6), seed=st.integers(0, 10**6), data=st.data()
+)
+def test_fewer_clients_than_users_are_drawn_among_the_large_ones(sizes, least, seed, data):
+    users = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    large = [u for u, size in enumerate(sizes) if size >= least]
+    clients = data.draw(st.integers(0, len(large)))
+    word, labels = Word("user", {"min_size": least}), np.zeros(len(users), dtype=np.int64)
+    if not large:
+        with pytest.raises(UserError, match="smaller min_size"):
+            partition(word, labels, clients, Key.root(seed), users)
+        return
+    owners = [set(users[rows]) for rows in partition(word, labels, clients, Key.root(seed), users)]
+    numbers = [owner for (owner,) in owners]  # nobody shares a client
+    assert numbers == sorted(set(numbers)) and set(numbers) <= set(large)
+    assert len(numbers) == (clients or len(large))
+
+
+def test_another_seed_draws_other_users():
+    labels, users = np.zeros(3000, dtype=np.int64), np.arange(3000) // 100
+    draws = [np.concatenate(partition(Word("user"), labels, 10, Key.root(seed), users)) for seed in (1, 1, 2)]
+    assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
 
 
 def test_users_and_a_long_tail_go_together():

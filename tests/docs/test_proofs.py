@@ -1,17 +1,12 @@
 """The column "proved by": what is read off the syntax of the tests is what the tests are."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
-import pytest
 from docparts.catalogue import method_table
 from docparts.proofs import proofs
-from reading import ROOT
 
 from fedloom.methods import registry
-
-METHODS = ROOT / "tests" / "methods"
+from support.rows import METHODS, rows
 
 SOURCE = """
 from support.golden import golden
@@ -70,21 +65,11 @@ def test_what_counts_as_a_proof(tmp_path: Path) -> None:
     assert proofs(tmp_path, EXPECTED) == EXPECTED
 
 
-@pytest.fixture(scope="module")
-def common() -> ModuleType:
-    """The real file of rows, imported instead of parsed."""
-    spec = importlib.util.spec_from_file_location("rows_of_methods", METHODS / "test_common.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_rows_as_python_sees_them(common: ModuleType) -> None:
-    rows = [(case.make().name, case.twin) for case in common.CASES]
+def test_the_rows_as_python_sees_them() -> None:
+    seen = [(case.make().name, case.twin) for case in rows()]
     found = proofs(METHODS, registry.names())
-    assert {m for m, kinds in found.items() if "oracle" in kinds} == {name for name, _ in rows if "+" not in name}
-    assert {m for m, kinds in found.items() if "degenerate" in kinds} == {n for n, twin in rows if twin and "+" not in n}
+    assert {m for m, kinds in found.items() if "oracle" in kinds} == {name for name, _ in seen if "+" not in name}
+    assert {m for m, kinds in found.items() if "degenerate" in kinds} == {n for n, twin in seen if twin and "+" not in n}
 
 
 def test_a_method_without_a_row_is_unproved(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Methods against numbers of their authors' code: server updates, loss terms, a FedProx training, an aggregation with buffers."""
+"""Methods against numbers of their authors' code: server updates, loss terms, whole rounds, an aggregation with buffers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,18 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
+from fedloom.core.compose import join
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.sampler import everyone
+from fedloom.core.server import By
 from fedloom.core.solver import HeavyBall, Schedule, Sgd
+from fedloom.core.state import MemoryStore, ServerState
 from fedloom.core.step import Step
+from fedloom.methods.ditto import ditto
 from fedloom.methods.fedadam import fedadam
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.feddyn import feddyn
 from fedloom.methods.fedprox import fedprox
+from fedloom.methods.perfedavg import perfedavg
+from fedloom.methods.pfedme import pfedme
 from support.clients import TensorClient
-from support.formulas import POINT, Canned, empty_clients, given, in_order, problem, starting_at
+from support.formulas import POINT, Canned, Problem, empty_clients, given, in_order, problem, starting_at
 from support.golden import golden
 from support.models import vector
 from support.weave import Woven, lone_job, weave
@@ -28,6 +34,7 @@ from support.weave import Woven, lone_job, weave
 SERVER = golden("fedmlb/server_updates")
 MISC = golden("fedalign/f_misc")
 PFL = golden("fedafa/e_pfl_rounds")
+HP = {name.removeprefix("hp_"): float(value) for name, value in PFL.items() if name.startswith("hp_")}
 
 
 def close(got: Tensor, expected: Tensor) -> None:
@@ -163,13 +170,76 @@ def test_aggregation_with_buffers_truncates_counters(counted: int) -> None:
         close(tensor, MISC[f"agg_global/{name.removeprefix('net.')}"])
 
 
-@pytest.mark.parametrize("name", ["quad", "log"])
-def test_fedprox_round(name: str) -> None:
-    case = problem(name, PFL)
-    method = fedprox(float(PFL["hp_fedprox_mu"]))
-    method = replace(method, phases=(replace(method.phases[0], **case.phase),))
-    solver = Sgd(lr=float(PFL["hp_fedprox_eta"]), batch=1, steps=int(PFL["hp_fedprox_steps"]))
-    woven = weave(method, 1, build=starting_at(case.w0), clients=case.clients, sampler=everyone(), solver=solver)
-    for reply, expected in zip(woven.replies, PFL[f"{name}_fedprox_local_w"], strict=True):
+on_both_problems = pytest.mark.parametrize("case", [problem(n, PFL) for n in ("quad", "log")], ids=lambda c: c.name)
+by_both_means = pytest.mark.parametrize(("by", "word"), [("samples", "weighted"), ("clients", "uniform")])
+
+
+def one_round(method: Method, case: Problem, by: By = "samples", **given: Any) -> Woven:
+    """All three clients of the golden file, once, on its functions and mini-batches."""
+    method = join([method, fedavg(weights=by)])
+    phases, finale = (tuple(replace(p, **case.phase) for p in part) for part in (method.phases, method.finale))
+    since = ServerState(0, {POINT: case.w0}), given.pop("store", MemoryStore())
+    setting = {"build": starting_at(case.w0), "clients": case.clients, "sampler": everyone(), "since": since}
+    return weave(replace(method, phases=phases, finale=finale), 1, **setting, **given)
+
+
+def compare(woven: Woven, case: Problem, method: str, word: str) -> None:
+    """The clients' models and the server's against the golden file."""
+    for reply, expected in zip(woven.replies, PFL[f"{case.name}_{method}_local_w"], strict=True):
         close(case.w0 + reply.uploads["model"][POINT], expected)
-    close(woven.state.params[POINT], PFL[f"{name}_fedprox_global_weighted"])
+    close(woven.state.params[POINT], PFL[f"{case.name}_{method}_global_{word}"])
+
+
+def compare_personal(woven: Woven, expected: Tensor) -> None:
+    """The models the clients end up with."""
+    for client, model in enumerate(expected):
+        close(woven.personal(client)[POINT], model)
+
+
+@on_both_problems
+def test_fedprox_round(case: Problem) -> None:
+    solver = Sgd(lr=HP["fedprox_eta"], batch=1, steps=int(HP["fedprox_steps"]))
+    compare(one_round(fedprox(HP["fedprox_mu"]), case, solver=solver), case, "fedprox", "weighted")
+
+
+@on_both_problems
+@by_both_means
+def test_ditto_round(case: Problem, by: By, word: str) -> None:
+    """The personal models do not start where the global one does."""
+    store = MemoryStore()
+    for client, v0 in enumerate(case.v0):
+        store.remember(client, {"personal": {POINT: v0}})
+    solver = Sgd(lr=HP["ditto_eta"], batch=1, steps=int(HP["ditto_steps_global"]))
+    woven = one_round(ditto(HP["ditto_lambda"]), case, by, solver=solver, store=store)
+    compare(woven, case, "ditto", word)
+    compare_personal(woven, PFL[f"{case.name}_ditto_personal"])
+
+
+@on_both_problems
+@by_both_means
+@pytest.mark.parametrize(("decay", "tag"), [(0.0, "mu0"), (HP["pfedme_mu"], "mu1e3")])
+def test_pfedme_round(case: Problem, by: By, word: str, decay: float, tag: str) -> None:
+    """The personal model is theta, which the golden file tells apart from w."""
+    method = pfedme(
+        lam=HP["pfedme_lambda"],
+        inner=int(HP["pfedme_K"]),
+        pace=HP["pfedme_eta_p"],
+        lr=HP["pfedme_eta"],
+        beta=HP["pfedme_beta"],
+        decay=decay,
+    )
+    woven = one_round(method, case, by, solver=Sgd(batch=1, steps=int(HP["pfedme_R"])))
+    compare(woven, case, f"pfedme_{tag}", word)
+    compare_personal(woven, PFL[f"{case.name}_pfedme_{tag}_theta"])
+
+
+@on_both_problems
+@by_both_means
+@pytest.mark.parametrize("variant", ["fo", "hf"])
+def test_perfedavg_round(case: Problem, by: By, word: str, variant: Any) -> None:
+    """A beta-step from w, not from behind the alpha-step; then one alpha-step from the server's model."""
+    method = perfedavg(HP["perfed_alpha"], HP["perfed_beta"], variant, HP["perfed_delta"], int(HP["perfed_steps"]))
+    woven = one_round(method, case, by, solver=Sgd(batch=1))
+    compare(woven, case, f"perfedavg_{variant}", word)
+    if by == "clients":
+        compare_personal(woven, PFL[f"{case.name}_perfedavg_{variant}_personal_after_one_alpha_step_from_uniform"])

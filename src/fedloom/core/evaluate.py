@@ -102,3 +102,22 @@ def summary(result: Tally, trained: Tensor, counts: Tensor) -> dict[str, Any]:
         "groups": by_group(result, thirds(trained)),
         "clients": {"weighted": spread(weighted), "recall": spread(recall)},
     }
+
+
+def own_summary(results: Sequence[Tally], trained: Tensor, counts: Tensor) -> dict[str, Any]:
+    """The figures of the clients' own models, one tally a client; each is asked for the classes that its client has.
+
+    per_class: mean recall over the clients that have the class; None where none has it, or no test sample is of it.
+    hits: by client and class, out of `seen` test samples of the class.
+    """
+    hits, seen, holds = torch.stack([r.hits for r in results]), results[0].seen, counts > 0
+    weighted, recall = client_scores(hits / seen.clamp(min=1), seen, counts)
+    met = Tally((hits * holds).sum(0), seen * holds.sum(0), sum(r.loss for r in results) / len(results))
+    return {
+        "weighted": spread(weighted),
+        "recall": spread(recall),
+        "per_class": [round(float(r), 6) if n else None for r, n in zip(met.recall, met.seen, strict=True)],
+        "groups": by_group(met, thirds(trained)),
+        "hits": hits.long().tolist(),
+        "seen": seen.long().tolist(),
+    }

@@ -3,9 +3,10 @@
     x' = lam x + (1 - lam) x_perm,   y' = lam y + (1 - lam) y_perm,   lam ~ Beta(alpha, alpha), one lam and one permutation a batch
 
 alpha >= 0   how evenly two samples are blended; 0 is FedAvg.
-State     none.   Uploads  model.   Needs  a model of numbers, not of text.   Also called  localmix (as in FedMix's comparison).
-Zhang et al., ICLR 2018, eq. (1), at every client. Labels become rows of probabilities: their cross-entropy is
-lam CE(y) + (1 - lam) CE(y_perm), since cross-entropy is linear in the label. Departures: none.
+at           the block whose outputs are blended instead (for text: its embedding), all weights training; "" blends the samples.
+State     none.   Uploads  model.   Needs  a model of numbers; of text, `at`.   Also called  localmix (as in FedMix's comparison).
+Zhang et al., ICLR 2018, eq. (1), at every client; with `at`, Verma et al., ICML 2019. Labels become rows of probabilities:
+their cross-entropy is lam CE(y) + (1 - lam) CE(y_perm), since cross-entropy is linear in the label. Departures: none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Need, Phase
+from fedloom.core.step import Step
 from fedloom.core.words import Param
+from fedloom.losses.blend import blended
 
 PAPER = "Zhang et al., ICLR 2018"
 LINK = "https://arxiv.org/abs/1710.09412"
@@ -33,17 +36,26 @@ def takes_numbers(chain: Chain) -> bool:
     return not any(isinstance(layer, nn.Embedding) for layer in chain.block(chain.names[0]).modules())
 
 
-def blended(x: Tensor, y: Tensor, other: Tensor, share: float, classes: int) -> tuple[Tensor, Tensor]:
-    """The share of each sample beside the rest of the one that `other` points to; labels as rows of probabilities."""
-    rows, other = F.one_hot(y, classes).to(x.dtype), other.to(x.device)
-    return torch.lerp(x[other], x, share), torch.lerp(rows[other], rows, share)
+NUMBERS = Need("a model that takes numbers, not text", takes_numbers)
 
 
-def mixup(alpha: Annotated[float, Param("how evenly two samples are blended; 0 is FedAvg", low=0)] = 0.1) -> Method:
+def inner_block(at: str) -> Need:
+    """A block of that name with others behind it."""
+    return Need(f"a block '{at}' that is not its last", lambda chain: at in chain.names[:-1])
+
+
+def mixup(
+    alpha: Annotated[float, Param("how evenly two samples are blended; 0 is FedAvg", low=0)] = 0.1,
+    at: Annotated[str, Param("block whose outputs are blended, for text its embedding; '' blends the samples")] = "",
+) -> Method:
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         draws = np.random.default_rng(key.seed)
         share, other = draws.beta(alpha, alpha), torch.from_numpy(draws.permutation(len(y)))
         return blended(x, y, other, share, job.classes)
 
-    need = Need("a model that takes numbers, not text", takes_numbers)
-    return Method("mixup", (Phase(mix=mix if alpha else None),), needs=(need,))
+    def hidden(step: Step) -> Tensor:
+        h, rows = mix(step.model.run(step.x, until=at), step.y, step.job, step.key)
+        return F.cross_entropy(step.model.run(h, after=at), rows)
+
+    phase = Phase(loss=hidden) if at else Phase(mix=mix)
+    return Method("mixup", (phase,) if alpha else (Phase(),), needs=(inner_block(at) if at else NUMBERS,))

@@ -1,4 +1,4 @@
-"""A run under the lens: curvature of the server's model, alignment and drift of its clients, all on the same fixed data."""
+"""A run under the lens: curvature of the server's model, alignment and drift of its clients, what leaked; all on fixed data."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from fedloom.diagnostics.drift import by_block, drifts, grams
 from fedloom.diagnostics.landscape import POINTS, SPAN, landscape
 from fedloom.diagnostics.pace import Pace, Watch
 from fedloom.diagnostics.probes import Estimate, Probed, hutch_plus_plus, probed
+from fedloom.exchange.mash import NAME
 from fedloom.study.findings import Findings, plain
+from fedloom.study.leak import leaked
 from fedloom.study.parts import device_of
 from fedloom.study.replay import Reopened, Trained, cohort, replay, training_samples
 
-PARTS = ("eigen", "trace", "diagonal", "pairs", "landscape", "drift")
+PARTS = ("eigen", "trace", "diagonal", "pairs", "landscape", "drift", "leak")
 EIGENVALUES = 5
 TOLERANCE = 1e-3  # relative, where the authors of FedAlign stop; the residuals tell what it comes to
 
@@ -87,10 +89,21 @@ class _Desk:
             "pairs": self.pairs,
             "landscape": self.landscape,
             "drift": self.drift,
+            "leak": self.leak,
         }
-        found = {name: part() for name, part in parts.items() if self.wish.any(name)}
+        found = {name: part() for name, part in parts.items() if name in self.wanted}
         seconds = round(time.monotonic() - began, 2)
         return Findings(plain({**self.head(), "loss": loss, "cut": pace.cut, "seconds": seconds, **found}), self.arrays)
+
+    @property
+    def wanted(self) -> set[str]:
+        """The parts asked for; where all are, without what this run has not: averages that its clients sent."""
+        asked, sent = {*self.wish.only}, NAME in self.run.state.shared
+        if sent or "leak" not in asked:
+            return asked
+        if asked != {*PARTS}:
+            raise UserError(f"method '{self.run.study.config.title}' exchanges no averages, so none can leak; leave out 'leak'")
+        return asked - {"leak"}
 
     def head(self) -> dict[str, Any]:
         config, state = self.run.study.config, self.run.state
@@ -223,6 +236,9 @@ class _Desk:
             theirs, hits = self.seen(chain, client.model)
             row |= {**_scores(hits), "cka": by_block(features, theirs)}
         return {"server": _scores(scored), "clients": rows}
+
+    def leak(self) -> dict[str, Any]:
+        return leaked(self.run, self.key.fold("leak"))
 
     def seen(self, chain: Chain, params: Params) -> tuple[dict[str, Tensor], Tally]:
         """The features of a model on the fixed data, and its hits on the test data."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.afresh import asked, training
+from fedloom.core.client import Task
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.params import Params, add
@@ -82,8 +83,8 @@ def cohort(run: Reopened, count: int | None, key: Key) -> list[int]:
 
 def replay(run: Reopened, clients: list[int], go: Callable[[], bool]) -> list[Trained]:
     """These clients after their round, as far as there is time; two at least, since they are compared. Nothing is kept."""
-    loom, state, replies = run.study.loom, run.state, []
-    sent = Broadcast("train", run.round, state.params, state.shared)
+    loom, state, replies = run.study.loom, replace(run.state, round=run.round), []
+    sent = training(state, asked(loom.federation, loom.engine.map, state, run.store, clients))
     for number, client in enumerate(clients):
         if not go() and number >= 2:
             break

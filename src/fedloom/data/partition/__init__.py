@@ -21,6 +21,7 @@ from fedloom.data.partition.balanced import dirichlet_balanced
 from fedloom.data.partition.dirichlet import dirichlet, dirichlet_rounded
 from fedloom.data.partition.draws import Parts, stream
 from fedloom.data.partition.plain import classes, iid, quantity, shards, user
+from fedloom.data.partition.published import SEEDS, fedafa
 
 __all__ = ["GIVEN", "PARTITIONS", "check", "partition", "stream"]
 
@@ -30,6 +31,7 @@ PARTITIONS: Mapping[str, Callable[..., Parts]] = MappingProxyType(
         "dirichlet": dirichlet,
         "dirichlet-balanced": dirichlet_balanced,
         "dirichlet-rounded": dirichlet_rounded,
+        "fedafa": fedafa,
         "classes": classes,
         "shards": shards,
         "quantity": quantity,
@@ -75,8 +77,9 @@ def partition(
 
 
 def _split_seed(word: Word) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The published seed, if the word names one, and the arguments of the partition itself."""
-    seed = {n: v for n, v in word.args.items() if n == "legacy_seed" and v is not None}
+    """The published seed, if the word names one or stands for it, and the arguments of the partition itself."""
+    named = {"legacy_seed": SEEDS.get(word.name), **word.args}["legacy_seed"]
+    seed = {} if named is None else {"legacy_seed": named}
     return seed, {n: v for n, v in word.args.items() if n != "legacy_seed"}
 
 

@@ -58,15 +58,24 @@ def _deal(groups: Parts, cap: float, clients: int, rng: np.random.RandomState, a
     return np.concatenate(rows), np.concatenate(owners)
 
 
-def dirichlet_rounded(labels: np.ndarray, clients: int, rng: np.random.RandomState, alpha: Alpha = 0.5) -> Parts:
+def dirichlet_rounded(
+    labels: np.ndarray,
+    clients: int,
+    rng: np.random.RandomState,
+    alpha: Alpha = 0.5,
+    min_size: Annotated[
+        int, Param("smallest client, which takes what it lacks from the largest; 0 leaves all as drawn", low=0)
+    ] = 0,
+) -> Parts:
     """FedAFA's form (Lu et al., ICASSP 2023): rounded shares, no redraw; the few samples lost to rounding are left out."""
-    enough(len(labels), clients, 1, "dirichlet-rounded")
     groups = rows_by_class(labels)
     shares = np.stack([simplex(rng, alpha, clients) for _ in groups])
     counts = rounded(np.array([len(g) for g in groups]), shares)
-    _refuse_empty(counts.sum(axis=1), alpha)
+    enough(int(counts.sum()), clients, max(min_size, 1), "dirichlet-rounded")
+    if not min_size:
+        _refuse_empty(counts.sum(axis=1), alpha)
     piles = [cut(rng.permutation(rows), sizes) for rows, sizes in zip(groups, counts.T, strict=True)]
-    return [np.concatenate(pieces) for pieces in zip(*piles, strict=True)]
+    return fill_up([np.concatenate(pieces) for pieces in zip(*piles, strict=True)], min_size)
 
 
 def rounded(class_counts: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -82,5 +91,5 @@ def _refuse_empty(sizes: np.ndarray, alpha: float) -> None:
         shown = ", ".join(map(str, empty[:10])) + (", ..." if len(empty) > 10 else "")
         raise UserError(
             f"partition 'dirichlet-rounded': {len(empty)} of {len(sizes)} clients get no sample at alpha={alpha:g} ({shown}); "
-            "take a larger alpha, fewer clients or another seed, or 'dirichlet', which ensures a smallest client"
+            "set min_size to fill them up, or take a larger alpha, fewer clients or another seed"
         )

@@ -97,16 +97,18 @@ def quantity(
 def user(
     labels: np.ndarray,
     clients: int,
+    rng: np.random.RandomState,
     users: np.ndarray | None,
     min_size: Annotated[int, Param("users with fewer samples are left out; 1 keeps everyone", low=1)] = 1,
 ) -> Parts:
-    """One client per natural user, in the order of their numbers; `clients` is 0 or says how many there must be."""
+    """One client per natural user, in the order of their numbers; fewer `clients` than users are drawn, 0 is everyone."""
     if users is None:
         raise UserError("partition 'user': these data do not say whose sample is whose; choose another partition, such as iid")
     parts = [rows for rows in rows_by_class(users) if len(rows) >= min_size]
-    if clients not in (0, len(parts)) or not parts:
+    if clients > len(parts) or not parts:
         raise UserError(
             f"partition 'user': clients={clients}, but {len(parts)} users have at least {min_size} samples; "
-            f"take clients=0 (everyone){f' or clients={len(parts)}' if parts else ' and a smaller min_size'}"
+            f"take {f'at most {len(parts)} clients, or clients=0 (everyone)' if parts else 'a smaller min_size'}"
         )
-    return parts
+    drawn = rng.permutation(len(parts))[: clients or len(parts)]
+    return [parts[u] for u in np.sort(drawn)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.data.dataset import Dataset, Kind
-from fedloom.data.sources import holdout
+from fedloom.data.sources import chosen, holdout
 from fedloom.data.sources.build import Name, Part, dataset, named, part
 from fedloom.data.sources.complain import bad, listing, some
 from fedloom.data.sources.pixels import images
@@ -39,8 +39,10 @@ def detect(path: Path) -> bool:
     return path.suffix == ".json" if path.is_file() else any(_files(path, part) for part in ("all_data", "train"))
 
 
-def read(path: Path, name: Name = None, test_share: holdout.TestShare = 0.2) -> Dataset:
-    """The data set of one file or of LEAF's folders; users keep their names."""
+def read(
+    path: Path, name: Name = None, test_share: holdout.TestShare = 0.2, users: chosen.Users = 0, least: chosen.Least = 1
+) -> Dataset:
+    """The data set of one file or of LEAF's folders; users keep their names, and texts the alphabet of all of them."""
     train, test = _splits(path)
     shards = train + test
     text = shards[0].x.dtype == np.uint32
@@ -48,9 +50,8 @@ def read(path: Path, name: Name = None, test_share: holdout.TestShare = 0.2) -> 
         found, expected = f"samples of shape {odd[0].x.shape[1:]}", f"{shards[0].x.shape[1:]} as in {shards[0].file.name}"
         raise bad(odd[0].file, found, expected, "make all files alike")
     letters = alphabet([a for s in shards for a in (s.x, s.y)]) if text else None
-    first = _joined(train, letters)
-    second = _joined(test, letters) if test else None
-    about = {"format": "leaf", "source": str(path)}
+    first, second = chosen.of(_joined(train, letters), _joined(test, letters) if test else None, users, least)
+    about = {"format": "leaf", "source": str(path), **chosen.said(users, least)}
     about |= {} if test else {"test split": holdout.said(test_share, users=True, tail=text)}
     pair = (first, second) if second is not None else holdout.split(first, test_share, tail=text)
     kind: Kind = "text" if text else "image"

@@ -1,0 +1,24 @@
+"""FedPer: the representation is shared; each client keeps its own head.
+
+    client   (b, h_k) <- (b, h_k) - eta grad F_k(b, h_k)
+    server   b^{t+1} = sum_k p_k b_k
+
+blocks >= 1   how many of the last blocks are the head, h.
+State     client: its head.   Uploads  model, without the head.   Needs  a model with a block in front of the head.
+Arivazhagan et al., 2019, algorithms 1 and 2. Departures: none; base and head are trained together by the run's descent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedloom.core.method import Method, blocks_needed
+from fedloom.core.select import head
+from fedloom.core.words import Param
+
+PAPER = "Arivazhagan et al., 2019"
+LINK = "https://arxiv.org/abs/1912.00818"
+
+
+def fedper(blocks: Annotated[int, Param("how many of the last blocks each client keeps", low=1)] = 1) -> Method:
+    return Method("fedper", private=head(blocks), needs=(blocks_needed(blocks + 1),))

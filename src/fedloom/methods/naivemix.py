@@ -1,0 +1,56 @@
+"""NaiveMix: each batch is blended with one average of another client's data, samples and labels alike.
+
+    (1 - lam) CE(f(x'), y) + lam CE(f(x'), y_g),   x' = (1 - lam) x + lam x_g
+
+(x_g, y_g) is drawn once a batch, uniformly from the averages that all clients sent before round 0 (exchange/mash.py).
+0 <= lam <= 1   share of the average; 0 is FedAvg. Mixup's own lam is the share of the client's data.
+at              for text, the name of its embedding: averages of embedded characters are mixed there, in a phase that trains the
+                blocks behind it, before plain epochs that train all (exchange/hidden.py). "" mixes the samples.
+Further         parameters are those of the exchange.
+State     server: the averages.   Uploads  model, and averages of data before round 0.   Needs  a model of numbers; of text, `at`.
+Yoon et al., ICLR 2021, eq. (1). Departures: none. Joins what neither blends batches nor, with `at`, replaces the loss. How samples
+are normalised does not matter to NaiveMix, as it does to FedMix.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedloom.core.job import Job
+from fedloom.core.key import Key
+from fedloom.core.method import Method, Phase
+from fedloom.core.step import Step
+from fedloom.core.words import Param
+from fedloom.exchange.hidden import embeds, encoded, in_turn, spelt
+from fedloom.exchange.mash import Mash, exchanging
+from fedloom.losses.blend import beside, pair
+from fedloom.methods.mixup import NUMBERS
+
+PAPER = "Yoon et al., ICLR 2021"
+LINK = "https://arxiv.org/abs/2107.00233"
+
+
+@exchanging
+def naivemix(
+    lam: Annotated[float, Param("share of the average; 0 is FedAvg", low=0, high=1)] = 0.1,
+    at: Annotated[str, Param("for text, its embedding, whose outputs are mixed; '' mixes the samples")] = "",
+    *,
+    mash: Mash,
+) -> Method:
+    def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
+        return beside(pair(x, y, job.classes), mash.draw(job, key), 1 - lam)
+
+    def hidden(step: Step) -> Tensor:
+        x_g, y_g = mash.draw(step.job, step.key)
+        own = pair(step.model.run(step.x, until=at), step.y, step.job.classes)
+        h, rows = beside(own, (encoded(step.model, at, x_g), y_g), 1 - lam)
+        return F.cross_entropy(step.model.run(h, after=at), rows)
+
+    if not lam:
+        return Method("naivemix")
+    if at:
+        return Method("naivemix", in_turn(hidden, at), prologue=(spelt(mash.exchange, at),), needs=(embeds(at),))
+    return Method("naivemix", (Phase(mix=mix),), prologue=(mash.exchange,), needs=(NUMBERS,))
