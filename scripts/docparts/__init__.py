@@ -20,6 +20,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "peers": measured.peers,
         "steps": measured.steps,
         "fedalign-table1": results.fedalign,
+        "fedmlb-overview": results.fedmlb,
         "models": catalogue.models,
         "formats": catalogue.formats,
         "partitions": catalogue.partitions,

@@ -10,6 +10,9 @@ from typing import Any
 
 from docparts.markdown import table
 
+from fedloom.cli.output import rounds_to
+from fedloom.methods.registry import parse
+
 INDICATORS = {
     "lambda_max": "largest eigenvalue",
     "H_T": "trace",
@@ -46,6 +49,38 @@ def fedalign(root: Path) -> str:
         [[name, *(_spread([s[what] for s in seen[name]], "{:.3g}") for what in INDICATORS)] for name in seen],
     )
     return f"{accuracy}\n\n{second}"
+
+
+def fedmlb(root: Path) -> str:
+    """All methods beside each other: the moving average at the end and halfway, and rounds to targets."""
+    found: dict[str, Any] = json.loads((root / "docs" / "results" / "fedmlb-overview.json").read_text(encoding="utf-8"))
+    columns: dict[str, dict[str, Any]] = {}
+    for f in found["figures"]:
+        columns.setdefault(f["column"], {})[f["row"]] = f
+    end, half = columns.pop("end"), columns.pop("half")
+    first = next(iter(end.values()))
+    targets = {f"to {100 * _target(next(iter(by_row.values()))):.0f} %": by_row for by_row in columns.values()}
+    heads = ["method", "accuracy %", "by seed", "gain on FedAvg, seed by seed", "halfway", *targets, "paper", "gain in the paper"]
+    rows = [
+        [
+            name,
+            f"{f['mean']:.2f}",
+            ", ".join(f"{y:.2f}" for y in f["ours"]),
+            _spread([a - b for a, b in zip(f["ours"], first["ours"], strict=True)], "{:+.2f}"),
+            f"{half[name]['mean']:.2f}",
+            *(rounds_to(by_row[name]["ours"], by_row[name]["rounds"]) for by_row in targets.values()),
+            f"{f['printed']['mean']:.2f}",
+            f"{f['printed']['mean'] - first['printed']['mean']:+.2f}",
+        ]
+        for name, f in end.items()
+    ]
+    return table(heads, rows)
+
+
+def _target(figure: dict[str, Any]) -> float:
+    """The accuracy that a figure counts the rounds to."""
+    (word,) = parse(figure["measure"])
+    return float(word.args["to"])
 
 
 def _spread(values: Sequence[float], form: str) -> str:

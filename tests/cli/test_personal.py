@@ -15,6 +15,7 @@ from fedloom.study import presets
 from fedloom.study.own import by_class, held, own
 from fedloom.study.presets import Preset
 from fedloom.study.presets.table import table
+from fedloom.study.vary import varied
 
 METHODS = ("fedavg", "ditto", "finetune(lr=0.2, batch=10)")
 SKEWED = (*TINY, "--partition", "dirichlet(alpha=0.3, min_size=4)", "--set", "data.longtail=6")
@@ -124,9 +125,39 @@ def test_clients_that_cannot_be_drawn(runs: dict[str, Path], desk: Path) -> None
     Path("early/result.json").unlink()
     assert "'early' has no scores of client 0" in fedloom("compare", "early", "--client", 0, "--out", "seen", code=2).flat
     assert (
-        "--client 0: one client is drawn for runs that are there"
+        "--client 0: it is for pictures of runs that are there"
         in fedloom("compare", "--methods", "ditto", "--client", 0, code=2).flat
     )
+
+
+def test_runs_by_a_setting(runs: dict[str, Path], desk: Path) -> None:
+    """Also where it was left at its default; the clients' score, the mean over what has the same value."""
+    for lam in (0.5, 10.0):
+        run(desk / f"ditto{lam}", *SKEWED, "--method", f"ditto(lam={lam})", "--seed", 1)
+    folders = [desk / "ditto10.0", runs["ditto"], desk / "ditto0.5", runs["elsewhere"]]
+    found = varied(folders, "method.ditto.lam")
+    assert [(f.row, f.column) for f in found] == [("lam=0.5", "ditto"), ("lam=1.0", "ditto"), ("lam=10.0", "ditto")]
+    scores = [100 * result(folder)["personal"]["recall"]["mean"] for folder in folders]
+    assert [f.ours for f in found] == [(scores[2],), (scores[1], scores[3]), (scores[0],)]
+    said = fedloom("compare", *folders, "--by", "method.ditto.lam", "--out", "seen", "--json").json
+    assert said["effects"] == "seen/effects.png" and picture("seen/effects.png").std() > 0
+    (plain,) = varied([runs["fedavg"]], "train.lr")
+    assert plain.row == "lr=0.05" and plain.ours == pytest.approx(
+        (100 * statistics.fmean(x["accuracy"] for x in lines(runs["fedavg"])),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "piece"),
+    [
+        ("method.ditto.lamb", "--by method.ditto.lamb: a run of 'ditto' has no setting 'lamb' there"),
+        ("train", "--by train is a table of settings; name one of them, for example train.lr"),
+        ("train.lr.x", "a run of 'ditto' has no setting 'x' there"),
+    ],
+)
+def test_settings_that_cannot_be_drawn(setting: str, piece: str, runs: dict[str, Path], desk: Path) -> None:
+    assert piece in fedloom("compare", runs["ditto"], "--by", setting, "--out", "seen", code=2).flat
+    assert "add --out FOLDER" in fedloom("compare", runs["ditto"], "--by", setting, code=2).flat
 
 
 STUDY = {

@@ -13,16 +13,21 @@ from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Method, Phase
 from fedloom.core.select import blocks, norms
 from fedloom.core.step import Step
+from fedloom.methods.ditto import ditto
 from fedloom.methods.fedadam import fedadam
 from fedloom.methods.fedalign import fedalign
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.feddyn import feddyn
+from fedloom.methods.fedmix import fedmix
 from fedloom.methods.fedprox import fedprox
+from fedloom.methods.fedrep import fedrep
 from fedloom.methods.fedyogi import fedyogi
 from fedloom.methods.gradaug import gradaug
 from fedloom.methods.mixup import mixup
 from fedloom.methods.moon import moon
+from fedloom.methods.naivemix import naivemix
+from fedloom.methods.pfedme import pfedme
 from fedloom.methods.scaffold import scaffold
 from fedloom.methods.stochdepth import stochdepth
 from support.models import nested, residual
@@ -36,6 +41,12 @@ PAIRS = {
     "gradaug+feddyn": (gradaug(2, 0.7, 0.5, smallest=1), feddyn(0.3)),
     "fedalign+fedprox": (fedalign(0.45, 0.6, clip=0.5), fedprox(0.7)),
     "moon+fedavgm": (moon(0.8, projection=4), fedavgm(0.6)),
+    "fedrep+fedprox": (fedrep(2), fedprox(0.7)),
+    "fedrep+mixup": (fedrep(), mixup(0.4)),
+    "fedrep+fedadam": (fedrep(), fedadam()),
+    "fedrep+ditto": (fedrep(), ditto(0.5)),
+    "hidden fedmix+fedprox": (fedmix(at="stem", again=True), fedprox(0.7)),
+    "hidden naivemix+fedavgm": (naivemix(at="stem", again=True), fedavgm(0.6)),
     "moon+mixup": (moon(0.8, projection=4), mixup(0.4)),
     "scaffold+private norms": (scaffold(), Method("private", private=norms)),
     "private head+private norms": (Method("head", private=blocks("head")), Method("norms", private=norms)),
@@ -99,9 +110,21 @@ REFUSED = {
         ),
         TWO.format("evaluated slot"),
     ),
-    "a slot in two phases": (
-        (Method("a", (Phase(trains=blocks("head")), Phase())), fedprox()),
-        "a method that trains one slot in several phases does not join; name it alone",
+    "two of several phases": (
+        (Method("a", (Phase(trains=blocks("head")), Phase())), Method("b", (Phase(trains=blocks("stem")), Phase()))),
+        "'a' and 'b' train a slot in several phases; only one of them can",
+    ),
+    "control of one descent": (
+        (Method("a", (Phase(trains=blocks("head")), Phase())), scaffold()),
+        "'scaffold' looks back on one descent, and 'a' makes several; they do not join",
+    ),
+    "weights beside one descent": (
+        (pfedme(), Method("a", (Phase(trains=blocks("head")), Phase()))),
+        "'pfedme' looks back on one descent, and 'a' makes several; they do not join",
+    ),
+    "a ground in one of several phases": (
+        (Method("a", (Phase(halved), Phase())), Method("b", (Phase(doubled),))),
+        TWO.format("loss for 'model'"),
     ),
 }
 
@@ -126,6 +149,20 @@ def test_one_ground_and_one_mix_join() -> None:
     assert phase.loss is halved
     assert phase.mix is unmixed
     assert len(phase.terms) == 1
+
+
+def test_a_plain_phase_changes_nothing_of_several() -> None:
+    """Nor does their order, and slots of others come behind."""
+    alone = Method("a", (Phase(trains=blocks("head")), Phase(halved), Phase(slot="own"), Phase(mix=unmixed)))
+    assert join([alone, fedavgm()]).phases == join([fedavgm(), alone]).phases == alone.phases
+    slots = [phase.slot for phase in join([ditto(), alone]).phases]
+    assert slots == ["model", "model", "own", "model", "personal"]
+
+
+def test_terms_of_others_stand_in_each_of_several() -> None:
+    first, second = join([fedprox(), Method("a", (Phase(halved, trains=blocks("head")), Phase(mix=unmixed)))]).phases
+    assert [len(first.terms), len(second.terms)] == [1, 1]
+    assert first.loss is halved and second.loss is Phase().loss and first.mix is None and second.mix is unmixed
 
 
 OPTIMISERS = {

@@ -32,6 +32,7 @@ from methods.test_common import ADAM, ROUNDS, Case, Twin, changed, with_and_with
 from support import mix_oracles as oracle
 from support import oracles
 from support.clients import TensorClient, tiny_clients
+from support.hidden_oracles import behind, in_turns
 from support.local_oracles import locally
 from support.models import CLASSES, FEATURES, WIDTH, Build, bare
 from support.oracles import World
@@ -166,7 +167,8 @@ def test_text_is_mixed_behind_its_embedding(method: Method, weight: float | None
     world = World(model, readers(), Key.root(0), common.uniform(3))
     woven = weave(method, build=model, clients=readers())
     assert woven.state.shared["mashed"]["x"].shape == (5, LENGTH, LETTERS)
-    close(woven.state.params, oracle.behind_embedding(world, dict(first_model(model).state_dict()), ROUNDS, LAM, weight))
+    turns = behind("embedding", LAM, weight, again=False)
+    close(woven.state.params, in_turns(world, dict(first_model(model).state_dict()), ROUNDS, turns))
 
 
 @pytest.mark.parametrize("method", [mixup(0.4, at="embedding"), globalmixup(0.4, at="embedding")], ids=lambda m: m.name)
@@ -177,7 +179,12 @@ def test_text_is_blended_with_gradients_through_its_embedding(method: Method) ->
 
 UNFIT = {
     "text as numbers": (fedmix(), build(Word("lstm"), (5,), 7, Key.root(0)), "needs a model that takes numbers, not text, and"),
-    "another encoder": (fedmix(at="stem"), bare(), "needs a model that begins with an embedding called 'stem', and"),
+    "another encoder": (
+        fedmix(at="stem"),
+        bare(),
+        r"begins with an embedding called 'stem' \(behind other blocks, .* again=true\), and",
+    ),
+    "no block to ask about": (naivemix(at="head", again=True), bare(), "needs a block 'head' that is not its last, and"),
     "the last block": (mixup(at="head"), bare(), "needs a block 'head' that is not its last, and"),
 }
 

@@ -104,7 +104,7 @@ def test_the_names_a_reader_of_the_papers_would_type() -> None:
 
 JOINS = ["fedprox+finetune", "fedadam+ros", "scaffold+finetune", "feddyn+crt", "fedbn+finetune", "fedper+fedprox+fedyogi",
          "ditto+fedadam", "ditto+fedbn", "lgfedavg+fedavg(weights=clients)", "pfedme+fedavgm", "pfedme+fedprox",
-         "perfedavg+fedadam", "perfedavg+fedbn", "mixup+finetune", "moon+ros", "local+finetune"]  # fmt: skip
+         "fedrep+fedprox", "fedrep+fedyogi+mixup", "fedrep+ditto", "fedrep+finetune", "perfedavg+fedadam", "perfedavg+fedbn", "mixup+finetune", "moon+ros", "local+finetune"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", JOINS)
@@ -121,7 +121,7 @@ REFUSED = {
     "perfedavg+finetune": TWO.format("finale"),
     "pfedme+ditto": TWO.format("evaluated slot"),
     "pfedme+perfedavg": TWO.format("tunes for 'model'"),
-    "fedrep+fedprox": "a method that trains one slot in several phases does not join; name it alone",
+    "fedrep+scaffold": "'scaffold' looks back on one descent, and 'fedrep' makes several; they do not join",
     "ditto+finetune": "evaluates 'personal', which no phase of the finale trains; the slots are model",
     "pfedme+crt": "evaluates 'theta', which no phase of the finale trains; the slots are model",
     "pfedme(beta=0.5)+fedavgm": r"two server optimisers \(scale\(lr=0.5\), momentum\(beta=0.4, lr=1\)\) do not join; keep one",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedloom.core.errors import UserError
 from fedloom.study.curve import STARTS, Reading, Start, evaluations, first_round, mean_of_all, smoothed
-from fedloom.study.measure import check, is_measure, measured
+from fedloom.study.measure import check, counts_rounds, is_measure, measured
 from support.golden import golden
 
 GOLDEN = golden("fedmlb/server_updates")
@@ -131,6 +132,46 @@ def test_what_cannot_be_read_is_said_before_the_run_and_after_it(measure: str, p
         with pytest.raises(UserError) as told:
             refuse()
         assert all(piece in str(told.value) for piece in pieces), str(told.value)
+
+
+OWN = {
+    "recall": {"mean": 0.5, "std": 0.1, "worst_tenth": 0.2},
+    "weighted": {"mean": 0.75, "std": 0.05, "worst_tenth": 0.6},
+    "groups": {"head": 0.8, "tail": 0.125},
+}
+
+
+@pytest.mark.parametrize(
+    ("measure", "figure"),
+    [
+        ("personal", 50.0),
+        ("personal(of=worst_tenth)", 20.0),
+        ("personal(score=weighted)", 75.0),
+        ("personal(score=weighted, of=std)", 5.0),
+        ("group(name=tail)", 12.5),
+        ("accuracy(last=1)", 60.0),
+    ],
+)
+def test_what_clients_end_with_is_read_like_the_rest(measure: str, figure: float) -> None:
+    assert measured(measure, SELDOM, OWN) == pytest.approx(figure) and is_measure(measure) and not counts_rounds(measure)
+    check(measure, 17, 5)
+
+
+@pytest.mark.parametrize(
+    ("measure", "own", "piece"),
+    [
+        ("personal", None, "the clients' own models are not scored; set evaluate.personal=true"),
+        ("group(name=tail)", None, "set evaluate.personal=true"),
+        ("group(name=middle)", OWN, "there is no 'middle': the classes are equally frequent in training; raise data.longtail"),
+        ("group(name=torso)", OWN, "name='torso' must be 'head' or 'middle' or 'tail'"),
+        ("group", OWN, "parameter 'name' is missing (third of the classes)"),
+        ("personal(score=f1)", OWN, "score='f1' must be 'recall' or 'weighted'"),
+        ("personal(own=1)", OWN, "no parameter 'own'"),
+    ],
+)
+def test_what_clients_do_not_tell_is_said(measure: str, own: dict | None, piece: str) -> None:
+    with pytest.raises(UserError, match=re.escape(piece)):
+        measured(measure, SELDOM, own)
 
 
 def test_a_check_looks_at_the_rounds_that_will_be_evaluated() -> None:

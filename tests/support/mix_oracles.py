@@ -5,13 +5,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedloom.core.key import Key
 from support.local_oracles import Loss, Objective
 from support.models import CLASSES
-from support.oracles import State, World, entropy, mean
+from support.oracles import State, World
 
 Draw = Callable[[Key], tuple[Tensor, Tensor]]  # one foreign sample and its label
 Source = Callable[[World, int, int], Draw]  # of a round and a client
@@ -53,7 +52,7 @@ def of_all(size: int = 0, but_own: bool = False) -> Source:
         given = range(len(world.clients))
         keys = [world.key.fold("exchange", 0, "client", c, "mashed", "split") for c in given]
         pool = [e for c in given if not (but_own and c == client) for e in averages(world, c, size, keys[c])]
-        return lambda key: pool[int(torch.randint(len(pool), (1,), generator=key.fold("mashed").generator()))]
+        return lambda key: pool[key.fold("mashed").seed % len(pool)]
 
     return source
 
@@ -63,7 +62,7 @@ def of_own(size: int) -> Source:
 
     def source(world: World, t: int, client: int) -> Draw:
         pool = averages(world, client, size, world.key.fold("round", t, "client", client, "means"))
-        return lambda key: pool[int(torch.randint(len(pool), (1,), generator=key.generator()))]
+        return lambda key: pool[key.seed % len(pool)]
 
     return source
 
@@ -149,58 +148,3 @@ def manifold(alpha: float) -> Objective:
         return loss
 
     return counted(make)
-
-
-def behind_embedding(world: World, first: State, rounds: int, lam: float, weight: float | None) -> State:
-    """FedMix, or NaiveMix where there is no weight, between embedded texts (Yoon, appendix E): means of what the sent embedding
-    gives, mixed in epochs in which it stands still; then plain epochs of the whole model.
-    """
-    sent = first
-    for t in range(rounds):
-        pool = []
-        for data in world.clients:
-            given = [F.embedding(text, sent["embedding.weight"]) for text in data.x]
-            pool.append((sum(given) / len(given), sum(rows(y) for y in data.y) / len(given)))
-        cohort = world.cohort(t)
-        finals = [in_turn(world, t, c, sent, pool, lam, weight) for c in cohort]
-        sent = mean(finals, [len(world.clients[c]) for c in cohort])
-    return sent
-
-
-def in_turn(
-    world: World, t: int, client: int, sent: State, pool: list[tuple[Tensor, Tensor]], lam: float, weight: float | None
-) -> State:
-    model, data = world.build(), world.clients[client]
-    model.load_state_dict(sent)
-    for turn in (0, 1):
-        key, step = world.key.fold("round", t, "client", client, "phase", turn), 0
-        for epoch in range(world.epochs):
-            order = torch.randperm(len(data), generator=key.fold("epoch", epoch).generator()).tolist()
-            for batch in (order[i : i + world.batch] for i in range(0, len(data), world.batch)):
-                step += 1
-                x, y = data.x[batch], data.y[batch]
-                at = int(torch.randint(len(pool), (1,), generator=key.fold("step", step, "mashed").generator()))
-                loss = entropy(model, x, y) if turn else mixed_behind(model, x, y, pool[at], lam, weight)
-                trained = [w for n, w in model.named_parameters() if turn or not n.startswith("embedding")]
-                with torch.no_grad():
-                    for w, grad in zip(trained, torch.autograd.grad(loss, trained), strict=True):
-                        w -= world.lr * grad
-    return {n: w.clone() for n, w in model.state_dict().items()}
-
-
-def mixed_behind(model: nn.Module, x: Tensor, y: Tensor, entry: tuple[Tensor, Tensor], lam: float, weight: float | None) -> Tensor:
-    own, (h_g, y_g) = model.embedding(x).detach(), entry
-    if weight is None:
-        logits = decoded(model, (1 - lam) * own + lam * h_g)
-        return (1 - lam) * soft(logits, rows(y)) + lam * soft(logits, y_g)
-    u = ((1 - lam) * own).requires_grad_()
-    logits = decoded(model, u)
-    (slope,) = torch.autograd.grad(soft(logits, rows(y)), u, create_graph=True)
-    return (1 - lam) * soft(logits, rows(y)) + lam * soft(logits, y_g) + weight * (slope * h_g).sum()
-
-
-def decoded(model: nn.Module, h: Tensor) -> Tensor:
-    """What stands behind the embedding."""
-    for name, block in model.named_children():
-        h = h if name == "embedding" else block(h)
-    return h

@@ -17,7 +17,7 @@ from fedloom.cli import reading as r
 from fedloom.cli.ahead import ahead
 from fedloom.cli.output import say, sentences
 from fedloom.cli.tabulate import tabulate
-from fedloom.cli.weigh import WorkOff, look, weigh
+from fedloom.cli.weigh import Pictures, WorkOff, look, weigh
 
 if TYPE_CHECKING:
     from fedloom.engines.nursery import Nursery
@@ -69,6 +69,9 @@ def compare(
     client: Annotated[
         int | None, typer.Option("--client", help="Of FOLDERS: draw the classes of this client.", show_default=False)
     ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help="Of FOLDERS: draw them by this setting, e.g. method.fedafa.lam.", show_default=False)
+    ] = None,
     jobs: Jobs = 1,
     out_: Out = None,
     json_: o.Json = False,
@@ -78,9 +81,9 @@ def compare(
     flags, every = dict(locals()), range(seed or 0, (seed or 0) + seeds)
     if folders:
         _check_runs_alone(flags)
-        look(folders, r.reading_of(flags), out_, json_, client)
+        look(folders, r.reading_of(flags), out_, json_, Pictures(client, by))
         return
-    _check_given(flags, ("client",), "one client is drawn for runs that are there; name their folders, or leave it out")
+    _check_given(flags, ("client", "by"), "it is for pictures of runs that are there; name their folders, or leave it out")
     with working(jobs, engine) as work_off:
         study = _table(preset, flags)
         if study is None:
@@ -102,9 +105,7 @@ def _check_runs_alone(flags: dict[str, Any]) -> None:
     why = "the runs that are named have their settings; leave it out, or leave out the folders"
     _check_given(flags | numbers, NOT_OF_RUNS, why)
     if flags["out_"] is None:
-        _check_given(
-            flags, ("client",), "the classes of a client are drawn, and no folder is named for the picture; add --out FOLDER"
-        )
+        _check_given(flags, ("client", "by"), "it asks for a picture, and no folder is named for pictures; add --out FOLDER")
 
 
 def _check_given(flags: dict[str, Any], names: Sequence[str], why: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedloom.cli.output import out, print_json, print_table, rounds_to, say, table
+from fedloom.cli.weigh import drawn
 
 if TYPE_CHECKING:
     from fedloom.study.compare import Cell
@@ -27,37 +28,27 @@ def tabulate(
 ) -> None:
     """Run what is not done yet of a table, then print it, one block a column."""
     from fedloom.study import tabulate as room
+    from fedloom.study.measure import counts_rounds
+    from fedloom.study.plot import effects
 
     for line in header(study, scale):
         say(line)
     spots = room.plan(study, scale, seeds, folder, over)
     work_off(room.cells_of(spots))
     found = room.figures(spots)
-    picture = _drawn(found, folder / "table.png", study.name)
+    shares = [f for f in found if not counts_rounds(f.measure)]
+    picture = folder / "table.png" if shares else None
+    if picture and not drawn(lambda path: effects(shares, path, study.name), picture):
+        picture = None
     if as_json:
         known = {"preset": study.name, "scale": scale, "cut": study.about.cut if scale == "small" else ""}
-        print_json({**known, "figures": [f.describe() for f in found], "picture": picture, "out": str(folder)})
+        print_json({**known, "figures": [f.describe() for f in found], "picture": picture and str(picture), "out": str(folder)})
         return
     for column in study.columns:
         print_table(_block(f"{column.name}: {column.measure}", [f for f in found if f.column == column.name]))
     out.print(f"{READING}; runs: {folder}", highlight=False)
     if picture:
         out.print(f"picture: {picture}", highlight=False)
-
-
-def _drawn(figures: Sequence[Figure], path: Path, title: str) -> str | None:
-    """The picture of the figures that are percentages, if there are such."""
-    from fedloom.core.errors import UserError
-    from fedloom.study.measure import counts_rounds
-    from fedloom.study.plot import effects
-
-    shares = [f for f in figures if not counts_rounds(f.measure)]
-    try:
-        effects(shares, path, title) if shares else None
-    except UserError as missing:
-        say(f"note: {missing}")
-        return None
-    return str(path) if shares else None
 
 
 READING = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +37,22 @@ def weigh(
     present("method", room.by_method(cells), reading, folder, as_json)
 
 
-def look(folders: Sequence[Path], reading: Reading, folder: Path | None, as_json: bool, client: int | None = None) -> None:
+@dataclass(frozen=True)
+class Pictures:
+    """What is drawn of runs beside their curves. client: whose classes, None for all; by: a setting whose effect is shown."""
+
+    client: int | None = None
+    by: str | None = None
+
+
+def look(folders: Sequence[Path], reading: Reading, folder: Path | None, as_json: bool, wish: Pictures) -> None:
     """Show runs as they are, finished or not, a row each; pictures only where a folder is named for them."""
     from fedloom.study.compare import check_runs, so_far
 
     check_runs(folders, reading)
     for path, rounds in so_far(folders).items():
         say(f"note: '{path}' is not finished; this is what {rounds} rounds of it came to")
-    present("run", {str(path): [path] for path in folders}, reading, folder, as_json, client)
+    present("run", {str(path): [path] for path in folders}, reading, folder, as_json, wish)
 
 
 def present(
@@ -52,13 +61,13 @@ def present(
     reading: Reading,
     folder: Path | None,
     as_json: bool,
-    client: int | None = None,
+    wish: Pictures = Pictures(),  # noqa: B008 (frozen)
 ) -> None:
-    """The table and the pictures, a row for each of a kind; by class they may be of one client."""
+    """The table and the pictures, a row for each of a kind."""
     from fedloom.study.compare import rows
 
     found = rows(runs, reading)
-    pictures = {} if folder is None else _drawn(found, runs, folder, client)
+    pictures = {} if folder is None else _drawn(found, runs, folder, wish)
     if as_json:
         known = {**found[0].reading.describe(), "rows": [r.describe(kind) for r in found]}
         shown = {"curves": None, "classes": None, **pictures}
@@ -67,23 +76,31 @@ def present(
         _show(kind, found, pictures)
 
 
-def _drawn(rows: Sequence[Row], runs: Mapping[str, Sequence[Path]], folder: Path, client: int | None) -> dict[str, str]:
+def _drawn(rows: Sequence[Row], runs: Mapping[str, Sequence[Path]], folder: Path, wish: Pictures) -> dict[str, str]:
     """The pictures that can be drawn, by what they show."""
-    from fedloom.core.errors import UserError
     from fedloom.study import plot
     from fedloom.study.own import by_class
+    from fedloom.study.vary import varied
 
-    seen = by_class({row.name: row.own for row in rows}, runs, client)
+    draw: dict[str, Callable[[Path], None]] = {"curves": lambda path: plot.curves(rows, path, "Test accuracy by round")}
+    if (seen := by_class({row.name: row.own for row in rows}, runs, wish.client)) is not None:
+        draw["classes"] = lambda path: plot.changes(seen.recalls, seen.classes, path, seen.title)
+    if wish.by is not None:
+        figures, by = varied([path for paths in runs.values() for path in paths], wish.by), wish.by
+        draw["effects"] = lambda path: plot.effects(figures, path, f"By {by}")
+    return {what: str(folder / f"{what}.png") for what, make in draw.items() if drawn(make, folder / f"{what}.png")}
+
+
+def drawn(make: Callable[[Path], None], path: Path) -> bool:
+    """Whether a picture could be drawn; if not, why is said."""
+    from fedloom.core.errors import UserError
+
     try:
-        plot.curves(rows, folder / "curves.png", "Test accuracy by round")
-        drawn = {"curves": str(folder / "curves.png")}
-        if seen is not None:
-            plot.changes(seen.recalls, seen.classes, folder / "classes.png", seen.title)
-            drawn["classes"] = str(folder / "classes.png")
+        make(path)
     except UserError as missing:
         say(f"note: {missing}")
-        return {}
-    return drawn
+        return False
+    return True
 
 
 def _show(kind: str, rows: Sequence[Row], pictures: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ def join(methods: Sequence[Method]) -> Method:
         return methods[0]
     name = "+".join(m.name for m in methods)
     said: list[str] = []
-    phases = _phases([m.phases for m in methods], said)
+    phases = _phases(methods, said)
     joined = Method(
         name=name,
         phases=phases,
@@ -33,7 +33,7 @@ def join(methods: Sequence[Method]) -> Method:
         needs=tuple(n for m in methods for n in m.needs),
         reshape=tuple(r for m in methods for r in m.reshape),
     )
-    all_at_once(said, f"method '{name}'")
+    all_at_once(list(dict.fromkeys(said)), f"method '{name}'")
     return joined
 
 
@@ -48,15 +48,25 @@ def _one(what: str, values: Iterable[Any], default: Any, said: list[str]) -> Any
     return own[0] if own else default
 
 
-def _phases(lists: Sequence[tuple[Phase, ...]], said: list[str]) -> tuple[Phase, ...]:
-    """Phases of the same slot become one; the others stand in order."""
-    by_slot: dict[str, list[Phase]] = {}
-    for phases in lists:
-        if len({p.slot for p in phases}) < len(phases):
-            said.append("a method that trains one slot in several phases does not join; name it alone")
-        for phase in phases:
-            by_slot.setdefault(phase.slot, []).append(phase)
-    return tuple(_merged(same, said) for same in by_slot.values())
+def _phases(methods: Sequence[Method], said: list[str]) -> tuple[Phase, ...]:
+    """Phases of the same slot become one; the others stand in order. Of one method's several, each takes in those of the others."""
+    several = [m for m in methods if len({p.slot for p in m.phases}) < len(m.phases)]
+    if several:
+        said += _unfit(several, methods)
+    frame, by_slot = several[0].phases if several else (), dict[str, list[Phase]]()
+    for phase in (p for m in methods if not several or m is not several[0] for p in m.phases):
+        by_slot.setdefault(phase.slot, []).append(phase)
+    framed = tuple(_merged([phase, *by_slot.get(phase.slot, ())], said) for phase in frame)
+    slots = {phase.slot for phase in frame}
+    return (*framed, *(_merged(same, said) for slot, same in by_slot.items() if slot not in slots))
+
+
+def _unfit(several: Sequence[Method], methods: Sequence[Method]) -> list[str]:
+    """Who cannot join a method that trains a slot in several phases: another such, and who reckons with one descent."""
+    if len(several) > 1:
+        return [f"'{several[0].name}' and '{several[1].name}' train a slot in several phases; only one of them can"]
+    backward = [m.name for m in methods if m is not several[0] and (m.after or any(p.makes for p in m.phases))]
+    return [f"'{name}' looks back on one descent, and '{several[0].name}' makes several; they do not join" for name in backward]
 
 
 def _merged(same: list[Phase], said: list[str]) -> Phase:

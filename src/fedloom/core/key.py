@@ -41,6 +41,10 @@ class Key:
         """63 bits of this node, for any generator that wants an integer."""
         return int.from_bytes(self.digest[:8], "big") >> 1
 
+    def below(self, count: int) -> int:
+        """One of 0 ... count - 1, without a generator, which takes longer to make than to ask; uneven by count / 2^63 at most."""
+        return self.seed % count
+
     def seed_layers(self, device: torch.device) -> None:
         """Seed the global generator that layers such as dropout draw from, on the CPU and on the device in use.
 

@@ -132,6 +132,11 @@ def blocks_needed(count: int) -> Need:
     return Need(f"a model of at least {count} blocks", lambda chain: len(chain.names) >= count)
 
 
+def inner_block(name: str) -> Need:
+    """A block of that name with others behind it."""
+    return Need(f"a block '{name}' that is not its last", lambda chain: name in chain.names[:-1])
+
+
 @dataclass(frozen=True)
 class Method:
     """Frozen, and complete: an engine, a checkpoint and a deployment need to know nothing else.

@@ -79,7 +79,7 @@ def mashed(
 def draw(job: Job, key: Key, exclude_self: bool = False) -> tuple[Tensor, Tensor]:
     """One average and its label, drawn uniformly; a method draws once a batch. exclude_self: of other clients', if any."""
     sent, allowed = job.shared[NAME], job.once(_allowed, exclude_self)
-    at = allowed[int(torch.randint(len(allowed), (1,), generator=key.fold(NAME).generator()))]
+    at = allowed[key.fold(NAME).below(len(allowed))]
     return sent["x"][at], sent["y"][at]
 
 

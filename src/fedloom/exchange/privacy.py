@@ -75,9 +75,10 @@ def epsilon(strength: float, delta: float) -> float:
 def sentence(release: Release, delta: float) -> str:
     """What is guaranteed, before anything is sent."""
     of = "a single sample" if release.smallest == 1 else f"{release.smallest} samples"
-    sent = f"clients send averages of their data, the smallest of {of}"
+    times = "" if release.releases == 1 else f" {release.releases} times, which adds up"
+    sent = f"clients send averages of their data{times}, the smallest of {of}"
     if math.isinf(release.samples):
-        return f"{sent}; {_nothing(release)}; what they show is measured by: fedloom analyze RUN --only leak"
+        return f"{sent}; {_nothing(release)}; what averages of images show is measured by: fedloom analyze RUN --only leak"
     samples = _figure(release.samples, delta)
     if math.isinf(release.labels):
         why = "depend on the split by class" if release.public else "are sent without noise"

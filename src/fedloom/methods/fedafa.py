@@ -30,14 +30,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.method import Method, Phase, blocks_needed
+from fedloom.core.method import Method, Phase, blocks_needed, inner_block
 from fedloom.core.select import blocks
 from fedloom.core.step import Step
 from fedloom.core.words import Param
 from fedloom.losses.adversarial import Weigh, itself, original, paired, surplus
 from fedloom.losses.feature import Generation, afa, drifting, held
 from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, tuning
-from fedloom.methods.mixup import inner_block
 from fedloom.methods.ros import balanced
 
 PAPER = "Lu et al., ICASSP 2023"

@@ -6,10 +6,12 @@
 through J too: it is part of the loss, with its second derivatives (losses/slope.py).
 0 <= lam <= 1   share of the average; 0 is FedAvg.
 coefficient     c: "alg2" is lam (1 - lam), as in the paper's algorithm 2; "eq5" is lam, as in its eq. (5), the same up to lam^2.
-at              for text, the name of its embedding: averages of embedded characters are mixed there, in a phase that trains the
-                blocks behind it, before plain epochs that train all (exchange/hidden.py). "" mixes the samples.
+at              the block whose outputs are mixed instead, for text its embedding, in a phase that trains the blocks behind it, before
+                plain epochs that train all (exchange/hidden.py). "" mixes the samples.
+again           whether averages are of what the block gives, and sent anew every round. For an embedding, sent once is enough.
 Further         parameters are those of the exchange.
-State     server: the averages.   Uploads  model, and averages of data before round 0.   Needs  a model of numbers; of text, `at`.
+State     server: the averages, unless they are sent anew.   Uploads  model, and averages of data before round 0 or every round.
+Needs     a model of numbers; of text, `at`.
 Yoon et al., ICLR 2021. Departures: none from the paper; its own code is not public, and re-implementations divide J by the batch
 twice. The loss is expanded around (1 - lam) x, so it matters where 0 is: how samples are normalised is part of the method.
 Joins what neither blends batches nor replaces the loss. Terms of others see the batch as it is here, scaled by 1 - lam.
@@ -27,7 +29,7 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
 from fedloom.core.step import Step
 from fedloom.core.words import Param
-from fedloom.exchange.hidden import embeds, encoded, in_turn, spelt
+from fedloom.exchange.hidden import Again, At, behind
 from fedloom.exchange.mash import Mash, exchanging
 from fedloom.losses.slope import sloped
 from fedloom.methods.mixup import NUMBERS
@@ -40,7 +42,8 @@ LINK = "https://arxiv.org/abs/2107.00233"
 def fedmix(
     lam: Annotated[float, Param("share of the average; 0 is FedAvg", low=0, high=1)] = 0.05,
     coefficient: Annotated[Literal["alg2", "eq5"], Param("weight of the derivative: lam (1 - lam), or lam")] = "alg2",
-    at: Annotated[str, Param("for text, its embedding, whose outputs are mixed; '' mixes the samples")] = "",
+    at: At = "",
+    again: Again = False,
     *,
     mash: Mash,
 ) -> Method:
@@ -57,14 +60,12 @@ def fedmix(
         step.taps, slope = sloped(step.model, step.x, step.y, x_g)  # this pass is the one that all terms share
         return total(step.logits, step.y, y_g, slope)
 
-    def hidden(step: Step) -> Tensor:
-        x_g, y_g = mash.draw(step.job, step.key)
-        u = (1 - lam) * step.model.run(step.x, until=at)
-        taps, slope = sloped(step.model, u, step.y, encoded(step.model, at, x_g), after=at)
-        return total(taps[step.model.names[-1]], step.y, y_g, slope)
+    def hidden(step: Step, h: Tensor, other: tuple[Tensor, Tensor]) -> Tensor:
+        taps, slope = sloped(step.model, (1 - lam) * h, step.y, other[0], after=at)
+        return total(taps[step.model.names[-1]], step.y, other[1], slope)
 
     if not lam:
         return Method("fedmix")
-    if at:
-        return Method("fedmix", in_turn(hidden, at), prologue=(spelt(mash.exchange, at),), needs=(embeds(at),))
+    if at or again:
+        return behind("fedmix", at, again, mash, hidden)
     return Method("fedmix", (Phase(loss=expanded, mix=scaled),), prologue=(mash.exchange,), needs=(NUMBERS,))

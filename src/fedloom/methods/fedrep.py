@@ -8,7 +8,7 @@ passes >= 1   of the head before the one of the representation.   blocks >= 1   
 State     client: its head.   Uploads  model, without the head.   Needs  a model with a block in front of the head.
 Collins et al., ICML 2021, algorithm 1. Departures: while the head is trained, batch norms of the representation use their running
 statistics and leave them alone, where the authors' code moves them; momentum starts anew with every pass; clients are weighed by
-samples. A slot trained in several phases does not join with terms or servers of other methods.
+samples. Joins servers and terms of others, which hold in every pass; not what looks back on one descent, as SCAFFOLD does.
 """
 
 from __future__ import annotations

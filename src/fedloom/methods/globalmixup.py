@@ -25,12 +25,12 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.key import Key
-from fedloom.core.method import Exchange, Method, Phase
+from fedloom.core.method import Exchange, Method, Phase, inner_block
 from fedloom.core.params import Params
 from fedloom.core.step import Step
 from fedloom.core.words import Param
 from fedloom.losses.blend import beside, pair
-from fedloom.methods.mixup import NUMBERS, inner_block
+from fedloom.methods.mixup import NUMBERS
 
 PAPER = "Yoon et al., ICLR 2021"
 LINK = "https://arxiv.org/abs/2107.00233"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from fedloom.core.job import Job
@@ -38,7 +37,7 @@ def meanmix(
 
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         x_g, y_g = job.once(means)
-        at = int(torch.randint(len(y_g), (1,), generator=key.generator()))
+        at = key.below(len(y_g))
         return beside(pair(x, y, job.classes), (x_g[at], y_g[at]), 1 - lam)
 
     return Method("meanmix", (Phase(mix=mix if lam else None),), needs=(NUMBERS,))

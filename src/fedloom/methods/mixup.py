@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
-from fedloom.core.method import Method, Need, Phase
+from fedloom.core.method import Method, Need, Phase, inner_block
 from fedloom.core.step import Step
 from fedloom.core.words import Param
 from fedloom.losses.blend import blended
@@ -37,11 +37,6 @@ def takes_numbers(chain: Chain) -> bool:
 
 
 NUMBERS = Need("a model that takes numbers, not text", takes_numbers)
-
-
-def inner_block(at: str) -> Need:
-    """A block of that name with others behind it."""
-    return Need(f"a block '{at}' that is not its last", lambda chain: at in chain.names[:-1])
 
 
 def mixup(

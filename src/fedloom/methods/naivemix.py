@@ -4,10 +4,12 @@
 
 (x_g, y_g) is drawn once a batch, uniformly from the averages that all clients sent before round 0 (exchange/mash.py).
 0 <= lam <= 1   share of the average; 0 is FedAvg. Mixup's own lam is the share of the client's data.
-at              for text, the name of its embedding: averages of embedded characters are mixed there, in a phase that trains the
-                blocks behind it, before plain epochs that train all (exchange/hidden.py). "" mixes the samples.
+at              the block whose outputs are mixed instead, for text its embedding, in a phase that trains the blocks behind it, before
+                plain epochs that train all (exchange/hidden.py). "" mixes the samples.
+again           whether averages are of what the block gives, and sent anew every round. For an embedding, sent once is enough.
 Further         parameters are those of the exchange.
-State     server: the averages.   Uploads  model, and averages of data before round 0.   Needs  a model of numbers; of text, `at`.
+State     server: the averages, unless they are sent anew.   Uploads  model, and averages of data before round 0 or every round.
+Needs     a model of numbers; of text, `at`.
 Yoon et al., ICLR 2021, eq. (1). Departures: none. Joins what neither blends batches nor, with `at`, replaces the loss. How samples
 are normalised does not matter to NaiveMix, as it does to FedMix.
 """
@@ -24,7 +26,7 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
 from fedloom.core.step import Step
 from fedloom.core.words import Param
-from fedloom.exchange.hidden import embeds, encoded, in_turn, spelt
+from fedloom.exchange.hidden import Again, At, behind
 from fedloom.exchange.mash import Mash, exchanging
 from fedloom.losses.blend import beside, pair
 from fedloom.methods.mixup import NUMBERS
@@ -36,21 +38,20 @@ LINK = "https://arxiv.org/abs/2107.00233"
 @exchanging
 def naivemix(
     lam: Annotated[float, Param("share of the average; 0 is FedAvg", low=0, high=1)] = 0.1,
-    at: Annotated[str, Param("for text, its embedding, whose outputs are mixed; '' mixes the samples")] = "",
+    at: At = "",
+    again: Again = False,
     *,
     mash: Mash,
 ) -> Method:
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         return beside(pair(x, y, job.classes), mash.draw(job, key), 1 - lam)
 
-    def hidden(step: Step) -> Tensor:
-        x_g, y_g = mash.draw(step.job, step.key)
-        own = pair(step.model.run(step.x, until=at), step.y, step.job.classes)
-        h, rows = beside(own, (encoded(step.model, at, x_g), y_g), 1 - lam)
-        return F.cross_entropy(step.model.run(h, after=at), rows)
+    def hidden(step: Step, h: Tensor, other: tuple[Tensor, Tensor]) -> Tensor:
+        mixed, rows = beside(pair(h, step.y, step.job.classes), other, 1 - lam)
+        return F.cross_entropy(step.model.run(mixed, after=at), rows)
 
     if not lam:
         return Method("naivemix")
-    if at:
-        return Method("naivemix", in_turn(hidden, at), prologue=(spelt(mash.exchange, at),), needs=(embeds(at),))
+    if at or again:
+        return behind("naivemix", at, again, mash, hidden)
     return Method("naivemix", (Phase(mix=mix),), prologue=(mash.exchange,), needs=(NUMBERS,))

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.data.statistics import class_counts
 from fedloom.methods.registry import build as build_method
-from fedloom.study.assemble import data_of, deal
 from fedloom.study.config import Config, load
 from fedloom.study.curve import mean_of_all
 from fedloom.study.folder import CONFIG, RunFolder
+from fedloom.study.inventory import partition_counts
 from fedloom.study.raw import read
 
 Own = Mapping[str, Any]
@@ -102,6 +101,4 @@ def _recall(found: Own, client: int) -> list[float | None]:
 
 def held(path: Path) -> np.ndarray:
     """Training samples by client and class."""
-    config = settings_of(path)
-    dataset = data_of(config)
-    return class_counts(dataset.train.labels, deal(config, dataset), len(dataset.classes))
+    return partition_counts(read(path / CONFIG))[1]

@@ -1,0 +1,206 @@
+"""Methods that train in turns: mixing behind any block, with averages asked for anew every round, and what joins them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedloom.core.client import Broadcast, Task
+from fedloom.core.compose import join
+from fedloom.core.errors import RunError, UserError
+from fedloom.core.method import Method
+from fedloom.core.params import Params, nbytes, sha256
+from fedloom.core.pooling import notices
+from fedloom.core.round import begin, go_on, rounds
+from fedloom.core.sampler import everyone
+from fedloom.core.solver import Sgd
+from fedloom.core.state import MemoryStore
+from fedloom.engines.inprocess import InProcess
+from fedloom.exchange.mash import mashed
+from fedloom.methods.fedadam import fedadam
+from fedloom.methods.fedavgm import fedavgm
+from fedloom.methods.fedbn import fedbn
+from fedloom.methods.fedmix import fedmix
+from fedloom.methods.fedprox import fedprox
+from fedloom.methods.fedrep import fedrep
+from fedloom.methods.naivemix import naivemix
+from methods import test_common as common
+from methods.test_common import ADAM, ROUNDS, Case, Twin, with_and_without_norms
+from support import oracles
+from support.clients import tiny_clients
+from support.hidden_oracles import behind, in_turns
+from support.hidden_oracles import fedrep as rep
+from support.models import CLASSES, WIDTH, nested
+from support.oracles import State, World
+from support.weave import Woven, first_model, setting, weave
+
+LAM = 0.2
+SIZES = (5, 9, 12, 7, 16, 8, 21, 10)
+
+
+def oracle(turns: Any, mu: float = 0.0, server: Callable[[World], oracles.Server] | None = None, kept: str | None = None) -> Any:
+    def run(world: World, first: State) -> State:
+        return in_turns(world, first, ROUNDS, turns, mu, server(world) if server else None, kept)
+
+    return run
+
+
+def mixing(**given: Any) -> Method:
+    return fedmix(lam=LAM, again=True, **given)
+
+
+def momentum(world: World) -> oracles.Server:
+    return oracles.momentum(world, 0.6)
+
+
+ALG2 = LAM * (1 - LAM)
+CASES = [
+    Case("fedmix behind the stem", lambda: mixing(at="stem"), oracle(behind("stem", LAM, ALG2)), Twin(fedmix(lam=0.0, at="stem"))),
+    Case("fedmix behind the body", lambda: mixing(at="body", size=4), oracle(behind("body", LAM, ALG2, 4))),
+    Case("fedmix of the equation", lambda: mixing(at="stem", coefficient="eq5"), oracle(behind("stem", LAM, LAM))),
+    Case("naivemix behind the body", lambda: naivemix(lam=0.3, at="body", again=True), oracle(behind("body", 0.3, None))),
+    Case("with a spring", lambda: join([fedprox(0.7), mixing(at="stem")]), oracle(behind("stem", LAM, ALG2), 0.7)),
+    Case("with momentum", lambda: join([mixing(at="stem"), fedavgm(0.6)]), oracle(behind("stem", LAM, ALG2), server=momentum)),
+    Case(
+        "with adam",
+        lambda: join([fedadam(*ADAM), naivemix(lam=LAM, at="stem", size=3, again=True)]),
+        oracle(behind("stem", LAM, None, 3), server=lambda world: oracles.adaptive(world, "adam", *ADAM)),
+    ),
+    Case("fedrep with a spring", lambda: join([fedrep(2), fedprox(0.7)]), oracle(rep(2), 0.7, kept="head")),
+    Case("fedrep with momentum", lambda: join([fedavgm(0.6), fedrep()]), oracle(rep(1), server=momentum, kept="head")),
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+
+
+@every_case
+@with_and_without_norms
+def test_equals_its_naive_oracle(case: Case, kind: int) -> None:
+    common.test_equals_its_naive_oracle(case, kind)
+
+
+@every_case
+@pytest.mark.parametrize("stop", [1, 2])
+def test_interrupted_equals_uninterrupted(case: Case, stop: int) -> None:
+    common.test_interrupted_equals_uninterrupted(case, stop)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "fedrep" not in c.name], ids=lambda c: c.name)
+def test_private_tensors_never_leave_the_client(case: Case) -> None:
+    common.test_private_tensors_never_leave_the_client(case)
+
+
+def test_nothing_of_the_answers_is_kept() -> None:
+    woven = weave(mixing(at="stem"))
+    assert woven.start.shared == woven.state.shared == {} and woven.start.memory == woven.state.memory == {}
+    assert go_on(woven.loom, woven.state) is woven.state
+
+
+def test_every_round_pays_for_all_clients() -> None:
+    """All get the weights and send averages, those who train get what was pooled."""
+    woven = weave(mixing(at="stem", size=4))
+    entries, model = sum(-(-size // 4) for size in SIZES), nbytes(woven.start.params)
+    pooled = entries * (8 * WIDTH + 8 * CLASSES + 8)
+    for report in woven.reports:
+        assert report.bytes_up == 3 * model + pooled
+        assert report.bytes_down == len(SIZES) * model + 3 * pooled
+
+
+def test_a_question_once_beside_one_of_every_round() -> None:
+    """Each is put when it is due, and both are there when clients train."""
+    method = replace(mixing(at="stem"), prologue=(*mixing(at="stem").prologue, mashed()._replace(name="once")))
+    woven = weave(method, 2)
+    works = [set(a) for answers in woven.answers for a in [next(iter(answers.values()))] if isinstance(a, dict)]
+    assert works == [{"once"}, {"mashed"}, {"mashed"}] and set(woven.state.shared) == {"once"}
+    plain = weave(mixing(at="stem"), 2)
+    assert sha256(woven.state.params) == sha256(plain.state.params)
+    gap = [a.bytes_up - b.bytes_up for a, b in zip(woven.reports, plain.reports, strict=True)]
+    assert gap == [nbytes(woven.state.shared["once"]), 0]
+
+
+def averages(woven: Woven, client: int) -> list[Tensor]:
+    """What a client sent, round by round."""
+    return [said[client]["mashed"]["x"] for said in woven.answers if isinstance(said.get(client), dict)]
+
+
+def test_noise_is_drawn_anew_every_round() -> None:
+    """With weights that stand still, so that noise is all that differs."""
+    still = Sgd(lr=0.0, batch=4, epochs=1)
+    first, second = averages(weave(mixing(at="stem", noise=1.0), 2, solver=still), 0)
+    (quiet, same) = averages(weave(mixing(at="stem"), 2, solver=still), 0)
+    assert torch.equal(quiet, same) and not torch.equal(first, second)
+
+
+def test_clients_answer_with_the_norms_that_are_their_own() -> None:
+    """The second time; the first time, with those of the server."""
+    woven = weave(join([fedbn(), mixing(at="body")]), 2, sampler=everyone())
+    once, client, model = weave(join([fedbn(), mixing(at="body")]), 1, sampler=everyone()), tiny_clients()[1], nested().eval()
+    for received, sent in zip(
+        (once.start.params, {**once.state.params, **once.store.recall(1)["private"]}), averages(woven, 1), strict=True
+    ):
+        model.load_state_dict(received)
+        torch.testing.assert_close(sent[0], model.run(client.x, until="body").mean(0), rtol=0, atol=1e-12)
+
+
+class Liar(InProcess):
+    """An engine in which some clients answer the question of a round with nonsense."""
+
+    lies: frozenset[int] = frozenset()
+
+    def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        for client, said in super().map(sent, tasks):
+            broken = sent.work == "again" and client in self.lies
+            yield client, {"mashed": spoilt(said["mashed"])} if broken else said
+
+
+def spoilt(answer: Params) -> Params:
+    return {**answer, "x": answer["x"] * torch.nan}
+
+
+def told(lies: frozenset[int]) -> Any:
+    loom = setting(mixing(at="stem"))
+    engine = Liar(loom.federation)
+    engine.lies = lies
+    loom = replace(loom, engine=engine)
+    return next(rounds(loom, begin(loom, first_model(loom.federation.build)), MemoryStore(), 1))
+
+
+def test_an_answer_that_is_not_sound_is_left_out_and_stands_in_the_report() -> None:
+    state, report = told(frozenset({2}))
+    assert report.refused == {2: "the answer of client 2 to the exchange 'mashed' is left out: tensor 'x' is not finite"}
+    assert all(bool(torch.isfinite(t).all()) for t in state.params.values())
+    with pytest.raises(RunError, match="no answer to the exchange 'mashed' is sound"):
+        told(frozenset(range(len(SIZES))))
+
+
+def test_every_round_is_a_release() -> None:
+    accounting = pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
+    private = {"clip": 1.0, "noise": 1.0, "label_noise": 1.0}
+    federation = setting(mixing(at="stem", **private)).federation
+    (said,) = notices(federation, 50)
+    assert "every round anew" in said and "'stem'" in said and "50 times, which adds up" in said
+    accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
+    for deviation in (5 / 2, 5 / 2**0.5):  # the smallest client has five samples
+        accountant.compose(accounting.GaussianDpEvent(deviation), 50)
+    figure = float(said.split("(epsilon, delta) = (")[1].split(",")[0])
+    assert figure == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
+    tight = setting(mixing(at="stem", **private, epsilon=10.0)).federation
+    assert len(notices(tight, 1)) == 1
+    with pytest.raises(UserError, match="epsilon=10 at delta=1e-05 is not kept"):
+        notices(tight, 50)
+
+
+def test_samples_are_not_sent_anew() -> None:
+    with pytest.raises(UserError, match=r"naivemix\(again=true\) sends averages of what a block gives, and at='' names none"):
+        naivemix(again=True)
+
+
+def test_means_of_hidden_states_of_a_known_encoder() -> None:
+    """By hand: the mean of tanh(Wx + b), not tanh of the mean."""
+    woven = weave(mixing(at="stem"), 1)
+    first, client = woven.start.params, tiny_clients()[3]
+    by_hand = torch.tanh(client.x @ first["stem.0.weight"].T + first["stem.0.bias"]).mean(0)
+    ((sent,),) = averages(woven, 3)
+    torch.testing.assert_close(sent, by_hand, rtol=0, atol=1e-12)
