@@ -51,6 +51,8 @@ class Suite(NamedTuple):
 
 FEDALIGN = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
 FEDMLB = {"lr": 0.1, "weight_decay": 1e-3, "clip": 10.0}
+FEDMIX = {"lr": 0.01}
+MIXED = {"naivemix": 1.1, "fedmix": 2.1, "mixup": None}
 TAUGHT = {"fedmlb": 2.3, "fedntd": 1.4, "kd": 1.4, "fedgkd": 1.4, "fitnet": None}
 SUITES = {
     "fedalign": Suite(
@@ -61,6 +63,8 @@ SUITES = {
     "fedmlb": Suite("resnet18", 10, 2, FEDMLB, TAUGHT, {}, repeats=3),
     "fedmlb-narrow": Suite("resnet18(width=16)", 10, 8, FEDMLB, TAUGHT, {}),
     "fedmlb-narrow-50": Suite("resnet18(width=16)", 50, 2, FEDMLB, {**TAUGHT, "fedmlb": None}, {}, repeats=5),  # MACs: 2.62 x
+    "fedmix-femnist": Suite("lenet5", 10, 100, FEDMIX, MIXED, {}, repeats=21, shape=(1, 28, 28), classes=62),
+    "fedmix-cifar10": Suite("vgg", 10, 10, FEDMIX, MIXED, {}, classes=10),
 }  # fmt: skip
 
 
@@ -93,7 +97,7 @@ def noise(suite: Suite) -> Dataset:
     x = torch.randint(0, 256, (n, *suite.shape), dtype=torch.uint8, generator=g)
     y = torch.randint(0, suite.classes, (n,), generator=g)
     classes = tuple(map(str, range(suite.classes)))
-    return Dataset("noise", "image", Split(x, y), Split(x[:10], y[:10]), classes, (0.5,) * 3, (0.25,) * 3)
+    return Dataset("noise", "image", Split(x, y), Split(x[:10], y[:10]), classes, (0.5,) * suite.shape[0], (0.25,) * suite.shape[0])
 
 
 def peak(player: Player, round: int) -> float:

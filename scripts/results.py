@@ -31,7 +31,8 @@ def looked(path: Path) -> dict[str, float]:
 def main(compared: str, runs: str, out: str) -> None:
     """Write both into one file."""
     table: dict[str, Any] = json.loads(Path(compared).read_text(encoding="utf-8"))
-    table.pop("out", None)
+    for where in ("out", "picture"):
+        table.pop(where, None)
     found: dict[str, list[dict[str, float]]] = {}
     for path in sorted(Path(runs).glob("*/*/seed-*/analysis/analysis.json")):
         found.setdefault(path.parents[3].name, []).append(looked(path))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from docparts.markdown import table
-
 from fedloom.cli.output import rounds_to
 from fedloom.methods.registry import parse
 

@@ -82,6 +82,15 @@ def test_recall_by_class_is_over_the_clients_that_have_it(runs: dict[str, Path],
     assert counts.sum(0).tolist() == sorted(counts.sum(0).tolist(), reverse=True) and counts.sum() < 240
 
 
+def test_rows_of_other_classes_or_without_scores_are_not_compared_by_class() -> None:
+    one, two = [{"per_class": [0.5, 0.25]}], [{"per_class": [0.5, None]}, {"per_class": [1.0, 1.0]}]
+    seen = by_class({"a": one, "b": two}, {})
+    assert seen is not None and seen.recalls == {"a": [0.5, 0.25], "b": [0.75, None]}
+    for other in ([{"per_class": [0.5]}], []):
+        assert by_class({"a": one, "b": other}, {}) is None
+    assert by_class({"a": one}, {}) is None
+
+
 def test_recall_by_class_of_one_client(runs: dict[str, Path], desk: Path) -> None:
     paths = {name: [runs[name]] for name in ("fedavg", "ditto")}
     ends = {name: [found] for name, (path,) in paths.items() if (found := own(path)) is not None}

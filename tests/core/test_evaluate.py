@@ -65,9 +65,9 @@ def test_a_summary_is_plain_numbers() -> None:
 def test_own_models_are_asked_for_the_classes_of_their_clients() -> None:
     """Two clients, three classes, four test samples each but of the last, of which there are none."""
     seen = torch.tensor([4.0, 4.0, 0.0])
-    results = [Tally(torch.tensor(h), seen, loss) for h, loss in (([4.0, 1.0, 0.0], 1.0), ([2.0, 3.0, 0.0], 3.0))]
+    hits = torch.tensor([[4.0, 1.0, 0.0], [2.0, 3.0, 0.0]], dtype=torch.float64)
     counts = torch.tensor([[9, 0, 1], [1, 3, 0]])
-    found = own_summary(results, torch.tensor([10, 3, 1]), counts)
+    found = own_summary(hits, seen, torch.tensor([10, 3, 1]), counts)
     assert found["recall"]["mean"] == pytest.approx((1.0 + (0.5 + 0.75) / 2) / 2)
     assert found["recall"]["worst_tenth"] == pytest.approx(0.625)
     assert found["weighted"]["mean"] == pytest.approx((1.0 + (0.5 + 3 * 0.75) / 4) / 2)

@@ -63,7 +63,7 @@ def test_fedafa_split_by_its_name(golden, classes, tag, alpha):
 @pytest.mark.parametrize(("samples", "clients", "factor"), [(50_000, 10, 100), (50_000, 20, 50), (20_000, 20, 100)])
 def test_another_split_is_not_called_fedafas(samples, clients, factor):
     with pytest.raises(
-        UserError, match="12,406 samples of CIFAR-10 or 10,847 of CIFAR-100 among 20 clients, .* 'dirichlet-rounded'"
+        UserError, match=r"12,406 samples of CIFAR-10 or 10,847 of CIFAR-100 among 20 clients, .* 'dirichlet-rounded'"
     ):
         partition(Word("fedafa"), np.arange(samples) % 10, clients, ANY_KEY, longtail=factor)
 

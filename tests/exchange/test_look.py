@@ -108,4 +108,4 @@ def test_an_analysis_is_read_by_people_too(home: Path) -> None:
 def test_what_was_not_exchanged_cannot_leak(home: Path) -> None:
     talk.run(home / "plain", "--method", "fedavg", rounds=1)
     said = talk.fedloom("analyze", home / "plain", "--only", "leak", code=2)
-    assert "method 'fedavg' exchanges no averages, so none can leak" in said.flat
+    assert "a run of 'fedavg' keeps no averages of samples" in said.flat

@@ -129,17 +129,16 @@ def test_noise_is_drawn_anew_every_round() -> None:
     """With weights that stand still, so that noise is all that differs."""
     still = Sgd(lr=0.0, batch=4, epochs=1)
     first, second = averages(weave(mixing(at="stem", noise=1.0), 2, solver=still), 0)
-    (quiet, same) = averages(weave(mixing(at="stem"), 2, solver=still), 0)
-    assert torch.equal(quiet, same) and not torch.equal(first, second)
+    quiet, same = averages(weave(mixing(at="stem"), 2, solver=still), 0)
+    assert float((quiet - same).abs().max()) < 1e-12 and float((first - second).abs().min()) > 1e-3
 
 
 def test_clients_answer_with_the_norms_that_are_their_own() -> None:
     """The second time; the first time, with those of the server."""
-    woven = weave(join([fedbn(), mixing(at="body")]), 2, sampler=everyone())
-    once, client, model = weave(join([fedbn(), mixing(at="body")]), 1, sampler=everyone()), tiny_clients()[1], nested().eval()
-    for received, sent in zip(
-        (once.start.params, {**once.state.params, **once.store.recall(1)["private"]}), averages(woven, 1), strict=True
-    ):
+    method, client, model = join([fedbn(), mixing(at="body")]), tiny_clients()[1], nested().eval()
+    once, twice = (weave(method, count, sampler=everyone()) for count in (1, 2))
+    held = once.start.params, {**once.state.params, **once.store.recall(1)["private"]}
+    for received, sent in zip(held, averages(twice, 1), strict=True):
         model.load_state_dict(received)
         torch.testing.assert_close(sent[0], model.run(client.x, until="body").mean(0), rtol=0, atol=1e-12)
 

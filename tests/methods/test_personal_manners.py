@@ -104,7 +104,8 @@ def test_the_names_a_reader_of_the_papers_would_type() -> None:
 
 JOINS = ["fedprox+finetune", "fedadam+ros", "scaffold+finetune", "feddyn+crt", "fedbn+finetune", "fedper+fedprox+fedyogi",
          "ditto+fedadam", "ditto+fedbn", "lgfedavg+fedavg(weights=clients)", "pfedme+fedavgm", "pfedme+fedprox",
-         "fedrep+fedprox", "fedrep+fedyogi+mixup", "fedrep+ditto", "fedrep+finetune", "perfedavg+fedadam", "perfedavg+fedbn", "mixup+finetune", "moon+ros", "local+finetune"]  # fmt: skip
+         "fedrep+fedprox", "fedrep+fedyogi+mixup", "fedrep+ditto", "fedrep+finetune",
+         "perfedavg+fedadam", "perfedavg+fedbn", "mixup+finetune", "moon+ros", "local+finetune"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", JOINS)

@@ -66,6 +66,8 @@ def test_figures_rise_along_the_rows_and_spread_over_seeds(tmp_path: Path) -> No
     columns = np.flatnonzero(inked.any(axis=0))
     tops = [int(np.flatnonzero(inked[:, c])[0]) for c in columns[:: len(columns) // 8]]
     assert tops[0] - tops[-1] > 300 and all(a >= b - 8 for a, b in itertools.pairwise(tops))
+    effects([figure(f"p{n}", (10.0 * n,)) for n in range(1, 4)], tmp_path / "apart.png", "made")
+    assert colour(tmp_path / "apart.png", BLUE).any(axis=0).sum() < 60 < len(columns)  # three marks and no line
     for name, spread in (("tight", 0.0), ("wide", 8.0)):
         effects([figure("a", (50 - spread, 50 + spread)), figure("b", (70.0, 70.0))], tmp_path / f"{name}.png", "made")
     first = [colour(tmp_path / f"{name}.png", BLUE) for name in ("tight", "wide")]

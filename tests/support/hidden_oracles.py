@@ -18,7 +18,7 @@ Entry = tuple[Tensor, Tensor]  # a mean hidden state and its label
 def in_turns(
     world: World, first: State, rounds: int, turns: Turns, mu: float = 0.0, server: Server | None = None, kept: str | None = None
 ) -> State:
-    """FedAvg whose clients make several descents, with FedProx's spring in each; kept: the start of names that stay with a client."""
+    """FedAvg whose clients make several descents, with FedProx's spring in each; kept: how names begin that stay with a client."""
     sent, mine = first, dict[int, State]()
     for t in range(rounds):
         cohort, finals = world.cohort(t), []
@@ -101,8 +101,9 @@ def means(world: World, t: int | None, client: int, sent: State, at: str, size: 
     key = world.key.fold(*path, "client", client, "mashed", "split")
     order = torch.randperm(len(data), generator=key.generator()).tolist()
     groups = [order[i : i + (size or len(order))] for i in range(0, len(order), size or len(order))]
+    encoder, _ = names(world, at)
     with torch.no_grad():
-        hidden = [through(model, data.x[i : i + 1], names(world, at)[0])[0] for i in range(len(data))]
+        hidden = [through(model, x[None], encoder)[0] for x in data.x]
     return [(sum(hidden[i] for i in g) / len(g), sum(rows(data.y[i]) for i in g) / len(g)) for g in groups]
 
 

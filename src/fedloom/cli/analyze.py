@@ -1,4 +1,4 @@
-"""`fedloom analyze`: curvature, alignment, drift and leaks of a run, on fixed data and within a budget."""
+"""`fedloom analyze`: curvature, alignment, drift, users and leaks of a run, on fixed data and within a budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from fedloom.cli.output import err, facts, out, print_json, say, sentences, tabl
 
 Only = Annotated[
     str | None,
-    typer.Option("--only", help="Parts, by commas: eigen, trace, diagonal, pairs, landscape, drift, leak.", show_default=False),
+    typer.Option(
+        "--only", help="Parts, by commas: eigen, trace, diagonal, pairs, landscape, drift, local, leak.", show_default=False
+    ),
 ]
 Clients = Annotated[
     int | None,
@@ -126,6 +128,20 @@ def _landscape(found: dict[str, Any]) -> dict[str, str]:
     return {"landscape": f"loss {found['lowest']:.4g} to {found['highest']:.4g} within {found['span']} of the model"}
 
 
+def _local(found: dict[str, Any]) -> dict[str, str]:
+    """How users fare, each on test samples of its own, by how many samples it trained on."""
+    lines = {"users": f"{len(found['users']):,}: accuracy {_spread(found)}, at least {100 * found['least']:.2f} %"}
+    for group in found["groups"]:
+        upper = "or more" if group["below"] is None else f"to {group['below'] - 1}"
+        who = f"users of {group['from']} {upper} samples"
+        lines[who] = f"{group['count']:,}: accuracy {_spread(group)}" if group["count"] else "none"
+    return lines
+
+
+def _spread(found: dict[str, Any]) -> str:
+    return f"{100 * found['mean']:.2f} ± {100 * found['std']:.2f} %"
+
+
 def _leak(found: dict[str, Any]) -> dict[str, str]:
     """Averages beside the samples in them and others of the same classes; AUC 0.5 is a guess."""
     lines = {"averages sent": f"{found['averages']:,}, beside {found['samples']:,} samples in them and as many others"}
@@ -137,7 +153,15 @@ def _leak(found: dict[str, Any]) -> dict[str, str]:
     return lines
 
 
-_LINES = {"eigen": _eigen, "trace": _trace, "diagonal": _diagonal, "pairs": _pairs, "landscape": _landscape, "leak": _leak}
+_LINES = {
+    "eigen": _eigen,
+    "trace": _trace,
+    "diagonal": _diagonal,
+    "pairs": _pairs,
+    "landscape": _landscape,
+    "local": _local,
+    "leak": _leak,
+}
 
 
 def _drift(found: dict[str, Any]) -> Any:

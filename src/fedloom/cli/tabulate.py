@@ -28,27 +28,31 @@ def tabulate(
 ) -> None:
     """Run what is not done yet of a table, then print it, one block a column."""
     from fedloom.study import tabulate as room
-    from fedloom.study.measure import counts_rounds
-    from fedloom.study.plot import effects
 
     for line in header(study, scale):
         say(line)
     spots = room.plan(study, scale, seeds, folder, over)
     work_off(room.cells_of(spots))
     found = room.figures(spots)
-    shares = [f for f in found if not counts_rounds(f.measure)]
-    picture = folder / "table.png" if shares else None
-    if picture and not drawn(lambda path: effects(shares, path, study.name), picture):
-        picture = None
+    picture = _drawn(found, folder / "table.png", study.name)
     if as_json:
         known = {"preset": study.name, "scale": scale, "cut": study.about.cut if scale == "small" else ""}
-        print_json({**known, "figures": [f.describe() for f in found], "picture": picture and str(picture), "out": str(folder)})
+        print_json({**known, "figures": [f.describe() for f in found], "picture": picture, "out": str(folder)})
         return
     for column in study.columns:
         print_table(_block(f"{column.name}: {column.measure}", [f for f in found if f.column == column.name]))
     out.print(f"{READING}; runs: {folder}", highlight=False)
     if picture:
         out.print(f"picture: {picture}", highlight=False)
+
+
+def _drawn(figures: Sequence[Figure], path: Path, title: str) -> str | None:
+    """The picture of those figures that are percentages, if there are such and it can be drawn."""
+    from fedloom.study.measure import counts_rounds
+    from fedloom.study.plot import effects
+
+    shares = [f for f in figures if not counts_rounds(f.measure)]
+    return str(path) if shares and drawn(lambda path: effects(shares, path, title), path) else None
 
 
 READING = (

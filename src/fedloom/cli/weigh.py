@@ -34,7 +34,7 @@ def weigh(
     cells = room.plan(raw, methods, seeds, folder)
     room.check_reading(cells, reading)
     work_off(cells)
-    present("method", room.by_method(cells), reading, folder, as_json)
+    present("method", room.by_method(cells), reading, folder, as_json, Pictures())
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def present(
     reading: Reading,
     folder: Path | None,
     as_json: bool,
-    wish: Pictures = Pictures(),  # noqa: B008 (frozen)
+    wish: Pictures,
 ) -> None:
     """The table and the pictures, a row for each of a kind."""
     from fedloom.study.compare import rows

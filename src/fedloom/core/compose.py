@@ -51,8 +51,9 @@ def _one(what: str, values: Iterable[Any], default: Any, said: list[str]) -> Any
 def _phases(methods: Sequence[Method], said: list[str]) -> tuple[Phase, ...]:
     """Phases of the same slot become one; the others stand in order. Of one method's several, each takes in those of the others."""
     several = [m for m in methods if len({p.slot for p in m.phases}) < len(m.phases)]
-    if several:
-        said += _unfit(several, methods)
+    if several and (unfit := _unfit(several, methods)):
+        said += unfit
+        return ()
     frame, by_slot = several[0].phases if several else (), dict[str, list[Phase]]()
     for phase in (p for m in methods if not several or m is not several[0] for p in m.phases):
         by_slot.setdefault(phase.slot, []).append(phase)

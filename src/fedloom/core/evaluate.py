@@ -104,15 +104,15 @@ def summary(result: Tally, trained: Tensor, counts: Tensor) -> dict[str, Any]:
     }
 
 
-def own_summary(results: Sequence[Tally], trained: Tensor, counts: Tensor) -> dict[str, Any]:
-    """The figures of the clients' own models, one tally a client; each is asked for the classes that its client has.
+def own_summary(hits: Tensor, seen: Tensor, trained: Tensor, counts: Tensor) -> dict[str, Any]:
+    """The figures of the clients' own models, a row of hits each; each is asked for the classes that its client has.
 
     per_class: mean recall over the clients that have the class; None where none has it, or no test sample is of it.
     hits: by client and class, out of `seen` test samples of the class.
     """
-    hits, seen, holds = torch.stack([r.hits for r in results]), results[0].seen, counts > 0
+    holds = counts > 0
     weighted, recall = client_scores(hits / seen.clamp(min=1), seen, counts)
-    met = Tally((hits * holds).sum(0), seen * holds.sum(0), sum(r.loss for r in results) / len(results))
+    met = Tally((hits * holds).sum(0), seen * holds.sum(0), loss=0.0)
     return {
         "weighted": spread(weighted),
         "recall": spread(recall),

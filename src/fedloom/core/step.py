@@ -74,7 +74,12 @@ class Step:
     @cached_property
     def ce(self) -> Tensor:
         """Mean cross-entropy."""
-        return F.cross_entropy(self.logits, self.y)
+        return F.cross_entropy(self.logits, self.y) if self.y.dim() == 1 else _soft_entropy(self.logits, self.y)
+
+
+def _soft_entropy(logits: Tensor, rows: Tensor) -> Tensor:
+    """With rows of probabilities. As one product: torch's own makes twice the passes over few numbers, 1 % of a step of LeNet-5."""
+    return torch.dot(F.log_softmax(logits, 1).flatten(), rows.div(-len(rows)).flatten())
 
 
 def _flattened(job: Job, make: Callable[[Job], Mapping[str, Tensor]], names: tuple[str, ...]) -> Tensor:

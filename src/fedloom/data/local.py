@@ -30,15 +30,19 @@ class Local:
 def local(chain: Chain, dataset: Dataset, normalise: Normaliser, batch: int = 100) -> Local:
     """The model on the test samples of every user that has some."""
     users, scores = zip(*_scored(chain, dataset, normalise, batch), strict=True)
-    assert dataset.train.users is not None
-    trained = torch.bincount(dataset.train.users, minlength=len(dataset.users))
+    trained = torch.bincount(owners(dataset)[0], minlength=len(dataset.users))
     return Local(torch.tensor(users), torch.tensor(scores, dtype=torch.float64), trained[list(users)])
 
 
-def _scored(chain: Chain, dataset: Dataset, normalise: Normaliser, batch: int) -> Iterator[tuple[int, float]]:
-    whose = dataset.test.users
-    if whose is None or dataset.train.users is None:
+def owners(dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """Whose the training samples are, and whose the test samples."""
+    if dataset.train.users is None or dataset.test.users is None:
         raise UserError(f"the data '{dataset.name}' do not say whose sample is whose, so nobody has test samples of their own")
+    return dataset.train.users, dataset.test.users
+
+
+def _scored(chain: Chain, dataset: Dataset, normalise: Normaliser, batch: int) -> Iterator[tuple[int, float]]:
+    _, whose = owners(dataset)
     for user in torch.unique(whose).tolist():
         mine = whose == user
         own = EvaluationBatches(Split(dataset.test.x[mine], dataset.test.y[mine]), normalise, batch)

@@ -35,9 +35,7 @@ from fedloom.exchange.mash import Mash
 CHUNK = 100  # samples that are encoded at a time
 At = Annotated[str, Param("block whose outputs are mixed, for text its embedding; '' mixes the samples")]
 Again = Annotated[bool, Param("whether averages of what `at` gives are sent anew every round; an embedding needs them once")]
-Mixed = Callable[
-    [Step, Tensor, tuple[Tensor, Tensor]], Tensor
-]  # the loss, of a client's hidden states and one average with its label
+Mixed = Callable[[Step, Tensor, tuple[Tensor, Tensor]], Tensor]  # the loss, of hidden states and of one average with its label
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ def anew(exchange: Exchange, at: str) -> Exchange:
         return exchange.client(replace(job, data=View(job.data, lambda x: encoder.run(x, until=at))), key)
 
     def notice(sizes: Sequence[int], releases: int) -> str:
-        what = f"every round anew, of what the blocks up to '{at}' make of a sample, which can often be undone by who knows the weights"
-        return f"{what}: {exchange.notice(sizes, releases)}"
+        what = f"every round anew, of what the blocks up to '{at}' make of samples"
+        return f"{what}, which who knows the weights can often undo: {exchange.notice(sizes, releases)}"
 
     return exchange._replace(client=client, notice=notice, again=True)
 

@@ -6,8 +6,8 @@
 through J too: it is part of the loss, with its second derivatives (losses/slope.py).
 0 <= lam <= 1   share of the average; 0 is FedAvg.
 coefficient     c: "alg2" is lam (1 - lam), as in the paper's algorithm 2; "eq5" is lam, as in its eq. (5), the same up to lam^2.
-at              the block whose outputs are mixed instead, for text its embedding, in a phase that trains the blocks behind it, before
-                plain epochs that train all (exchange/hidden.py). "" mixes the samples.
+at              the block whose outputs are mixed instead, for text its embedding, in a phase that trains the blocks behind it,
+                before plain epochs that train all (exchange/hidden.py). "" mixes the samples.
 again           whether averages are of what the block gives, and sent anew every round. For an embedding, sent once is enough.
 Further         parameters are those of the exchange.
 State     server: the averages, unless they are sent anew.   Uploads  model, and averages of data before round 0 or every round.

@@ -4,8 +4,8 @@
 
 (x_g, y_g) is drawn once a batch, uniformly from the averages that all clients sent before round 0 (exchange/mash.py).
 0 <= lam <= 1   share of the average; 0 is FedAvg. Mixup's own lam is the share of the client's data.
-at              the block whose outputs are mixed instead, for text its embedding, in a phase that trains the blocks behind it, before
-                plain epochs that train all (exchange/hidden.py). "" mixes the samples.
+at              the block whose outputs are mixed instead, for text its embedding, in a phase that trains the blocks behind it,
+                before plain epochs that train all (exchange/hidden.py). "" mixes the samples.
 again           whether averages are of what the block gives, and sent anew every round. For an embedding, sent once is enough.
 Further         parameters are those of the exchange.
 State     server: the averages, unless they are sent anew.   Uploads  model, and averages of data before round 0 or every round.

@@ -1,4 +1,4 @@
-"""A run under the lens: curvature of the server's model, alignment and drift of its clients, what leaked; all on fixed data."""
+"""A run under the lens: the server's curvature, alignment and drift of clients, how users fare, what leaked; on fixed data."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ from fedloom.study.findings import Findings, plain
 from fedloom.study.leak import leaked
 from fedloom.study.parts import device_of
 from fedloom.study.replay import Reopened, Trained, cohort, replay, training_samples
+from fedloom.study.users import by_user
 
-PARTS = ("eigen", "trace", "diagonal", "pairs", "landscape", "drift", "leak")
+PARTS = ("eigen", "trace", "diagonal", "pairs", "landscape", "drift", "local", "leak")
 EIGENVALUES = 5
 TOLERANCE = 1e-3  # relative, where the authors of FedAlign stop; the residuals tell what it comes to
 
@@ -89,6 +90,7 @@ class _Desk:
             "pairs": self.pairs,
             "landscape": self.landscape,
             "drift": self.drift,
+            "local": self.local,
             "leak": self.leak,
         }
         found = {name: part() for name, part in parts.items() if name in self.wanted}
@@ -97,13 +99,15 @@ class _Desk:
 
     @property
     def wanted(self) -> set[str]:
-        """The parts asked for; where all are, without what this run has not: averages that its clients sent."""
-        asked, sent = {*self.wish.only}, NAME in self.run.state.shared
-        if sent or "leak" not in asked:
-            return asked
-        if asked != {*PARTS}:
-            raise UserError(f"method '{self.run.study.config.title}' exchanges no averages, so none can leak; leave out 'leak'")
-        return asked - {"leak"}
+        """The parts asked for; where all are, without what this run has not: users with test samples, averages of samples."""
+        asked, dataset = {*self.wish.only}, self.run.study.dataset
+        has = {"local": dataset.test.users is not None, "leak": NAME in self.run.state.shared}
+        if asked == {*PARTS}:
+            return {part for part in asked if has.get(part, True)}
+        if "leak" in asked and not has["leak"]:
+            title = self.run.study.config.title
+            raise UserError(f"a run of '{title}' keeps no averages of samples, so what they show is not known; leave out 'leak'")
+        return asked
 
     def head(self) -> dict[str, Any]:
         config, state = self.run.study.config, self.run.state
@@ -236,6 +240,9 @@ class _Desk:
             theirs, hits = self.seen(chain, client.model)
             row |= {**_scores(hits), "cka": by_block(features, theirs)}
         return {"server": _scores(scored), "clients": rows}
+
+    def local(self) -> dict[str, Any]:
+        return by_user(self.run)
 
     def leak(self) -> dict[str, Any]:
         return leaked(self.run, self.key.fold("leak"))

@@ -14,7 +14,7 @@ from fedloom.study.assemble import check_words
 from fedloom.study.config import DEFAULTS, Config, load
 from fedloom.study.curve import Curve, Reading, evaluations, mean_of_all
 from fedloom.study.folder import CONFIG, RunFolder
-from fedloom.study.own import SPREAD, Own, own, personal, settings_of
+from fedloom.study.own import SPREAD, Own, own, personal
 from fedloom.study.parts import device_of, resolved
 from fedloom.study.raw import overlay
 
@@ -166,7 +166,7 @@ def _row(name: str, runs: Sequence[Sequence[Line]], reading: Reading, paths: Seq
         rounds=min(lines[-1]["round"] for lines in runs),
         bytes=round(statistics.fmean(_total(lines, "bytes_up", "bytes_down") for lines in runs)),
         seconds=round(statistics.fmean(_total(lines, "seconds", "evaluation_seconds") for lines in runs), 3),
-        personal=any(personal(settings_of(path)) for path in paths),
+        personal=any(map(personal, paths)),
         own=() if None in ends else tuple(e for e in ends if e is not None),
     )
 

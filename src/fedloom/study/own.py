@@ -29,26 +29,22 @@ def settings_of(path: Path) -> Config:
     return load(read(path / CONFIG), f"'{path / CONFIG}'")
 
 
-def personal(config: Config) -> bool:
-    """Whether the clients of a run have models of their own."""
-    return build_method(config.words).personal
-
-
 def promised(config: Config) -> Own | None:
     """Something of the form of what a run will tell; None where it will not."""
-    return BLANK if config.evaluate.personal or not personal(config) else None
+    return BLANK if config.evaluate.personal or not build_method(config.words).personal else None
+
+
+def personal(path: Path) -> bool:
+    """Whether the clients of a run have ended with models of their own."""
+    return bool((RunFolder.read_only(path).result() or {}).get("own_models"))
 
 
 def own(path: Path) -> Own | None:
     """The scores that the clients of a run end with; None before its end, and where they were not asked for."""
     with RunFolder.read_only(path) as run:
         result, lines = run.result(), run.metrics()
-    if result is None:
-        return None
-    if "personal" in result:
-        return dict(result["personal"])
-    if personal(settings_of(path)):
-        return None
+    if result is None or result.get("own_models"):
+        return (result or {}).get("personal")
     last = [line for line in lines if "clients" in line][-1]
     return {**last["clients"], "per_class": last["per_class"], "groups": last["groups"]}
 
@@ -65,13 +61,11 @@ def by_class(ends: Mapping[str, Sequence[Own]], runs: Mapping[str, Sequence[Path
     """Of rows, each with what its runs end with, the mean over seeds; None where there is nothing to compare."""
     if client is not None:
         return _of_client(ends, {name: paths[0] for name, paths in runs.items()}, client)
-    if len(ends) < 2 or not all(ends.values()):
+    sizes = {len(o["per_class"]) for seeds in ends.values() for o in seeds}
+    if len(ends) < 2 or not all(ends.values()) or len(sizes) > 1:
         return None
-    recalls = {
-        name: [mean_of_all(each) for each in zip(*(o["per_class"] for o in seeds), strict=True)] for name, seeds in ends.items()
-    }
-    classes = max(map(len, recalls.values()))
-    return ByClass(recalls, [str(c) for c in range(classes)], "Recall by class, over the clients that have it")
+    recalls = {n: [mean_of_all(each) for each in zip(*(o["per_class"] for o in seeds), strict=True)] for n, seeds in ends.items()}
+    return ByClass(recalls, [str(c) for c in range(max(sizes))], "Recall by class, over the clients that have it")
 
 
 def _of_client(ends: Mapping[str, Sequence[Own]], runs: Mapping[str, Path], client: int) -> ByClass:

@@ -62,15 +62,28 @@ def changes(recalls: Mapping[str, Sequence[float | None]], classes: Sequence[str
 
 
 def effects(figures: Sequence[Figure], path: Path, title: str) -> None:
-    """The rows of a table from left to right, a line a column with its spread over seeds; what is printed, hollow beside it."""
+    """The rows of a table from left to right, a colour a column, with the spread over seeds; what is printed, hollow beside it.
+
+    Rows that are values, called NAME=VALUE, are joined by a line.
+    """
     figure, axes = _canvas()
     rows = list(dict.fromkeys(f.row for f in figures))
+    joined = all("=" in row for row in rows)
     for number, column in enumerate(dict.fromkeys(f.column for f in figures)):
         dash, colour = _style(number)
         mine = [f for f in figures if f.column == column]
         places = [rows.index(f.row) for f in mine]
         ours = [np.nan if f.mean is None else f.mean for f in mine]
-        axes.errorbar(places, ours, [f.std or 0.0 for f in mine], fmt=f"o{dash}", color=colour, capsize=3, lw=1.6, label=column)
+        axes.errorbar(
+            places,
+            ours,
+            [f.std or 0.0 for f in mine],
+            fmt=f"o{dash if joined else ''}",
+            color=colour,
+            capsize=3,
+            lw=1.6,
+            label=column,
+        )
         theirs = [np.nan if f.printed is None else f.printed.mean for f in mine]
         axes.plot(places, theirs, "o", mfc="none", mec=colour)
     axes.set_xticks(range(len(rows)), rows, rotation=30 if len(rows) > 6 else 0, ha="right" if len(rows) > 6 else "center")

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from fedloom.core.afresh import asked, training
 from fedloom.core.client import PIECES, Broadcast, Task
 from fedloom.core.errors import RunError
@@ -136,6 +138,7 @@ def _result(study: Study, state: ServerState, lines: list[Line]) -> Line:
         "bytes_up": sum(line["bytes_up"] for line in lines),
         "bytes_down": sum(line["bytes_down"] for line in lines),
         "rounds_to_target": None if target is None else first_round(curve, target),
+        "own_models": study.loom.federation.method.personal,
         "global": {**scored[-1]["clients"], "per_class": scored[-1]["per_class"], "groups": scored[-1]["groups"]},
     }
 
@@ -146,8 +149,10 @@ def _personal(study: Study, state: ServerState, store: ClientStore) -> Line:
         return {}
     sent = Broadcast("score", state.round, state.params, state.shared)
     tasks = (Task(c, store.recall(c)) for c in range(len(study.clients)))
-    scores: list[tuple[int, Tally]] = sorted(study.loom.engine.map(sent, tasks), key=lambda s: s[0])
-    return {"personal": own_summary([t for _, t in scores], study.counts.sum(0), study.counts)}
+    hits = seen = torch.zeros_like(study.counts, dtype=torch.float64)
+    for client, found in study.loom.engine.map(sent, tasks):  # into one table: tallies that lie about would pin the heap
+        hits[client], seen = found.hits, found.seen
+    return {"personal": own_summary(hits, seen, study.counts.sum(0), study.counts)}
 
 
 def play_one(study: Study, folder: RunFolder, client: int) -> Line:

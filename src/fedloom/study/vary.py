@@ -22,10 +22,10 @@ def varied(paths: Sequence[Path], setting: str) -> list[Figure]:
 
     What is read is the clients' score if a method gives them models of their own, else the accuracy.
     """
-    configs = {path: settings_of(path) for path in paths}
-    measure = "personal" if any(map(personal, configs.values())) else "accuracy"
+    measure = "personal" if any(map(personal, paths)) else "accuracy"
     groups: dict[tuple[Any, str], list[float | None]] = {}
-    for path, config in configs.items():
+    for path in paths:
+        config = settings_of(path)
         found = measured(measure, accuracies(RunFolder.read_only(path).metrics()), own(path))
         groups.setdefault((value_of(config, setting), config.title), []).append(found)
     ordered = sorted(groups, key=lambda group: _rank(group[0]))
