@@ -49,9 +49,9 @@ def identity(folder: RunFolder) -> dict[str, Any]:
 
 
 def weight() -> int:
-    """Bytes of all tensors alive."""
+    """Bytes of all tensors alive; those of other kinds, which tracing leaves behind, have no memory."""
     gc.collect()
-    alive = (o.untyped_storage() for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
+    alive = (o.untyped_storage() for o in gc.get_objects() if type(o) in (torch.Tensor, torch.nn.Parameter))
     return sum({s.data_ptr(): s.nbytes() for s in alive}.values())
 
 

@@ -72,18 +72,21 @@ def compare(
     by: Annotated[
         str | None, typer.Option("--by", help="Of FOLDERS: draw them by this setting, e.g. method.fedafa.lam.", show_default=False)
     ] = None,
+    compute: Annotated[
+        bool, typer.Option("--compute", help="Of FOLDERS: draw accuracy against computation, in MACs.", show_default=False)
+    ] = False,
     jobs: Jobs = 1,
     out_: Out = None,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
     """Compare methods or runs, or make a paper's table. Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20"""
-    flags, every = dict(locals()), range(seed or 0, (seed or 0) + seeds)
+    flags, every = {**locals(), "compute": compute or None}, range(seed or 0, (seed or 0) + seeds)
     if folders:
         _check_runs_alone(flags)
-        look(folders, r.reading_of(flags), out_, json_, Pictures(client, by))
+        look(folders, r.reading_of(flags), out_, json_, Pictures(client, by, compute))
         return
-    _check_given(flags, ("client", "by"), "it is for pictures of runs that are there; name their folders, or leave it out")
+    _check_given(flags, DRAWN, "it is for pictures of runs that are there; name their folders, or leave it out")
     with working(jobs, engine) as work_off:
         study = _table(preset, flags)
         if study is None:
@@ -96,6 +99,7 @@ def compare(
 
 
 NOT_OF_RUNS = ("methods", "config", "preset", "scale", "rows", "columns", "set_", "seeds", "jobs", *o.FLAGS)
+DRAWN = ("client", "by", "compute")
 NO_TABLE = "only a preset that is a table has rows, columns and scales, for example --preset fedalign/table1; leave it out"
 
 
@@ -105,7 +109,7 @@ def _check_runs_alone(flags: dict[str, Any]) -> None:
     why = "the runs that are named have their settings; leave it out, or leave out the folders"
     _check_given(flags | numbers, NOT_OF_RUNS, why)
     if flags["out_"] is None:
-        _check_given(flags, ("client", "by"), "it asks for a picture, and no folder is named for pictures; add --out FOLDER")
+        _check_given(flags, DRAWN, "it asks for a picture, and no folder is named for pictures; add --out FOLDER")
 
 
 def _check_given(flags: dict[str, Any], names: Sequence[str], why: str) -> None:
@@ -114,8 +118,9 @@ def _check_given(flags: dict[str, Any], names: Sequence[str], why: str) -> None:
 
     for name in names:
         if (value := flags.get(name)) not in (None, []):
-            shown = " ".join(map(str, value)) if isinstance(value, list) else value
-            raise UserError(f"--{name.strip('_').replace('_', '-')} {shown}: {why}")
+            words = value if isinstance(value, list) else [] if value is True else [value]
+            flag = f"--{name.strip('_').replace('_', '-')}"
+            raise UserError(f"{' '.join([flag, *map(str, words)])}: {why}")
 
 
 def _table(preset: str | None, flags: dict[str, Any]) -> Table | None:

@@ -39,10 +39,14 @@ def weigh(
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is drawn of runs beside their curves. client: whose classes, None for all; by: a setting whose effect is shown."""
+    """What is drawn of runs beside their curves. client: whose classes, None for all; by: a setting whose effect is shown.
+
+    compute: accuracy against what was computed for it.
+    """
 
     client: int | None = None
     by: str | None = None
+    compute: bool = False
 
 
 def look(folders: Sequence[Path], reading: Reading, folder: Path | None, as_json: bool, wish: Pictures) -> None:
@@ -78,15 +82,18 @@ def present(
 
 def _drawn(rows: Sequence[Row], runs: Mapping[str, Sequence[Path]], folder: Path, wish: Pictures) -> dict[str, str]:
     """The pictures that can be drawn, by what they show."""
-    from fedloom.study import plot
+    from fedloom.study import against, plot
     from fedloom.study.own import by_class
     from fedloom.study.vary import varied
 
     draw: dict[str, Callable[[Path], None]] = {"curves": lambda path: plot.curves(rows, path, "Test accuracy by round")}
     if (seen := by_class({row.name: row.own for row in rows}, runs, wish.client)) is not None:
         draw["classes"] = lambda path: plot.changes(seen.recalls, seen.classes, path, seen.title)
+    every = [path for paths in runs.values() for path in paths]
+    if wish.compute:
+        draw["compute"] = lambda path: against.draw(against.tracks(every, rows[0].reading), path)
     if wish.by is not None:
-        figures, by = varied([path for paths in runs.values() for path in paths], wish.by), wish.by
+        figures, by = varied(every, wish.by), wish.by
         draw["effects"] = lambda path: plot.effects(figures, path, f"By {by}")
     return {what: str(folder / f"{what}.png") for what, make in draw.items() if drawn(make, folder / f"{what}.png")}
 

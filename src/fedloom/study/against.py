@@ -38,7 +38,7 @@ PLAIN = Reading()
 
 
 class Point(NamedTuple):
-    """An evaluated round, and the MACs of all clients until then."""
+    """An evaluated round, the MACs of all clients until then, and the accuracy as it is read."""
 
     round: int
     macs: float
@@ -95,7 +95,7 @@ def _track(path: Path, reading: Reading, counted: dict[str, float]) -> Track:
     steps = {line["round"]: line["steps"] for line in lines}
     done = dict(zip(steps, itertools.accumulate(steps.values()), strict=True))
     iterations = done[max(done)] / sum(len(line["participants"]) - len(line["refused"]) for line in lines)
-    points = tuple(Point(r, work * done[r], y) for r, y in sorted(curve.items()))
+    points = tuple(Point(r, work * done[r], y) for r, y in sorted(reading.line(curve).items()))
     return Track(_title(config), _length(config), iterations, work * iterations, points, reading.accuracy(curve))
 
 
