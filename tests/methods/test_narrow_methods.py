@@ -20,7 +20,7 @@ from fedloom.core.words import Word
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from fedloom.losses.apart import apart
-from fedloom.losses.lipschitz import top_singular, transmitting
+from fedloom.losses.lipschitz import FEW, top_singular, transmitting
 from fedloom.methods.fedalign import constants, fedalign
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.gradaug import draws, gradaug
@@ -83,6 +83,12 @@ def test_dead_features_have_no_gradient_instead_of_nan() -> None:
     matrices = torch.zeros(2, 3, 4, requires_grad=True)
     top_singular(matrices).sum().backward()
     assert not matrices.grad.any()
+
+
+@pytest.mark.parametrize("rows", [FEW, FEW + 1])
+def test_squared_or_not_the_largest_singular_value_is_found(rows: int) -> None:
+    matrices = torch.rand(2, rows, 40, dtype=torch.float64, generator=Key.root(0).generator())
+    assert torch.allclose(top_singular(matrices), torch.linalg.svdvals(matrices)[:, 0], rtol=1e-12, atol=0)
 
 
 def test_the_tighter_of_two_clips_holds() -> None:

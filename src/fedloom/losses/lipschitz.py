@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FEW = 128  # rows of a matrix; up to here its square is made sooner than it is read twice in every iteration
 _POOLS: dict[int, Any] = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
 
 
@@ -30,10 +31,11 @@ def top_singular(matrices: Tensor, iterations: int = 10) -> Tensor:
 
     A matrix of zeros has the value of a tiny number, and no gradient.
     """
-    least = torch.finfo(matrices.dtype).tiny
-    vector = norm = matrices.new_ones(*matrices.shape[:2], 1)
+    least, rows = torch.finfo(matrices.dtype).tiny, matrices.shape[1]
+    square = matrices @ matrices.mT if rows <= FEW else None
+    vector = norm = matrices.new_ones(len(matrices), rows, 1)
     for _ in range(iterations):
-        image = matrices @ (matrices.mT @ vector)
+        image = matrices @ (matrices.mT @ vector) if square is None else square @ vector
         norm = torch.linalg.vector_norm(image, dim=1, keepdim=True).clamp_min(least)
         vector = image / norm
     return norm.sqrt().flatten()
