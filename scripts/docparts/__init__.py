@@ -10,6 +10,7 @@ from docparts import catalogue, commands, measured, results, settings
 
 BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
     {
+        "method-list": catalogue.method_list,
         "method-table": catalogue.method_table,
         "methods": catalogue.methods,
         "overhead": measured.overhead,

@@ -17,11 +17,20 @@ from fedloom.models.registry import MODELS
 from fedloom.study.inventory import describe_models
 
 
+def method_list(root: Path) -> str:
+    """The methods by what is proved of them."""
+    groups: dict[str, list[str]] = {}
+    for name, kinds in _proved(root).items():
+        groups.setdefault(kinds, []).append(f"[{name}](docs/methods.md#{name})")
+    most_first = sorted(groups.items(), key=lambda group: (-group[0].count(","), group[0]))
+    return table(["proved by", "methods"], [[kinds, ", ".join(names)] for kinds, names in most_first])
+
+
 def method_table(root: Path) -> str:
     """Every method with its paper and what is proved of it."""
     proved = _proved(root)
     entries = [registry.entry(name) for name in registry.names()]
-    rows = [[f"[{e.name}](docs/methods.md#{e.name})", e.summary, _paper(e), proved[e.name]] for e in entries]
+    rows = [[f"[{e.name}](#{e.name})", e.summary, _paper(e), proved[e.name]] for e in entries]
     return table(["method", "what it does", "paper", "proved by"], rows)
 
 
