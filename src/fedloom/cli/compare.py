@@ -151,10 +151,11 @@ def _work_off(cells: Sequence[Cell], jobs: int, nursery: Nursery) -> None:
     todo = unfinished(cells)
     if todo:
         say(f"{len(todo)} of {len(cells)} runs to do, {jobs} at a time")
-        _run_here(todo, nursery) if jobs == 1 else _run_beside(todo, jobs)
+        runs = [cell.path for cell in cells]
+        _run_here(todo, runs, nursery) if jobs == 1 else _run_beside(todo, runs, jobs)
 
 
-def _run_here(cells: Sequence[Cell], nursery: Nursery) -> None:
+def _run_here(cells: Sequence[Cell], runs: Sequence[Path], nursery: Nursery) -> None:
     """One run after the other in this process."""
     from fedloom.cli.run import finish
     from fedloom.study.assemble import assemble
@@ -162,17 +163,30 @@ def _run_here(cells: Sequence[Cell], nursery: Nursery) -> None:
     from fedloom.study.engines import going_on
 
     for cell in cells:
+        _take_over(cell, runs)
         with assemble(going_on(cell.config, cell.path), nursery=nursery) as study, open_cell(cell) as folder:
             finish(study, folder, as_json=False, title=cell.title)
 
 
-def _run_beside(cells: Sequence[Cell], jobs: int) -> None:
+def _take_over(cell: Cell, runs: Sequence[Path]) -> None:
+    """Give a run that has not begun the rounds of one that is finished, where they are the same."""
+    from fedloom.study.compare import open_cell
+    from fedloom.study.inherit import donor, inherit
+
+    with open_cell(cell) as folder:
+        if folder.restore() is None and (other := donor(cell.config, runs)):
+            inherit(folder, other)
+            say(f"{cell.title}: its rounds are those of '{other}', and are taken over")
+
+
+def _run_beside(cells: Sequence[Cell], runs: Sequence[Path], jobs: int) -> None:
     """So many runs at a time, each a process that resumes its own folder."""
     from fedloom.core.errors import RunError
     from fedloom.study.compare import open_cell
     from fedloom.study.engines import going_on
 
     def run(cell: Cell) -> int:
+        _take_over(cell, runs)
         free = going_on(cell.config, cell.path).engine == "auto"
         alone = ["--engine", "inprocess"] if free else []  # the cores are taken by the other runs
         command = [sys.executable, "-m", "fedloom", "resume", str(cell.path), *alone]

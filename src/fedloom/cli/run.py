@@ -43,6 +43,12 @@ def run(
     workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
+    rounds_of: Annotated[
+        Path | None,
+        typer.Option(
+            "--rounds-of", help="A finished run with the same rounds: take them over, do what follows.", show_default=False
+        ),
+    ] = None,
     out_: Out = None,
     json_: o.Json = False,
     debug: o.Debug = False,
@@ -52,14 +58,19 @@ def run(
         from fedloom.study.assemble import assemble
         from fedloom.study.config import load
         from fedloom.study.folder import RunFolder
+        from fedloom.study.inherit import check_rounds, inherit
         from fedloom.study.parts import device_of, resolved
 
         settings = load(o.gather(config, preset, locals(), set_))
         path = out_ or free_folder(settings)
+        if rounds_of is not None:
+            check_rounds(resolved(settings), rounds_of)
         with (
             assemble(settings, nursery=nursery) as study,
             RunFolder.create(path, resolved(settings).text(), device_of(settings.device)) as folder,
         ):
+            if rounds_of is not None:
+                inherit(folder, rounds_of)
             finish(study, folder, json_)
 
 

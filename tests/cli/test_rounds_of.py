@@ -1,0 +1,78 @@
+"""Rounds that another run has played are taken over, and change nothing in the result."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.talk import TINY, Said, fedloom, lines, run
+from fedloom.core.words import Word
+from fedloom.methods.registry import names
+from fedloom.study.compare import folder_name
+from fedloom.study.folder import RunFolder
+from fedloom.study.inherit import idle
+
+TUNED = "finetune(lr=0.2, batch=10)"
+PAIRS = [("fedavg", TUNED), ("fedprox", f"fedprox+{TUNED}"), ("scaffold", f"scaffold+{TUNED}"), ("fedavgm", "ros+fedavgm")]
+
+
+def compare(*methods: str, out: str = "all", more: tuple[object, ...] = ()) -> Said:
+    return fedloom("compare", "--methods", ",".join(methods), *TINY, "--rounds", 3, "--out", out, *more)
+
+
+def ends(folder: Path) -> dict[str, Any]:
+    """What a run has come to, but for the clock."""
+    with RunFolder.read_only(folder) as opened:
+        return {k: v for k, v in (opened.result() or {}).items() if k not in ("seconds", "out")}
+
+
+@pytest.mark.parametrize(("plain", "tuned"), PAIRS)
+def test_a_result_is_the_same_with_rounds_of_another_run(desk: Path, plain: str, tuned: str) -> None:
+    said = compare(plain, tuned, out="all")
+    assert said.err.count("are taken over") == 1 and f"{tuned} seed 0: round" not in said.err
+    alone = run(desk / "alone", "--method", tuned, rounds=3)
+    taken = desk / "all" / folder_name(tuned) / "seed-0"
+    assert "personal" in alone and ends(taken) == ends(desk / "alone")
+    assert lines(taken) == lines(desk / "alone")
+    (taken / "result.json").unlink()
+    fedloom("resume", taken)
+    assert ends(taken) == ends(desk / "alone")
+
+
+def test_beside_each_other_they_are_taken_over_too(desk: Path) -> None:
+    compare("fedavg", out="one")
+    compare("fedavg", TUNED, "ros", out="one", more=("--jobs", 2))
+    assert all("personal" in ends(p / "seed-0") for p in (desk / "one").iterdir() if p.is_dir() and p.name != "fedavg")
+
+
+def test_one_run_takes_over_the_rounds_it_is_told(desk: Path) -> None:
+    run(desk / "plain", "--method", "scaffold", rounds=3)
+    alone = run(desk / "alone", "--method", "scaffold+ros", rounds=3)
+    taken = run(desk / "taken", "--method", "scaffold+ros", "--rounds-of", desk / "plain", rounds=3)
+    assert taken["personal"] == alone["personal"] and ends(desk / "taken") == ends(desk / "alone")
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        (("--method", "finetune", "--seed", 5), ("seed is 0 there and 5 here", "--config")),
+        (("--method", "fedprox+finetune"), ("those of fedavg", "fedprox+finetune has others", "finetune")),
+        (("--method", "ditto"), ("those of fedavg", "ditto has others")),
+    ],
+)
+def test_rounds_that_are_not_the_same_are_refused(desk: Path, words: tuple[object, ...], fragments: tuple[str, ...]) -> None:
+    run(desk / "plain", rounds=2)
+    said = fedloom("run", *TINY, "--rounds", 2, "--rounds-of", desk / "plain", "--out", "new", *words, code=2)
+    assert all(f in said.flat for f in fragments) and not (desk / "new").exists()
+
+
+def test_rounds_that_are_not_over_are_refused(desk: Path) -> None:
+    run(desk / "plain", rounds=2)
+    (desk / "plain" / "result.json").unlink()
+    said = fedloom("run", *TINY, "--rounds", 2, "--method", "finetune", "--rounds-of", desk / "plain", "--out", "new", code=2)
+    assert "is not finished" in said.flat and "fedloom resume" in said.flat and not (desk / "new").exists()
+
+
+def test_which_methods_only_follow_the_rounds() -> None:
+    assert {n for n in names() if idle(Word(n))} == {"fedavg", "finetune", "ros", "crt", "m2m", "fedafa"}
+    assert not idle(Word("fedavg", {"server_lr": 0.5}))
