@@ -50,6 +50,11 @@ def test_every_table_is_there() -> None:
     assert {r.name for r in TABLES["table1"].rows} == {*IN_PRINT.values(), *OURS}
 
 
+def test_figure_2_shows_the_clients_of_the_table() -> None:
+    shown, trained = load(preset("fedafa/figure2").settings).data, config("table1", "fedavg", "C10 a=0.2 recall").data
+    assert shown == trained.model_copy(update={"augment": ()})
+
+
 @pytest.mark.parametrize(
     ("row", "numbers"),
     [
