@@ -173,3 +173,47 @@ def test_what_cannot_be_done_is_said(words: tuple[object, ...], sentence: str, f
     places = {"RUN": finished, "EMPTY": empty}
     said = fedloom("analyze", *(places.get(str(w), w) for w in words), code=2)
     assert sentence in said.flat
+
+
+LEAKY = {"samples": "fedmix(size=1)", "hidden states": "fedmix(size=1,at=layer1,again=true)"}
+
+
+@pytest.fixture(scope="module", params=LEAKY.values(), ids=LEAKY)
+def leaky(request: pytest.FixtureRequest, home: Path) -> tuple[str, Path]:
+    folder = home / f"leaky-{request.param_index}"
+    run(folder, "--method", request.param, "--model", "mlp(layers=1,width=16)", rounds=2)
+    return request.param, folder
+
+
+def test_an_average_of_one_shows_it(leaky: tuple[str, Path]) -> None:
+    """Each member is a copy of an average, in the space in which it was sent, and no other sample is."""
+    method, folder = leaky
+    found = fedloom("analyze", folder, "--leak", "--samples", 40, "--json").json
+    leak, hidden = found["leak"], "again" in method
+    assert found["wish"]["only"] == ["leak"] and leak["averages"] == 240 and leak["block"] == ("layer1" if hidden else None)
+    tracing = leak["auc"]["tracing"]
+    assert leak["auc"]["nearest"]["value"] == 1 and tracing["value"] > 0.5 + 4 * tracing["error"]
+    assert leak["psnr"]["members"]["largest"] == pytest.approx(100) and leak["psnr"]["others"]["largest"] < 60
+    assert (leak["ssim"]["members"]["mean"] is None) is hidden
+
+
+def test_leaks_are_told_of_which_states(leaky: tuple[str, Path]) -> None:
+    method, folder = leaky
+    said = fedloom("analyze", folder, "--leak", "--samples", 40).out
+    assert "membership, tracing" in said and ("of what 'layer1' gives" in " ".join(said.split())) is ("again" in method)
+
+
+def test_a_part_and_leaks(leaky: tuple[str, Path]) -> None:
+    found = fedloom("analyze", leaky[1], "--only", "trace", "--leak", "--samples", 40, "--probes", 12, "--json").json
+    assert "trace" in found and "leak" in found and "eigen" not in found
+
+
+def test_averages_of_many_hidden_states_show_less(home: Path) -> None:
+    run(home / "mixed", "--method", "fedmix(at=layer1,again=true)", rounds=2)
+    found = fedloom("analyze", home / "mixed", "--leak", "--samples", 40, "--json").json["leak"]
+    assert found["averages"] == 8 and 0.3 < found["auc"]["nearest"]["value"] < 0.7
+    assert found["psnr"]["members"]["largest"] < 60
+
+
+def test_a_run_without_averages_has_no_leaks(finished: Path) -> None:
+    assert "keeps no averages of samples" in fedloom("analyze", finished, "--leak", code=2).flat

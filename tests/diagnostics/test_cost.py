@@ -124,6 +124,11 @@ def test_what_a_step_reads_is_stored_and_what_is_sent_is_counted(method: str, co
     assert found.bytes_up == found.bytes_down == 4 * sent * (LAYERS + NORM) + statistics
 
 
+@pytest.mark.parametrize("method", ["fedmix(least=100)", "fedmix(size=7,tail=drop)"])
+def test_clients_have_as_many_samples_as_they_need_to_be_asked(method: str) -> None:
+    assert on_small(build_method(parse(method))) == on_small(build_method(parse("fedmix")))
+
+
 def test_a_step_goes_through_every_phase_and_the_largest_stores() -> None:
     spring = build_method(parse("fedprox")).phases[0]
     found = on_small(Method("two", (Phase(), Phase(terms=spring.terms, slot="personal"))))

@@ -1,7 +1,7 @@
 """The derivative term: against finite differences in float64, and by tangents against differentiating twice."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -23,12 +23,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str | None]] = {
     "lstm": ("lstm", {"width": 9, "embedding": 4}, (5,), "embedding"),
     "group norm": ("resnet8", {"width": 4, "norm": "group", "groups": 2}, (3, 8, 8), None),
 }
-TANGENTS = {
-    "mlp": ("mlp", {"width": 8}, (1, 4, 4)),
-    "softmax regression": ("mlp", {"layers": 0}, (1, 4, 4)),
-    "lenet": ("lenet5", {"padding": 0}, (2, 18, 17)),
-    "cnn": ("cnn", {}, (1, 6, 6)),
-    "vgg": ("vgg", {"dropout": 0.4}, (3, 8, 8)),
+TANGENTS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str | None]] = {
+    "mlp": ("mlp", {"width": 8}, (1, 4, 4), None),
+    "softmax regression": ("mlp", {"layers": 0}, (1, 4, 4), None),
+    "lenet": ("lenet5", {"padding": 0}, (2, 18, 17), None),
+    "cnn": ("cnn", {}, (1, 6, 6), None),
+    "vgg": ("vgg", {"dropout": 0.4}, (3, 8, 8), None),
+    "lstm": ("lstm", {"width": 6, "embedding": 3}, (11,), "embedding"),
+    "lstm of one step": ("lstm", {"width": 6, "embedding": 3, "layers": 1}, (1,), "embedding"),
+    "lstm of three layers": ("lstm", {"width": 4, "embedding": 5, "layers": 3}, (4,), "embedding"),
 }
 Slope = Callable[..., tuple[dict[str, Tensor], Tensor]]
 
@@ -93,23 +96,27 @@ def near(got: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
 
-def same(chain: Chain, x: Tensor, y: Tensor, direction: Tensor) -> None:
+def same(chain: Chain, x: Tensor, y: Tensor, direction: Tensor, after: str | None = None) -> None:
     """Taps, slope and gradient of both ways."""
-    ways = [drawn_alike(slope, chain, x, y, direction) for slope in (sloped, twice)]
+    ways = [drawn_alike(slope, chain, x, y, direction, after) for slope in (sloped, twice)]
     near(ways[0][1], ways[1][1])
-    assert ways[0][0].keys() == ways[1][0].keys() == set(chain.names)
-    for name in chain.names:
+    names = chain.between(after, None)
+    assert ways[0][0].keys() == ways[1][0].keys() == set(names)
+    for name in names:
         near(ways[0][0][name], ways[1][0][name])
-    grads = [torch.autograd.grad(j + taps[chain.names[-1]].square().sum(), list(chain.parameters())) for taps, j in ways]
+    weights = [p for name in names for p in chain.block(name).parameters()]
+    grads = [torch.autograd.grad(j + sum(taps[n].square().sum() for n in names), weights) for taps, j in ways]
     for got, expected in zip(*grads, strict=True):
         near(got, expected)
 
 
-@pytest.mark.parametrize(("name", "args", "shape"), TANGENTS.values(), ids=TANGENTS)
-def test_tangents_give_what_differentiating_twice_gives(name: str, args: dict[str, Any], shape: tuple[int, ...]) -> None:
-    chain, x, y, direction = scene(name, args, shape)
-    assert carried(chain, x, direction) is not None
-    same(chain, x, y, direction)
+@pytest.mark.parametrize(("name", "args", "shape", "after"), TANGENTS.values(), ids=TANGENTS)
+def test_tangents_give_what_differentiating_twice_gives(
+    name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None
+) -> None:
+    chain, x, y, direction = scene(name, args, shape, after)
+    assert carried(chain, x, direction, after) is not None
+    same(chain, x, y, direction, after)
 
 
 def test_tangents_behind_a_block() -> None:
@@ -121,11 +128,38 @@ def test_tangents_behind_a_block() -> None:
     assert taps.keys() == others.keys() == set(chain.names[1:])
 
 
-@pytest.mark.parametrize("name", ["lstm", "group norm"])
-def test_other_layers_are_left_to_differentiating_twice(name: str) -> None:
-    word, args, shape, after = MODELS[name]
+def test_other_layers_are_left_to_differentiating_twice() -> None:
+    word, args, shape, after = MODELS["group norm"]
     chain, x, _, direction = scene(word, args, shape, after)
     assert carried(chain, x, direction, after) is None
+
+
+def reading(**options: Any) -> tuple[Chain, Tensor, Tensor, Tensor]:
+    """An LSTM of these options in a chain, and what it reads."""
+    word, args, shape, after = MODELS["lstm"]
+    chain, x, y, direction = scene(word, args, shape, after)
+    cast(Any, chain.block("lstm1")).rnn = nn.LSTM(4, 9, **{"batch_first": True, **options}).double()
+    return chain, x, y, direction
+
+
+def test_an_lstm_without_bias() -> None:
+    chain, x, y, direction = reading(bias=False)
+    assert carried(chain, x, direction, "embedding") is not None
+    same(chain, x, y, direction, "embedding")
+
+
+@pytest.mark.parametrize("option", ["num_layers", "proj_size", "bidirectional", "batch_first"])
+def test_lstms_of_other_kinds_are_left_to_differentiating_twice(option: str) -> None:
+    chain, x, _, direction = reading(**{option: {"num_layers": 2, "proj_size": 3, "bidirectional": True}.get(option, False)})
+    assert carried(chain, x, direction, "embedding") is None
+
+
+def test_an_lstm_that_somebody_listens_to_is_called() -> None:
+    chain, x, y, direction = reading()
+    heard: list[Any] = []
+    cast(Any, chain.block("lstm1")).rnn.register_forward_hook(lambda *call: heard.append(call))
+    sloped(chain, x, y, direction, "embedding")
+    assert len(heard) == 1
 
 
 def rectified(**layers: nn.Module) -> Chain:

@@ -24,6 +24,7 @@ Clients = Annotated[
     int | None,
     typer.Option("--clients", min=2, help="Clients to replay, drawn from all; default: those of the round.", show_default=False),
 ]
+Leak = Annotated[bool, typer.Option("--leak", help="What averages sent by clients show of their samples: --only leak.")]
 EVERY = 5.0  # seconds between two plain lines
 
 
@@ -31,6 +32,7 @@ EVERY = 5.0  # seconds between two plain lines
 def analyze(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     only: Only = None,
+    leak: Leak = False,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Training samples, the same for every figure.")] = 640,
     probes: Annotated[int, typer.Option("--probes", min=3, help="Random probes for traces and diagonals.")] = 100,
     minutes: Annotated[float, typer.Option("--minutes", min=0, help="Time for all parts; 0: no limit.")] = 10.0,
@@ -46,6 +48,8 @@ def analyze(
     from fedloom.study.findings import keep
     from fedloom.study.replay import reopened
 
+    if leak:
+        only = "leak" if only is None else f"{only},leak"
     parts = PARTS if only is None else tuple(name.strip() for name in only.split(",") if name.strip())
     wish = Wish(parts, samples, probes, minutes or None, clients, seed, double)
     with reopened(folder, say) as run, _watching() as watch:
@@ -144,7 +148,8 @@ def _spread(found: dict[str, Any]) -> str:
 
 def _leak(found: dict[str, Any]) -> dict[str, str]:
     """Averages beside the samples in them and others of the same classes; AUC 0.5 is a guess."""
-    lines = {"averages sent": f"{found['averages']:,}, beside {found['samples']:,} samples in them and as many others"}
+    what = "" if found["block"] is None else f" of what '{found['block']}' gives, at the last weights"
+    lines = {"averages sent": f"{found['averages']:,}{what}, beside {found['samples']:,} samples in them and as many others"}
     for name, unit in (("psnr", " dB"), ("ssim", "")):
         both = [f"{side} {_number(v['mean'])}, at most {_number(v['largest'])}{unit}" for side, v in found[name].items()]
         lines[f"nearest, {name.upper()}"] = "; ".join(both)

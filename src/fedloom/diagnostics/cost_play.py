@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task, answer
+from fedloom.core.errors import UserError
 from fedloom.core.exact import one_thread
 from fedloom.core.job import Bench, Where, quietly
 from fedloom.core.key import Key
@@ -23,6 +24,7 @@ from fedloom.core.solver import Sgd, Solver
 from fedloom.core.state import MemoryStore
 
 CLIENTS = 5  # enough for combiners that leave some out
+MOST = 1 << 20  # samples that a client may need before it answers a question
 Build = Callable[[torch.device], Chain]
 Observe = Callable[[Solver], Solver]
 S = TypeVar("S", bound=Solver)
@@ -41,7 +43,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Blank:
-    """A client with one batch of noise, or of first characters for a model of text."""
+    """A client with one batch of noise, or of first characters for a model of text, over and over where it has more samples."""
 
     x: Tensor
     y: Tensor
@@ -120,9 +122,23 @@ def _short(solver: Solver, batch: int) -> Solver:
 def blank(scene: Scene, device: torch.device) -> Blank:
     """A client's data."""
     chain = scene.build(torch.device("meta"))
-    labels = torch.arange(scene.batch) % scene.classes
+    labels = torch.arange(enough(scene.method, scene.batch)) % scene.classes
     if any(isinstance(layer, nn.Embedding) for layer in chain.modules()):
         x = torch.zeros(scene.batch, *scene.shape, dtype=torch.int64)
     else:
         x = torch.randn(scene.batch, *scene.shape, generator=Key.root(0).fold("noise").generator())
-    return Blank(x.to(device), labels.to(device), labels)
+    return Blank(x.to(device), labels[: scene.batch].to(device), labels)
+
+
+def enough(method: Method, batch: int) -> int:
+    """A batch, or as many samples as a client must have to be asked the questions of the method."""
+    count = batch
+    while count < MOST:
+        try:
+            for question in method.prologue:
+                question.notice([count] * CLIENTS, 1)
+        except UserError:
+            count *= 2
+        else:
+            return count
+    return batch

@@ -1,8 +1,9 @@
 """How a chain's outputs change along one direction of its inputs, carried forward with the values, layer by layer.
 
 It is for nets of the layers in RULES; others get None and must be differentiated twice instead, which gives the same numbers and
-costs a fifth more. A tangent of one row stands for the whole batch until a layer tells the samples apart, so that the first layer
-has next to nothing to do.
+costs a fifth more, with an LSTM several times as much. A module that is more than a line of layers may say itself how a tangent
+goes through it: `along(carry, x, t)`, where carry(layer, x, t) does it for a layer that it has. A tangent of one row stands for the
+whole batch until a layer tells the samples apart, so that the first layer has next to nothing to do.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
+from fedloom.losses import tangent_lstm
 
 Dual = tuple[Tensor, Tensor]  # values, and their derivative along the direction
 Plan = dict[str, list[nn.Module]]  # the layers of each block
@@ -59,6 +61,7 @@ RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Dual]] = {
     nn.MaxPool2d: _max_pool,
     nn.Dropout: _dropout,
     nn.Flatten: _shape,
+    nn.LSTM: tangent_lstm.states,
 }
 
 
@@ -74,16 +77,28 @@ def carried(chain: Chain, x: Tensor, direction: Tensor, after: str | None = None
     taps, (x, t) = {}, (start, direction.unsqueeze(0))
     for name, layers in blocks.items():
         for layer in layers:
-            x, t = RULES[type(layer)](layer, x, t)
+            x, t = _carry(layer, x, t)
         taps[name] = x
     return taps, t
+
+
+def _carry(layer: Any, x: Tensor, t: Tensor) -> Dual:
+    rule = RULES.get(type(layer))
+    dual: Dual = layer.along(_carry, x, t) if rule is None else rule(layer, x, t)
+    return dual
 
 
 def _plan(chain: Chain, after: str | None) -> Plan | None:
     names = chain.between(after, None)
     blocks = {name: list(_layers(chain.block(name), enters=name == names[0])) for name in names}
-    known = (type(layer) in RULES and _plain(layer) for layers in blocks.values() for layer in layers)
-    return blocks if all(known) else None
+    return blocks if all(_known(layer) for layers in blocks.values() for layer in layers) else None
+
+
+def _known(layer: nn.Module) -> bool:
+    """Whether there is a rule for it, or it leads through layers that all have one."""
+    if not _plain(layer) or (isinstance(layer, nn.LSTM) and not tangent_lstm.simple(layer)):
+        return False
+    return type(layer) in RULES or (hasattr(layer, "along") and all(map(_known, layer.children())))
 
 
 def _layers(module: nn.Module, enters: bool = False) -> Iterator[nn.Module]:

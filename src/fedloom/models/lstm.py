@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from torch import Tensor, nn
@@ -10,6 +11,9 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.words import Param
 from fedloom.models.layers import Shape
+
+Dual = tuple[Tensor, Tensor]  # values and their tangent
+Carry = Callable[[nn.Module, Tensor, Tensor], Dual]  # through a layer
 
 
 def lstm(
@@ -40,6 +44,10 @@ class Sequence(nn.Module):
         states: Tensor = self.rnn(x)[0]
         return states
 
+    def along(self, carry: Carry, x: Tensor, t: Tensor) -> Dual:
+        """How a tangent goes through: of an LSTM, it is that of the states."""
+        return carry(self.rnn, x, t)
+
 
 class LastStep(nn.Module):
     """A linear layer on the state of the last step."""
@@ -51,3 +59,7 @@ class LastStep(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.fc(x[:, -1])
         return logits
+
+    def along(self, carry: Carry, x: Tensor, t: Tensor) -> Dual:
+        """How a tangent goes through."""
+        return carry(self.fc, x[:, -1], t[:, -1])

@@ -25,9 +25,8 @@ from fedloom.diagnostics.drift import by_block, drifts, grams
 from fedloom.diagnostics.landscape import POINTS, SPAN, landscape
 from fedloom.diagnostics.pace import Pace, Watch
 from fedloom.diagnostics.probes import Estimate, Probed, hutch_plus_plus, probed
-from fedloom.exchange.mash import NAME
 from fedloom.study.findings import Findings, plain
-from fedloom.study.leak import leaked
+from fedloom.study.leak import known, leaked
 from fedloom.study.parts import device_of
 from fedloom.study.replay import Reopened, Trained, cohort, replay, training_samples
 from fedloom.study.users import by_user
@@ -101,7 +100,7 @@ class _Desk:
     def wanted(self) -> set[str]:
         """The parts asked for; where all are, without what this run has not: users with test samples, averages of samples."""
         asked, dataset = {*self.wish.only}, self.run.study.dataset
-        has = {"local": dataset.test.users is not None, "leak": NAME in self.run.state.shared}
+        has = {"local": dataset.test.users is not None, "leak": known(self.run)}
         if asked == {*PARTS}:
             return {part for part in asked if has.get(part, True)}
         if "leak" in asked and not has["leak"]:
