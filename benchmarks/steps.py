@@ -6,6 +6,10 @@ Each method plays the same client for a few steps, in turn with the others, thro
 beside its steps is in the figure, as it is in a run. A round was played before, so that client and server have their memories, and
 FedGKD its teacher. Memory is the most that tensors fill at once in these steps: weights, gradients, activations, teachers and the
 batch; not in it are buffers inside kernels, and Python. Missing a mark fails the run.
+
+The suite `fedafa` asks for what follows the last round instead: the client makes the model its own, in one epoch, beside one epoch
+of fine-tuning. Counted are multiply-accumulates, and how many samples go through each block, forward and back, for every sample of
+an epoch; printed is what that is beyond the base.
 """
 
 from __future__ import annotations
@@ -14,28 +18,32 @@ import argparse
 import json
 import statistics
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from benchmarks.measure import fail, keep
-from fedloom.core.client import Broadcast, Task, answer
-from fedloom.core.job import Bench, Where
+from benchmarks.passes import Passes
+from fedloom.core.client import Broadcast, Task, Work, answer
+from fedloom.core.job import Where
 from fedloom.core.key import Key
 from fedloom.core.round import begin, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
 from fedloom.diagnostics.cost_modes import Footprint
+from fedloom.diagnostics.cost_play import Shelf
 from fedloom.engines.heap import keep_freed_memory
 from fedloom.study.assemble import assemble
 from fedloom.study.config import load
 
 
 class Suite(NamedTuple):
-    """A model, how it is trained, and the methods with their marks: time and memory of a step relative to FedAvg's.
+    """A model, how it is trained, and the methods with their marks: time and memory of a step relative to the base's.
 
-    A method whose mark is None is printed only.
+    A method whose mark is None is printed only. work: what the client is asked for. labels: its samples of each class; as many as
+    the steps take, of any class, if there are none.
     """
 
     model: str
@@ -47,11 +55,17 @@ class Suite(NamedTuple):
     repeats: int = 7
     shape: tuple[int, int, int] = (3, 32, 32)
     classes: int = 100
+    base: str = "fedavg"
+    work: Work = "train"
+    labels: tuple[int, ...] = ()
 
 
 FEDALIGN = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
 FEDMLB = {"lr": 0.1, "weight_decay": 1e-3, "clip": 10.0}
 FEDMIX = {"lr": 0.01}
+FEDAFA = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
+PERSONAL = {"ros": None, "crt": None, "fedafa": 6.0, "fedafa(features=local)": 6.0}
+LONG_TAIL = (16, 6, 138, 22, 1, 12, 32, 2, 3, 1)  # as a client of CIFAR-10-LT has them, at 0.4 of its size: four batches
 MIXED = {"naivemix": 1.1, "fedmix": 2.1, "mixup": None}
 TAUGHT = {"fedmlb": 2.3, "fedntd": 1.4, "kd": 1.4, "fedgkd": 1.4, "fitnet": None}
 SUITES = {
@@ -65,6 +79,9 @@ SUITES = {
     "fedmlb-narrow-50": Suite("resnet18(width=16)", 50, 2, FEDMLB, TAUGHT, {}, repeats=5),
     "fedmix-femnist": Suite("lenet5", 10, 100, FEDMIX, MIXED, {}, repeats=21, shape=(1, 28, 28), classes=62),
     "fedmix-cifar10": Suite("vgg", 10, 10, FEDMIX, MIXED, {}, classes=10),
+    "fedafa": Suite(
+        "resnet32", 64, 4, FEDAFA, PERSONAL, {}, repeats=3, classes=10, base="finetune", work="personalise", labels=LONG_TAIL
+    ),
 }  # fmt: skip
 
 
@@ -76,13 +93,13 @@ class Player:
         settings = {"method": method, "model": suite.model, "engine": "inprocess", "train": train}
         settings |= {"data": {"clients": 1, "partition": "iid"}, "sample": {"per_round": 1}}
         study, store = assemble(load(settings), noise(suite)), MemoryStore()
-        self.federation, self.bench = study.loom.federation, Bench(study.loom.federation.build)
+        self.federation, self.bench, self.work = study.loom.federation, Shelf(study.loom.federation.build), suite.work
         ((self.state, _),) = rounds(study.loom, begin(study.loom, study.model), store, until=1)
         self.task = Task(0, store.recall(0))
 
     def play(self, round: int) -> None:
         """The client's round of that number, from the same weights."""
-        answer(self.federation, self.bench, Broadcast("train", round, self.state.params, self.state.shared), self.task, Where())
+        answer(self.federation, self.bench, Broadcast(self.work, round, self.state.params, self.state.shared), self.task, Where())
 
     def seconds(self, round: int) -> float:
         """The time of one reply, as this process has computed: others on the machine do not count."""
@@ -93,41 +110,54 @@ class Player:
 
 def noise(suite: Suite) -> Dataset:
     """Coloured noise, one client's worth."""
-    g, n = Key.root(0).fold("bench").generator(), suite.batch * suite.steps
+    g = Key.root(0).fold("bench").generator()
+    n = sum(suite.labels) or suite.batch * suite.steps
     x = torch.randint(0, 256, (n, *suite.shape), dtype=torch.uint8, generator=g)
     y = torch.randint(0, suite.classes, (n,), generator=g)
+    if suite.labels:
+        y = torch.arange(suite.classes).repeat_interleave(torch.tensor(suite.labels))
     classes = tuple(map(str, range(suite.classes)))
     return Dataset("noise", "image", Split(x, y), Split(x[:10], y[:10]), classes, (0.5,) * suite.shape[0], (0.25,) * suite.shape[0])
 
 
-def peak(player: Player, round: int) -> float:
-    """MB of the tensors that are alive at once while the client plays."""
-    with Footprint() as tensors:
+def examined(player: Player, round: int) -> tuple[float, Passes]:
+    """MB of the tensors that are alive at once while the client plays, and the work that it does."""
+    passes = Passes()
+    with passes.watching(player.bench.loaded.values()), Footprint() as tensors:
         player.play(round)
-    return float(tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.held)) / 1e6
+    return float(tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.held)) / 1e6, passes
 
 
 def measure(suite: Suite, repeats: int) -> dict[str, Any]:
-    """Every method beside FedAvg."""
-    methods = ["fedavg", *suite.marks]
+    """Every method beside the base."""
+    methods = [suite.base, *suite.marks]
     players = {m: Player(suite, m) for m in methods}
     seconds: dict[str, list[float]] = {m: [] for m in methods}
     for number in range(repeats + 1):
         for m in methods:
             seconds[m].append(players[m].seconds(number + 1))
-    memory = {m: peak(players[m], repeats + 2) for m in methods}
-    rows = {}
+    found = {m: examined(players[m], repeats + 2) for m in methods}
+    rows, (base_mb, base) = {}, found[suite.base]
     for m in methods:
-        ratios = [a / b for a, b in zip(seconds[m][1:], seconds["fedavg"][1:], strict=True)]  # the first one warms up
+        ratios = [a / b for a, b in zip(seconds[m][1:], seconds[suite.base][1:], strict=True)]  # the first one warms up
+        memory, work = found[m]
         rows[m] = {
             "step_seconds": statistics.median(seconds[m][1:]) / suite.steps,
             "ratio": statistics.median(ratios),
             "mark": suite.marks.get(m),
-            "memory_mb": memory[m],
-            "memory_ratio": memory[m] / memory["fedavg"],
+            "memory_mb": memory,
+            "memory_ratio": memory / base_mb,
             "memory_mark": suite.memory.get(m),
+            "macs_ratio": work.macs / base.macs,
+            "more_forward": beyond(work.forward, base.forward),
+            "more_backward": beyond(work.backward, base.backward),
         }
-    return {"model": suite.model, "batch": suite.batch, "repeats": repeats, "methods": rows}
+    return {"model": suite.model, "batch": suite.batch, "repeats": repeats, "base": suite.base, "work": suite.work, "methods": rows}
+
+
+def beyond(found: Counter[str], base: Counter[str]) -> dict[str, float]:
+    """Passes through each block for one of the base, without that one."""
+    return {name: found[name] / samples - 1 for name, samples in base.items()}
 
 
 def show(name: str, found: dict[str, Any]) -> list[str]:
@@ -136,7 +166,9 @@ def show(name: str, found: dict[str, Any]) -> list[str]:
     print(f"{name}: {found['model']}, batch {found['batch']}, {found['repeats']} repeats")
     for method, row in found["methods"].items():
         seconds, ratio, space, more = (row[n] for n in ("step_seconds", "ratio", "memory_mb", "memory_ratio"))
-        print(f"   {method:<28}{seconds:>9.4f} s{ratio:>8.3f}x{space:>9.0f} MB{more:>8.3f}x", flush=True)
+        print(f"   {method:<28}{seconds:>9.4f} s{ratio:>8.3f}x{space:>9.0f} MB{more:>8.3f}x{row['macs_ratio']:>8.3f}x MACs")
+        for way in ("forward", "backward"):
+            print(f"      more {way}: " + ", ".join(f"{n} {p:+.2f}" for n, p in row[f"more_{way}"].items()), flush=True)
         for what, mark in (("ratio", row["mark"]), ("memory_ratio", row["memory_mark"])):
             missed += [f"{name} {method} {what} {row[what]:.3f} > {mark}"] if mark and row[what] > mark else []
     return missed

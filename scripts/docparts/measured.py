@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,23 @@ BESIDE: Columns = {
 }
 
 
-STEPS: Columns = {
+STEPS: Columns = {  # of whom is told by the base of a study
     "a step": ("step_seconds", "{:.3f} s"),
-    "of FedAvg's": ("ratio", "{:.2f}"),
+    "of {}": ("ratio", "{:.2f}"),
     "mark": ("mark", "{:.2f}"),
     "memory": ("memory_mb", "{:.0f} MB"),
-    "of FedAvg's memory": ("memory_ratio", "{:.2f}"),
+    "of {} memory": ("memory_ratio", "{:.2f}"),
+    "of {} MACs": ("macs_ratio", "{:.2f}"),
+    "passes forward beyond": ("more_forward", "{}"),
+    "and backward": ("more_backward", "{}"),
+}
+WHOSE = {"fedavg": "FedAvg's", "finetune": "fine-tuning's"}
+WORK = {"train": "", "personalise": ", personalising"}
+OWN: Columns = {
+    "in the rounds": ("rounds_mib", "{:.0f} MiB"),
+    "most while all are scored": ("scoring_mib", "{:.0f} MiB"),
+    "scored in": ("scoring_seconds", "{:.1f} s"),
+    "result.json": ("result_mib", "{:.1f} MiB"),
 }
 
 
@@ -74,6 +86,11 @@ def crowd(root: Path) -> str:
     return _figures("engine", _results(root, "crowd"), CROWD)
 
 
+def crowd_own(root: Path) -> str:
+    """The memory of crowds with models of their own."""
+    return _figures("clients", {f"{int(n):,}": row for n, row in _results(root, "crowd-own")["sizes"].items()}, OWN)
+
+
 def growth(root: Path) -> str:
     """How a round grows with each of three sizes."""
     rows = [
@@ -94,9 +111,23 @@ def peers(root: Path) -> str:
 
 
 def steps(root: Path) -> str:
-    """A step of every method beside FedAvg's: a table for every study."""
-    found = _results(root, "steps").values()
-    return "\n\n".join(_figures(f"{r['model']}, batch {r['batch']}", r["methods"], STEPS) for r in found)
+    """A step of every method beside that of a base: a table for every study, with the figures that it has."""
+    return "\n\n".join(_steps(found) for found in _results(root, "steps").values())
+
+
+def _steps(found: dict[str, Any]) -> str:
+    whose, work = WHOSE[found.get("base", "fedavg")], WORK[found.get("work", "train")]
+    rows = {name: row | {n: _by_block(p) for n, p in row.items() if isinstance(p, dict)} for name, row in found["methods"].items()}
+    there = {h: column for h, column in STEPS.items() if any(column[0] in row for row in rows.values())}
+    return _figures(f"{found['model']}, batch {found['batch']}{work}", rows, {h.format(whose): c for h, c in there.items()})
+
+
+def _by_block(passes: dict[str, float]) -> str:
+    """Passes by block, neighbours that are alike together."""
+    runs = [
+        (number, [name for name, _ in run]) for number, run in groupby(passes.items(), lambda p: f"{round(p[1], 1) + 0.0:+.1f}")
+    ]
+    return ", ".join(f"{' to '.join(dict.fromkeys((names[0], names[-1])))} {number}" for number, names in runs)
 
 
 def _figures(title: str, rows: dict[str, Any], columns: Columns) -> str:

@@ -60,6 +60,22 @@ def fedmix(data: str) -> Callable[[Path], str]:
     return shown
 
 
+def swept(what: str) -> Callable[[Path], str]:
+    """What one setting of FedMix does: accuracy of each row, by column."""
+
+    def shown(root: Path) -> str:
+        columns = _columns(_found(root, f"fedmix-{what}"))
+        first = next(iter(columns.values()))
+        heads = [f"{name}{of}" for name in columns for of in ("", ", paper")]
+        lines = [
+            [row, *(x for c in columns.values() for x in (_spread(c[row]["ours"], "{:.2f}"), _printed(c[row], "{:.1f}")))]
+            for row in first
+        ]
+        return table(["method", *heads], lines)
+
+    return shown
+
+
 def fedafa(root: Path) -> str:
     """All methods on the long tail: the paper's score, the one weighted by labels, and the worst tenth of clients."""
     recall, weighted, worst = _columns(_found(root, "fedafa-table1")).values()

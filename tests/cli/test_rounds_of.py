@@ -66,6 +66,15 @@ def test_rounds_that_are_not_the_same_are_refused(desk: Path, words: tuple[objec
     assert all(f in said.flat for f in fragments) and not (desk / "new").exists()
 
 
+def test_rounds_with_scores_of_own_models_are_played(desk: Path) -> None:
+    told = ("--set", "evaluate.personal_every=1")
+    run(desk / "plain", "--method", "ros", *told, rounds=2)
+    said = fedloom("run", *TINY, "--rounds", 2, "--method", "finetune", "--rounds-of", "plain", *told, "--out", "new", code=2)
+    assert "evaluate.personal_every=1" in said.flat and "leave it out" in said.flat
+    compare("ros", "finetune", more=told)
+    assert lines(desk / "all/ros/seed-0")[0]["personal"] != lines(desk / "all/finetune/seed-0")[0]["personal"]
+
+
 def test_rounds_that_are_not_over_are_refused(desk: Path) -> None:
     run(desk / "plain", rounds=2)
     (desk / "plain" / "result.json").unlink()

@@ -1,13 +1,17 @@
 """Five hundred clients, ten of them a round: resumed bit for bit, in memory that does not grow with who has taken part."""
 
 import gc
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedloom.core.client import Broadcast, Task
 from fedloom.core.params import Params, sha256
+from fedloom.core.round import Engine
 from fedloom.core.state import ClientStore
 from fedloom.study.assemble import assemble
 from fedloom.study.config import Config, load
@@ -16,7 +20,7 @@ from fedloom.study.session import Stopped, run
 
 CLIENTS, ROUNDS, STOP = 500, 20, 10
 LOOKS = (8, 13, 18)  # rounds after which memory is weighed: FedGKD has its five models by then, and nothing was scored yet
-REMEMBERING = {"feddyn": "feddyn", "scaffold": "control", "fedgkd": None}  # and what its clients remember
+REMEMBERING = {"feddyn": "feddyn", "scaffold": "control", "fedgkd": None, "ditto": "personal"}  # and what its clients remember
 every_method = pytest.mark.parametrize("method", REMEMBERING)
 
 
@@ -30,7 +34,7 @@ def settings(method: str) -> Config:
             "data": {"clients": CLIENTS, "partition": "iid"},
             "sample": {"per_round": CLIENTS // 50},
             "train": {"steps": 2, "batch": 4},
-            "evaluate": {"every": ROUNDS, "batch": 500},
+            "evaluate": {"every": ROUNDS, "batch": 500, "personal": False},
         }
     )
 
@@ -96,3 +100,42 @@ def test_memory_would_grow_if_clients_were_kept_in_it() -> None:
     """So what is weighed above is what a client leaves."""
     first, _, last = weighed("feddyn", None)
     assert last - first > 50 * 4 * 8 * 28 * 28  # fifty clients, the first layer of each
+
+
+class Scales:
+    """An engine that weighs all tensors once it has scored so many clients' own models."""
+
+    def __init__(self, engine: Engine, after: tuple[int, ...]) -> None:
+        self._engine, self._after = engine, after
+        self.found: list[int] = []
+
+    def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        for number, answer in enumerate(self._engine.map(sent, tasks), start=1):
+            yield answer
+            if sent.work == "score" and number in self._after:
+                self.found.append(weight())
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+@pytest.mark.parametrize("method", ["ditto", "finetune"])  # a model each in the store, and one that is made when it is asked for
+def test_memory_does_not_grow_with_the_own_models_that_were_scored(tmp_path: Path, method: str) -> None:
+    config = load(
+        {
+            "method": method,
+            "rounds": 1,
+            "model": "mlp(width=8)",
+            "engine": "inprocess",
+            "data": {"name": f"crowd-{CLIENTS}", "clients": CLIENTS, "partition": "user"},
+            "sample": "all",
+            "evaluate": {"batch": 1000},
+        }
+    )
+    study = assemble(config)
+    scales = Scales(study.loom.engine, after=(20, 250, 480))
+    with RunFolder.create(tmp_path / "run", config.text()) as folder:
+        result = run(replace(study, loom=replace(study.loom, engine=scales)), folder)
+    assert len(result["personal"]["hits"]) == CLIENTS
+    first, *later = scales.found
+    assert later == [first] * 2

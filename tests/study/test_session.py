@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedloom.core.errors import UserError
 from fedloom.study.assemble import assemble
 from fedloom.study.config import load
 from fedloom.study.folder import RunFolder
@@ -92,3 +93,35 @@ def test_private_blocks_stay_at_home_and_are_scored_there(tmp_path: Path) -> Non
     assert result["personal"]["recall"]["mean"] > 0
     assert result["bytes_up"] < run(assemble(settings()))["bytes_up"]
     assert first  # the server's head is the first one: it never saw another
+
+
+TIMES = ("seconds", "evaluation_seconds")
+
+
+def timeless(line: dict[str, Any], *others: str) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name not in (*TIMES, *others)}
+
+
+@pytest.mark.parametrize("method", ["ditto", "finetune"])
+def test_own_models_are_scored_during_the_rounds_and_the_run_is_the_same(tmp_path: Path, method: str) -> None:
+    few = {"data": {"clients": 20, "partition": "shards"}, "method": method}
+    often = settings(**few, evaluate={"every": 3, "batch": 500, "personal_every": 2})
+    watched: dict[str, list[dict[str, Any]]] = {"plain": [], "often": []}
+    plain = run(assemble(settings(**few, evaluate={"every": 3, "batch": 500})), watch=watched["plain"].append)
+    asked = itertools.count(1)
+    with RunFolder.create(tmp_path / "run", often.text()) as folder, pytest.raises(Stopped):
+        run(assemble(often), folder, stop=lambda: next(asked) == 2)
+    with RunFolder.open(tmp_path / "run") as folder:
+        resumed = run(assemble(often), folder)
+        watched["often"] = folder.metrics()
+    assert timeless(resumed) == timeless(plain)
+    assert [timeless(line, "personal") for line in watched["often"]] == [timeless(line) for line in watched["plain"]]
+    assert ["personal" in line for line in watched["often"]] == [False, True, False, False]  # the last are the result's
+    halfway = run(assemble(settings(**few, rounds=2, evaluate={"every": 3, "batch": 500})))["personal"]
+    assert watched["often"][1]["personal"] == {name: halfway[name] for name in ("weighted", "recall")}
+    assert watched["often"][1]["personal"] != {name: plain["personal"][name] for name in ("weighted", "recall")}
+
+
+def test_scores_of_own_models_are_wanted_or_not() -> None:
+    with pytest.raises(UserError, match=r"evaluate: personal_every=2 needs personal=true; set evaluate.personal=true"):
+        settings(evaluate={"personal": False, "personal_every": 2})

@@ -45,5 +45,5 @@ def _drawn(key: Key, centres: Tensor, users: int, samples: int) -> tuple[Tensor,
     shift = 0.5 * torch.randn(users, 1, FEATURES, generator=g)
     two = torch.randint(0, CLASSES, (users, 2), generator=g)
     y = two.gather(1, torch.randint(0, 2, (users, samples), generator=g))
-    x = centres[y] + shift + torch.randn(users, samples, FEATURES, generator=g)
+    x = centres[y].add_(shift).add_(torch.randn(users, samples, FEATURES, generator=g))  # in place: a crowd is large
     return x.view(-1, FEATURES), y.view(-1)

@@ -102,6 +102,13 @@ class EvaluateSettings(Settings):
     batch: int = Field(100, ge=1, description="samples an evaluation batch (one that fits the cache is fastest)")
     target: float | None = Field(None, gt=0, lt=1, description="accuracy whose first round is reported")
     personal: bool = Field(True, description="score every client's own model at the end, where the method makes one")
+    personal_every: int = Field(0, ge=0, description="rounds between two scorings of the clients' own models; 0: only at the end")
+
+    @model_validator(mode="after")
+    def _fits(self) -> EvaluateSettings:
+        if self.personal_every and not self.personal:
+            raise ValueError(f"personal_every={self.personal_every} needs personal=true; set evaluate.personal=true")
+        return self
 
 
 class GuardSettings(Settings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -105,4 +106,9 @@ def unseal(data: bytes | None) -> dict[str, Any] | None:
 
 
 def _text(facts: Mapping[str, Any]) -> bytes:
-    return json.dumps(facts, indent=1).encode() + b"\n"
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:  # piece by piece: the scores of a crowd are many pieces
+        json.dump(facts, out, indent=1)
+        out.write("\n")
+        out.flush()
+        return raw.getvalue()

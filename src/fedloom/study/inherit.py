@@ -27,8 +27,8 @@ def idle(word: Word) -> bool:
 
 
 def same_rounds(one: Config, other: Config) -> bool:
-    """Whether two runs differ in nothing before their last round is over."""
-    return _settings(one) == _settings(other) and _active(one) == _active(other)
+    """Whether two runs differ in nothing before their last round is over; scores of own models on the way are a difference."""
+    return not one.evaluate.personal_every and _settings(one) == _settings(other) and _active(one) == _active(other)
 
 
 def _settings(config: Config) -> dict[str, object]:
@@ -54,7 +54,9 @@ def check_rounds(config: Config, path: Path) -> None:
         raise UserError(
             f"the rounds of '{path}' are not those of this run: {differ}; take its settings with --config {path / CONFIG}"
         )
-    if _active(config) != _active(theirs):
+    if every := config.evaluate.personal_every:
+        raise UserError(f"evaluate.personal_every={every} scores own models within the rounds, so they are its own; leave it out")
+    if not same_rounds(config, theirs):
         raise UserError(
             f"the rounds of '{path}' are those of {theirs.title}, and {config.title} has others; join a method that only follows "
             "the rounds, for example finetune"

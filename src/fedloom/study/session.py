@@ -24,6 +24,7 @@ from fedloom.study.parts import device_of
 
 Line = dict[str, Any]
 Watch = Callable[[Line], None]
+SPREADS = ("weighted", "recall")  # of the clients' own models, for a metrics line: no list of clients
 
 
 class Stopped(RunError):
@@ -91,14 +92,21 @@ def _due(state: ServerState, study: Study) -> bool:
 
 def _scored(study: Study, state: ServerState, store: ClientStore) -> Iterator[tuple[ServerState, Line]]:
     """Rounds with their metrics lines, evaluated where the settings say so."""
-    config = study.config
-    for reached, report in rounds(study.loom, state, store, config.rounds):
-        line = _line(report)
-        if reached.round % config.evaluate.every == 0 or reached.round == config.rounds:
-            started = time.perf_counter()
-            line |= summary(_evaluated(study, reached), study.counts.sum(0), study.counts)
-            line["evaluation_seconds"] = round(time.perf_counter() - started, 4)
+    for reached, report in rounds(study.loom, state, store, study.config.rounds):
+        line, started = _line(report), time.perf_counter()
+        if found := _figures(study, reached, store):
+            line |= {**found, "evaluation_seconds": round(time.perf_counter() - started, 4)}
         yield reached, line
+
+
+def _figures(study: Study, state: ServerState, store: ClientStore) -> Line:
+    """What the settings want to know of the models after this round; own models at the end are the result's business."""
+    asked, last, found = study.config.evaluate, state.round == study.config.rounds, Line()
+    if state.round % asked.every == 0 or last:
+        found |= summary(_evaluated(study, state), study.counts.sum(0), study.counts)
+    if asked.personal_every and state.round % asked.personal_every == 0 and not last:
+        found |= {word: {name: own[name] for name in SPREADS} for word, own in _personal(study, state, store).items()}
+    return found
 
 
 def _evaluated(study: Study, state: ServerState) -> Tally:
