@@ -48,7 +48,6 @@ WORK = {"train": "", "personalise": ", personalising"}
 OWN: Columns = {
     "in the rounds": ("rounds_mib", "{:.0f} MiB"),
     "most while all are scored": ("scoring_mib", "{:.0f} MiB"),
-    "scored in": ("scoring_seconds", "{:.1f} s"),
     "result.json": ("result_mib", "{:.1f} MiB"),
 }
 
