@@ -92,8 +92,27 @@ def _bottleneck(inputs: int, width: int, stride: int, norm: Norm) -> nn.Sequenti
 UNITS = {"basic": Unit(_basic, 1, 2), "bottleneck": Unit(_bottleneck, 4, 3)}
 
 
+class Projected(nn.Conv2d):
+    """A convolution of single pixels, of which it takes every `stride`-th.
+
+    Of few channels it takes the pixels first, which is the same: with a stride, fewer than 8 channels and channels last, oneDNN
+    writes past the end of the weights' gradient (torch 2.13, a processor with AVX2 and no more), and the process dies.
+    """
+
+    SAFE = 8  # channels
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1] >= self.SAFE:
+            return super().forward(x)
+        rows, columns = self.stride
+        return F.conv2d(x[:, :, ::rows, ::columns], self.weight)
+
+
 def _projection(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Sequential:
-    return named(conv=_conv(inputs, outputs, 1, stride), norm=norm(outputs))
+    return named(conv=Projected(inputs, outputs, stride), norm=norm(outputs))
 
 
 class Pad(nn.Module):
