@@ -84,6 +84,9 @@ def show(
     name: Annotated[str | None, typer.Argument(help="Name of the data set.", show_default=False)] = None,
     config: o.ConfigFile = None,
     preset: o.PresetName = None,
+    row: o.RowName = None,
+    column: o.ColumnName = None,
+    scale: o.ScaleName = None,
     clients: o.ClientCount = None,
     partition: o.Partition = None,
     seed: o.Seed = None,
@@ -93,7 +96,7 @@ def show(
     json_: o.Json = False,
 ) -> None:
     """Picture of a partition, clients by classes, with figures. Example: fedloom data show --partition 'dirichlet(alpha=0.1)'"""
-    flags = {"data": name, "clients": clients, "partition": partition, "seed": seed}
+    flags = {"data": name, "clients": clients, "partition": partition, "seed": seed, "row": row, "column": column, "scale": scale}
     (_averages if mashed else _partition)(o.gather(config, preset, flags, set_), png, json_)
 
 

@@ -17,6 +17,8 @@ ScaleName = Annotated[
     typer.Option("--scale", help="Of a table: small (minutes; default) or paper (its own settings).", show_default=False),
 ]
 PresetName = Annotated[str | None, typer.Option("--preset", help="Named settings; see: fedloom presets.", show_default=False)]
+RowName = Annotated[str | None, typer.Option("--row", help="A row of a preset that is a table.", show_default=False)]
+ColumnName = Annotated[str | None, typer.Option("--column", help="Its column; default: the first.", show_default=False)]
 MethodName = Annotated[
     str | None,
     typer.Option("--method", help="fedavg, 'fedprox(mu=0.1)+fedavgm', or file.py:function.", show_default=False),
@@ -93,6 +95,8 @@ def _settings(preset: str, flags: Mapping[str, Any]) -> dict[str, Any]:
         if row or column:
             raise UserError(f"preset '{preset}' is a single run without rows and columns; leave --row and --column out")
         return found.settings
+    if row is None and len(found.table.rows) == 1:
+        row = found.table.rows[0].name
     if row is None:
         rows = ", ".join(r.name for r in found.table.rows)
         raise UserError(

@@ -27,8 +27,8 @@ RunDir = Annotated[Path, typer.Argument(help="The folder of a run.")]
 def run(
     config: o.ConfigFile = None,
     preset: o.PresetName = None,
-    row: Annotated[str | None, typer.Option("--row", help="A row of a preset that is a table.", show_default=False)] = None,
-    column: Annotated[str | None, typer.Option("--column", help="Its column; default: the first.", show_default=False)] = None,
+    row: o.RowName = None,
+    column: o.ColumnName = None,
     scale: o.ScaleName = None,
     method: o.MethodName = None,
     server: o.ServerName = None,
