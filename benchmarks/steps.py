@@ -74,9 +74,9 @@ SUITES = {
         {"fedprox": 1.05, "moon": 1.75, "mixup": 1.03, "stochdepth": 1.03, "gradaug": 2.30, "fedalign": 1.12},
         {"fedalign": 1.10},
     ),
-    "fedmlb": Suite("resnet18", 10, 2, FEDMLB, TAUGHT, {}, repeats=3),
-    "fedmlb-narrow": Suite("resnet18(width=16)", 10, 8, FEDMLB, TAUGHT, {}),
-    "fedmlb-narrow-50": Suite("resnet18(width=16)", 50, 2, FEDMLB, TAUGHT, {}, repeats=5),
+    "fedmlb": Suite("resnet18", 10, 2, FEDMLB, TAUGHT, {}, repeats=9),
+    "fedmlb-narrow": Suite("resnet18(width=16)", 10, 8, FEDMLB, TAUGHT, {}, repeats=31),
+    "fedmlb-narrow-50": Suite("resnet18(width=16)", 50, 2, FEDMLB, TAUGHT, {}, repeats=31),
     "fedmix-femnist": Suite("lenet5", 10, 100, FEDMIX, MIXED, {}, repeats=21, shape=(1, 28, 28), classes=62),
     "fedmix-cifar10": Suite("vgg", 10, 10, FEDMIX, MIXED, {}, classes=10),
     "fedafa": Suite(

@@ -93,8 +93,13 @@ def test_auto_is_written_down_as_what_it_is() -> None:
     assert (config.layout, resolved(config).layout) == ("auto", "channels_last")
     assert resolved(load({"model": "own.py:net"})).layout == "contiguous"  # a `view` may stand in it
     assert resolved(load({"layout": "contiguous"})).layout == "contiguous"
-    assert [resolved(load({"model": f"resnet18(width={w})"})).layout for w in (32, 64)] == ["channels_last", "contiguous"]
     assert sha256(final(study())) == sha256(final(study(layout="channels_last")))
+
+
+@pytest.mark.parametrize(("capability", "wide"), [("AVX512", "contiguous"), ("AVX2", "channels_last"), ("any", "channels_last")])
+def test_wide_nets_lie_as_is_faster_on_the_processor(monkeypatch: pytest.MonkeyPatch, capability: str, wide: str) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert [resolved(load({"model": f"resnet18(width={w})"})).layout for w in (32, 64)] == ["channels_last", wide]
 
 
 @pytest.mark.parametrize(

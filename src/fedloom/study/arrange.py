@@ -1,8 +1,8 @@
 """How a model is carried out, not what it is: where its channels lie in memory, and whether its blocks are compiled.
 
 Both change a result in its last bits, so they are settings and never chosen by timing. Channels last took 0.70 (ResNet-56) to
-0.95 (VGG) of the time of a step on a CPU, less for no convolutional model of the package, and is its default there. Compiled
-blocks took 0.9 to 1.6 and are nobody's.
+0.95 (VGG) of the time of a step on a CPU and is the default there, but for the widest nets on some processors (parts.py).
+Compiled blocks took 0.9 to 1.6 and are nobody's.
 """
 
 from __future__ import annotations

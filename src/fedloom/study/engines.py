@@ -31,7 +31,7 @@ from fedloom.study.calibrate import Timing, calibrated
 from fedloom.study.checkpoint import newest
 from fedloom.study.config import Config, load
 from fedloom.study.folder import CHECKPOINT
-from fedloom.study.parts import device_of, federation_of
+from fedloom.study.parts import device_of, federation_of, resolved
 
 Name = Literal["inprocess", "pool", "vectorised", "ray"]
 WORTH = 3e10  # multiply-accumulates of a run, some five seconds on one core, above which workers pay for their start
@@ -136,7 +136,7 @@ def _shared(
     tensors |= {"rows": clients.rows, "starts": _tensor(clients.starts), "stops": _tensor(clients.stops)}
     layout, views = pool.share(tensors)
     facts = {n: getattr(dataset, n) for n in ("name", "kind", "classes", "mean", "std")}
-    recipe = {"build": "fedloom.study.engines:federation", "settings": config.text(), "layout": layout, "dataset": facts}
+    recipe = {"build": "fedloom.study.engines:federation", "settings": resolved(config).text(), "layout": layout, "dataset": facts}
     return _seen(config, facts, views), recipe
 
 
