@@ -14,6 +14,7 @@ State     server: the averages, unless they are sent anew.   Uploads  model, and
 Needs     a model of numbers; of text, `at`.
 Yoon et al., ICLR 2021. Departures: none from the paper; its own code is not public, and re-implementations divide J by the batch
 twice. The loss is expanded around (1 - lam) x, so it matters where 0 is: how samples are normalised is part of the method.
+J has no lower bound, nor has the loss: where it falls below 0, accuracy falls with it (docs/results/fedmix.md, handwriting).
 Joins what neither blends batches nor replaces the loss. Terms of others see the batch as it is here, scaled by 1 - lam.
 """
 
