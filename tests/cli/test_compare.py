@@ -192,6 +192,18 @@ def test_two_at_a_time_are_the_same_runs_and_none_suffers_from_another(desk: Pat
     assert shas(desk / "two") == shas(desk / "one") and len(shas(desk / "one")) == 2
 
 
+def test_runs_of_code_that_was_edited_since_are_not_shown_as_its_own(desk: Path) -> None:
+    """What was compared once is shown again as it stands; but not under the name of a method that is another by now."""
+    well = ILL.replace("nan", "1")
+    (desk / "own.py").write_text(well)
+    words = ("compare", "--methods", "fedavg,own.py:ill", *TINY, "--rounds", 2, "--out", "two")
+    assert fedloom(*words, "--json").out == fedloom(*words, "--json").out
+    (desk / "own.py").write_text(well.replace("1", "2"))
+    said = fedloom(*words, code=2)
+    assert "'two/own.py_ill/seed-0' holds a run of" in said.flat and "own.py' as it was before it was edited" in said.flat
+    assert "choose another --out, or delete that folder" in said.flat
+
+
 TABLE = ("--preset", "fedalign/table1", *TINY, "--rounds", 2, "--set", "data.classes=None", "--set", "data.pixels=None")
 TABLE += ("--set", "data.partition=iid", "--set", "sample.name=uniform", "--set", "train.epochs=1", "--set", "data.per_class=30")
 

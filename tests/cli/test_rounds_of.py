@@ -10,7 +10,8 @@ from fedloom.core.words import Word
 from fedloom.methods.registry import names
 from fedloom.study.compare import folder_name
 from fedloom.study.folder import RunFolder
-from fedloom.study.inherit import idle
+from fedloom.study.inherit import donor, idle
+from fedloom.study.own import settings_of
 
 TUNED = "finetune(lr=0.2, batch=10)"
 PAIRS = [("fedavg", TUNED), ("fedprox", f"fedprox+{TUNED}"), ("scaffold", f"scaffold+{TUNED}"), ("fedavgm", "ros+fedavgm")]
@@ -80,6 +81,28 @@ def test_rounds_that_are_not_over_are_refused(desk: Path) -> None:
     (desk / "plain" / "result.json").unlink()
     said = fedloom("run", *TINY, "--rounds", 2, "--method", "finetune", "--rounds-of", desk / "plain", "--out", "new", code=2)
     assert "is not finished" in said.flat and "fedloom resume" in said.flat and not (desk / "new").exists()
+
+
+OWN = """
+from fedloom.core.method import Method, Phase
+
+def twice():
+    return Method("twice", (Phase(terms=(lambda step: step.ce,)),))
+"""
+
+
+def test_rounds_of_code_that_was_edited_since_are_played_anew(desk: Path) -> None:
+    (desk / "own.py").write_text(OWN)
+    run(desk / "plain", "--method", "own.py:twice", rounds=2)
+    words = ("run", *TINY, "--rounds", 2, "--method", "own.py:twice+ros", "--rounds-of", "plain")
+    fedloom(*words, "--out", "taken")
+    (desk / "own.py").write_text(OWN + "# a remark")
+    said = fedloom(*words, "--out", "new", code=2)
+    assert "own.py' as it was before it was edited" in said.flat and "leave out --rounds-of" in said.flat
+    config = settings_of(desk / "taken")
+    assert donor(config, [desk / "plain"]) is None
+    (desk / "own.py").write_text(OWN)
+    assert donor(config, [desk / "plain"]) == desk / "plain"
 
 
 def test_which_methods_only_follow_the_rounds() -> None:

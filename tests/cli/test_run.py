@@ -137,3 +137,14 @@ def test_a_run_with_ones_own_code_goes_on_from_anywhere(own: Path, monkeypatch: 
     (own / "elsewhere").mkdir()
     monkeypatch.chdir(own / "elsewhere")
     assert fedloom("resume", own / "run", "--json").json == first
+
+
+@pytest.mark.parametrize("word", [("--method", "own.py:nearer"), ("--model", "own.py:flat"), ("--method", "own:nearer")])
+def test_ones_own_code_that_is_edited_is_told(own: Path, monkeypatch: pytest.MonkeyPatch, word: tuple[str, str]) -> None:
+    monkeypatch.syspath_prepend(own)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    run(own / "run", *word)
+    for edit, told in (("", False), ("# a remark\n", True)):
+        (own / "own.py").write_text(OWN + edit)
+        (own / "run/result.json").unlink()
+        assert ("has been edited since the last checkpoint" in fedloom("resume", own / "run").flat) is told

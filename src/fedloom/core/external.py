@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -31,6 +31,20 @@ def shown(name: str) -> str:
     """The name without the folders of a user's file, for tables."""
     place, colon, function = name.rpartition(":")
     return f"{Path(place).name}{colon}{function}" if place.endswith(".py") else name
+
+
+def checksums(names: Iterable[str]) -> dict[str, str]:
+    """Of the files that the references among these names point to, by file or module. What these import is not looked at."""
+    places = sorted({name.rpartition(":")[0] for name in names if is_reference(name)})
+    return {place: hashlib.sha256(source.read_bytes()).hexdigest() for place in places if (source := _source(place)) is not None}
+
+
+def _source(place: str) -> Path | None:
+    """The file of a place; None for a module without one."""
+    if place.endswith(".py"):
+        return Path(place)
+    spec = importlib.util.find_spec(place)
+    return Path(spec.origin) if spec is not None and spec.origin is not None and spec.has_location else None
 
 
 def load(kind: str, reference: str) -> Callable[..., Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ from fedloom.study.parts import clients_of, device_of, federation_of
 class Study:
     """A run, ready to begin. counts: training samples, clients by classes; choice: the engine. Close it to end its workers.
 
-    notices: what the user has to know before clients send anything but weights.
+    notices: what the user has to know before clients send anything but weights. code: checksums of the user's own files.
     """
 
     config: Config
@@ -54,6 +54,7 @@ class Study:
     loom: Loom
     choice: Choice
     notices: tuple[str, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def close(self) -> None:
         self.loom.engine.close()
@@ -81,7 +82,7 @@ def assemble(
     said = tuple(notices(federation, config.rounds))
     federation, engine, choice = open_engine(config, dataset, federation, clients, model, pool, nursery)
     loom = Loom(federation, sampler_of(config.sample), engine, Guard(**config.guard.model_dump()))
-    return Study(config, dataset, clients, counts, model, loom, choice, said)
+    return Study(config, dataset, clients, counts, model, loom, choice, said, config.code())
 
 
 def check_words(config: Config) -> None:

@@ -114,9 +114,15 @@ def seeded(method: str, raw: Mapping[str, Any], seeds: Sequence[int], folder: Pa
 
 
 def _check_cell(cell: Cell) -> None:
-    """A run that is there must have the settings of its cell, finished or not."""
-    if (cell.path / CONFIG).exists() and RunFolder.read_only(cell.path).config_text != cell.config.text():
-        raise UserError(f"'{cell.path}' holds a run with other settings; choose another --out, or delete that folder")
+    """A run that is there must have the settings of its cell and the user's code as it is now, finished or not."""
+    if not (cell.path / CONFIG).exists():
+        return
+    with RunFolder.read_only(cell.path) as run:
+        if run.config_text != cell.config.text():
+            raise UserError(f"'{cell.path}' holds a run with other settings; choose another --out, or delete that folder")
+        for place in run.edited(cell.config.code()):
+            was = f"'{cell.path}' holds a run of '{place}' as it was before it was edited"
+            raise UserError(f"{was}; choose another --out, or delete that folder")
 
 
 def folder_name(method: str) -> str:

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from fedloom.core.errors import all_at_once
-from fedloom.core.external import shown
+from fedloom.core.external import checksums, shown
 from fedloom.core.words import Word
 from fedloom.methods.registry import parse
 from fedloom.study import toml
@@ -170,6 +170,10 @@ class Config(Settings):
     def title(self) -> str:
         """The method's name as it stands in tables."""
         return "+".join(shown(w.name) for w in self.words)
+
+    def code(self) -> dict[str, str]:
+        """The user's own files on which a result hangs, with their checksums now."""
+        return checksums([*(w.name for w in self.words), self.model.name])
 
     def text(self) -> str:
         """As TOML, complete."""

@@ -101,6 +101,12 @@ class RunFolder:
         if manifest is not None and (why := self._other_config(manifest)) is not None:
             raise checkpoint.none_left(self.path, {manifest.round: why})
 
+    def edited(self, code: Mapping[str, str]) -> list[str]:
+        """The user's own files among these that are not those with which the run came to its last checkpoint."""
+        manifest = checkpoint.newest(self.path / CHECKPOINT)
+        then = manifest.extra.get("code", {}) if manifest is not None else {}
+        return [place for place, now in code.items() if then.get(place, now) != now]
+
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """One more line; it outlives this process at once, and a power cut after the next save."""
         self._writer().append(line)

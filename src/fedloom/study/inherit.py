@@ -42,7 +42,8 @@ def _active(config: Config) -> list[Word]:
 def donor(config: Config, others: Iterable[Path]) -> Path | None:
     """The first of these runs that is finished and has the same rounds."""
     there = (path for path in others if (path / CONFIG).exists())
-    return next((path for path in there if same_rounds(config, settings_of(path)) and _finished(path)), None)
+    alike = (path for path in there if same_rounds(config, settings_of(path)) and not _edited(config, path))
+    return next(filter(_finished, alike), None)
 
 
 def check_rounds(config: Config, path: Path) -> None:
@@ -54,6 +55,8 @@ def check_rounds(config: Config, path: Path) -> None:
         raise UserError(
             f"the rounds of '{path}' are not those of this run: {differ}; take its settings with --config {path / CONFIG}"
         )
+    for place in _edited(config, path):
+        raise UserError(f"the rounds of '{path}' were played by '{place}' as it was before it was edited; leave out --rounds-of")
     if every := config.evaluate.personal_every:
         raise UserError(f"evaluate.personal_every={every} scores own models within the rounds, so they are its own; leave it out")
     if not same_rounds(config, theirs):
@@ -61,6 +64,11 @@ def check_rounds(config: Config, path: Path) -> None:
             f"the rounds of '{path}' are those of {theirs.title}, and {config.title} has others; join a method that only follows "
             "the rounds, for example finetune"
         )
+
+
+def _edited(config: Config, path: Path) -> list[str]:
+    """The user's own files that have changed since that run."""
+    return RunFolder.read_only(path).edited(config.code())
 
 
 def _first_difference(one: Config, other: Config) -> str | None:

@@ -45,6 +45,8 @@ def run(
     restored = folder.restore() if folder else None
     for warning in restored.warnings if restored else ():
         tell(f"note: {warning}")
+    for place in folder.edited(study.code) if folder else ():
+        tell(f"note: '{place}' has been edited since the last checkpoint: the rounds before it were played by the code as it was")
     for notice in () if restored else study.notices:
         tell(notice)
     if study.choice.why:
@@ -79,7 +81,7 @@ def _weave(
         if folder is not None:
             folder.append_metrics(line)
             if _due(state, study) or asked:
-                folder.save(state, engine=study.choice.engine)
+                folder.save(state, engine=study.choice.engine, code=dict(study.code))
         watch(line)  # behind the save: what the user is shown is safe
         if asked and state.round < study.config.rounds:
             raise Stopped(f"stopped after round {state.round} of {study.config.rounds}")
