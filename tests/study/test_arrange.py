@@ -102,6 +102,24 @@ def test_wide_nets_lie_as_is_faster_on_the_processor(monkeypatch: pytest.MonkeyP
     assert [resolved(load({"model": f"resnet18(width={w})"})).layout for w in (32, 64)] == ["channels_last", wide]
 
 
+STRIDED = """
+from torch import nn
+
+def net(shape, classes, channels: int = 4):
+    convolutions = nn.Conv2d(shape[0], channels, 3), nn.Conv2d(channels, 8, 1, stride=2)
+    return nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
+"""
+
+
+def test_a_model_that_would_damage_memory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(STRIDED)
+    own = f"{tmp_path / 'own.py'}:net"
+    with pytest.raises(UserError, match=r"single pixels of 4 channels with a stride.*layout=channels_last.*leave it out"):
+        study(model=own, layout="channels_last")
+    for free in ({"model": own}, {"model": f"{own}(channels=8)", "layout": "channels_last"}):
+        study(**free)
+
+
 @pytest.mark.parametrize(
     ("missing", "sentence"), [("compiler", "no 'g[+]{2}' here|clang"), ("headers", "needs Python's C headers")]
 )

@@ -20,11 +20,13 @@ from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
+from fedloom.models.residual import Projected
 
 
 def arranged(chain: Chain, layout: str, compiled: bool) -> Chain:
     """The same model, its channels last where they are asked for, and every block compiled by itself, so that taps stay."""
     if layout == "channels_last" and any(isinstance(m, nn.Conv2d) for m in chain.modules()):
+        _check_strides(chain)
         chain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         chain.block(chain.names[0]).register_forward_pre_hook(_channels_last)
     if compiled:
@@ -32,6 +34,15 @@ def arranged(chain: Chain, layout: str, compiled: bool) -> Chain:
             block = chain.block(name)
             block.forward = torch.compile(_through(block.forward))
     return chain
+
+
+def _check_strides(chain: Chain) -> None:
+    """Refuse a model of the user's that would damage the memory of the process; `Projected` says how."""
+    for name, layer in chain.named_modules():
+        small = isinstance(layer, nn.Conv2d) and not isinstance(layer, Projected) and layer.kernel_size == (1, 1)
+        if small and max(layer.stride) > 1 and layer.in_channels < Projected.SAFE:
+            what = f"'{name}' convolves single pixels of {layer.in_channels} channels with a stride"
+            raise UserError(f"{what}, for which layout=channels_last can damage memory; leave it out")
 
 
 def _through(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
