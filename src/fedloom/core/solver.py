@@ -44,7 +44,8 @@ class Goal:
 class Trace:
     """What a descent leaves behind: its size, its mean loss, further weights by slot, and memories to keep.
 
-    seen: how many samples an epoch visits; with drop_last, fewer than there are. path: the sum of the learning rates of its steps.
+    seen: how many samples an epoch visits; with drop_last, fewer than there are. path: how far a gradient of 1 that never changed
+    would have moved the weights; the sum of the learning rates, and more with momentum.
     """
 
     steps: int
@@ -83,6 +84,8 @@ class Rule(Protocol):
 
     def end(self, names: list[str], state: Any) -> tuple[Mapping[str, Params], list[Tensor] | None]: ...
 
+    def reach(self, steps: int) -> float: ...  # of the path, in learning rates, from rest
+
 
 @dataclass(frozen=True)
 class HeavyBall:
@@ -116,6 +119,14 @@ class HeavyBall:
 
     def end(self, names: list[str], state: list[Tensor] | None) -> tuple[Mapping[str, Params], list[Tensor] | None]:
         return {}, state
+
+    def reach(self, steps: int) -> float:
+        """
+        >>> HeavyBall().reach(3), HeavyBall(momentum=0.5).reach(3)
+        (3.0, 4.25)
+        """
+        moved = sum(itertools.accumulate(itertools.repeat(1.0, steps), lambda v, g: self.momentum * v + g))
+        return steps + self.momentum * moved if self.nesterov else moved
 
 
 @dataclass(frozen=True)
@@ -191,7 +202,7 @@ class Sgd:
         slots, kept = self.rule.end(list(trained), state)
         keep = {} if self.reset or kept is None else {goal.memory: dict(zip(trained, kept, strict=True))}
         loss = torch.stack(losses).mean().item() if losses else 0.0
-        return Trace(number, self.seen(job, samples), loss, number * lr, slots, keep)
+        return Trace(number, self.seen(job, samples), loss, self.rule.reach(number) * lr, slots, keep)
 
     def groups(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
         """The positions of each step's batches."""

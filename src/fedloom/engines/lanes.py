@@ -36,7 +36,7 @@ class Lane:
     def trace(self, solver: Sgd, total: float, lr: float) -> Trace:
         """As the solver would have left it. total: the sum of the losses."""
         steps, samples = len(self.batches), sum(len(p) for p in self.batches)
-        return Trace(steps, solver.seen(self.job, samples), total / max(steps, 1), steps * lr)
+        return Trace(steps, solver.seen(self.job, samples), total / max(steps, 1), solver.rule.reach(steps) * lr)
 
 
 @contextmanager

@@ -64,6 +64,9 @@ class Maml:
     def end(self, names: list[str], state: None) -> tuple[Mapping[str, Params], None]:
         return {}, None
 
+    def reach(self, steps: int) -> float:
+        return steps
+
 
 def perfedavg(
     alpha: Annotated[float, Param("step of the adaptation; 0 is local SGD", low=0)] = 0.01,

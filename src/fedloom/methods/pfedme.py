@@ -68,6 +68,9 @@ class Moreau:
     def end(self, names: list[str], theta: list[Tensor]) -> tuple[Mapping[str, Params], None]:
         return {"theta": dict(zip(names, theta, strict=True))}, None
 
+    def reach(self, steps: int) -> float:
+        return steps
+
 
 def pfedme(
     lam: Annotated[float, Param("stiffness between theta and w; 0 leaves w where it is", low=0)] = 15.0,

@@ -5,8 +5,10 @@
 
 server_lr >= 0   server step; 1 is the mean itself.
 State     client: c_i (0 at first); server: c, sent along with the weights (twice the bytes each way).
-Uploads   model, control.   Needs  any model; plain SGD at the client, since K eta is the length of its path.
+Uploads   model, control.   Needs  any model.
 Karimireddy et al., ICML 2020, algorithm 1, option II. Departures: the correction is part of the loss and so inside a gradient clip.
+With momentum, of which the paper has none, K eta is the sum of what every gradient weighs in w^t - w_i, so that c_i stays a mean of
+gradients: K eta itself would make it up to 1/(1 - momentum) times too large.
 """
 
 from __future__ import annotations
