@@ -216,6 +216,9 @@ class Twice:
     def end(self, names: list[str], state: list[float]) -> tuple[dict[str, Params], None]:
         return {"noted": {"gradients": torch.tensor(state)}}, None
 
+    def reach(self, steps: int) -> float:
+        return steps
+
 
 @pytest.mark.parametrize(("settings", "steps"), [({"epochs": 1}, 1), ({"epochs": 2}, 3), ({"steps": 4}, 4)])
 def test_a_rule_gets_as_many_batches_as_it_asks_for(settings: dict[str, int], steps: int) -> None:

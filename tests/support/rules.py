@@ -36,6 +36,9 @@ class Moreau:
     def end(self, names: list[str], theta: list[Tensor]) -> tuple[dict[str, Params], None]:
         return {"theta": dict(zip(names, theta, strict=True))}, None
 
+    def reach(self, steps: int) -> float:
+        return steps
+
 
 @dataclass(frozen=True)
 class Maml:
@@ -71,3 +74,6 @@ class Maml:
 
     def end(self, names: list[str], state: None) -> tuple[dict[str, Params], None]:
         return {}, None
+
+    def reach(self, steps: int) -> float:
+        return steps
