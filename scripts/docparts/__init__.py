@@ -22,7 +22,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "peers": measured.peers,
         "steps": measured.steps,
         "fedalign-table1": results.fedalign,
-        "fedmlb-overview": results.fedmlb,
+        "fedmlb-overview": results.fedmlb("overview"),
         "fedmix-cifar10": results.fedmix("cifar10"),
         "fedmix-cifar100": results.fedmix("cifar100"),
         "fedmix-handwriting": results.fedmix("handwriting"),

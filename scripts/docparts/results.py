@@ -40,12 +40,16 @@ def fedalign(root: Path) -> str:
     return f"{accuracy}\n\n{second}"
 
 
-def fedmlb(root: Path) -> str:
-    """All methods beside each other: the moving average at the end and halfway, and rounds to targets."""
-    columns = _columns(_found(root, "fedmlb-overview"))
-    end, half = columns.pop("end"), columns.pop("half")
-    more: dict[str, Cell] = {"halfway": lambda name: f"{half[name]['mean']:.2f}"}
-    return _compared(end, before=more | {_head(by_row): partial(_rounds, by_row) for by_row in columns.values()})
+def fedmlb(what: str) -> Callable[[Path], str]:
+    """Methods beside each other: the moving average at the end and halfway, and rounds to targets."""
+
+    def shown(root: Path) -> str:
+        columns = _columns(_found(root, f"fedmlb-{what}"))
+        end, half = columns.pop("end"), columns.pop("half")
+        more: dict[str, Cell] = {"halfway": lambda name: f"{half[name]['mean']:.2f}"}
+        return _compared(end, before=more | {_head(by_row): partial(_rounds, by_row) for by_row in columns.values()})
+
+    return shown
 
 
 def fedmix(data: str) -> Callable[[Path], str]:

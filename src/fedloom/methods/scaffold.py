@@ -8,7 +8,8 @@ State     client: c_i (0 at first); server: c, sent along with the weights (twic
 Uploads   model, control.   Needs  any model.
 Karimireddy et al., ICML 2020, algorithm 1, option II. Departures: the correction is part of the loss and so inside a gradient clip.
 With momentum, of which the paper has none, K eta is the sum of what every gradient weighs in w^t - w_i, so that c_i stays a mean of
-gradients: K eta itself would make it up to 1/(1 - momentum) times too large.
+gradients: K eta itself would make it up to 1/(1 - momentum) times too large. It is counted from rest, also where train.reset=false
+keeps momentum over rounds.
 """
 
 from __future__ import annotations
