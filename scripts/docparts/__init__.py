@@ -23,6 +23,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "steps": measured.steps,
         "fedalign-table1": results.fedalign,
         "fedmlb-overview": results.fedmlb("overview"),
+        "fedmlb-wider": results.fedmlb("wider"),
         "fedmix-cifar10": results.fedmix("cifar10"),
         "fedmix-cifar100": results.fedmix("cifar100"),
         "fedmix-handwriting": results.fedmix("handwriting"),
