@@ -12,7 +12,8 @@ from fedloom.methods.registry import names
 from fedloom.study.assemble import Study, assemble
 from fedloom.study.config import load
 
-EVERY_METHOD = [*names(), "fedprox+fedavgm", "scaffold+fedadam"]
+SHORT = {"perfedavg": "perfedavg(steps=2)", "pfedme": "pfedme(inner=2)"}  # as many steps as the others make
+EVERY_METHOD = [*(SHORT.get(name, name) for name in names()), "fedprox+fedavgm", "scaffold+fedadam"]
 OWN = Path(__file__).with_name("own.py")
 SMALL = {
     "rounds": 3,
