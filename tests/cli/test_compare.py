@@ -55,6 +55,15 @@ def test_a_comparison_is_its_runs_side_by_side(desk: Path) -> None:
     assert len(shas(desk / "both")) == 4
 
 
+def test_seeds_are_counted_from_the_one_that_is_set_wherever_it_is_set(desk: Path) -> None:
+    """A seed of a file or of --set was once taken for 0, and nothing was said."""
+    (desk / "own.toml").write_text("seed = 5\n")
+    for out, *words in (("set", "--set", "seed=5"), ("file", "--config", "own.toml"), ("flag", "--seed", 5)):
+        compare(out, "--seeds", 2, *words, methods=METHODS[:1])
+    assert shas(desk / "set") == shas(desk / "file") == shas(desk / "flag")
+    assert sorted(shas(desk / "set")) == ["fedavg/seed-5", "fedavg/seed-6"]
+
+
 def test_the_table_and_the_curves(desk: Path) -> None:
     said = compare("both", "--target", 0.2)
     assert all(re.search(rf"^{re.escape(method)} .*\d\d\.\d\d", said.out, re.MULTILINE) for method in METHODS)

@@ -154,7 +154,7 @@ def test_a_scale_reads_by_its_own_measure() -> None:
 
 
 def test_columns_of_the_same_settings_are_read_off_the_same_runs(tmp_path: Path) -> None:
-    spots = tabulate.plan(study().at("paper"), "paper", (4, 5), tmp_path, lambda raw: raw)
+    spots = tabulate.plan(study().at("paper"), "paper", 2, tmp_path, lambda raw: {**raw, "seed": 4})
     assert len(spots) == 9 and len(tabulate.cells_of(spots)) == 3 * 2 * 2
     assert {c.path for c in spots[0].cells} == {tmp_path / "plain" / "near" / f"seed-{s}" for s in (4, 5)}
     half = next(s for s in spots if s.column.name == "half" and s.row.name == "plain")
@@ -166,7 +166,7 @@ def test_data_sets_that_are_missing_are_all_said_before_the_first_run(tmp_path: 
         return {**raw, "data": {**raw["data"], "name": "nowhere"}}
 
     with pytest.raises(UserError, match="there is no data set 'nowhere'; add it with: fedloom data add nowhere --from PATH"):
-        tabulate.plan(study().at("small"), "small", (0,), tmp_path, elsewhere)
+        tabulate.plan(study().at("small"), "small", 1, tmp_path, elsewhere)
 
 
 CURVE = {2: 0.10, 4: 0.20, 6: 0.30, 8: 0.40, 10: 0.50, 12: 0.60, 14: 0.70}

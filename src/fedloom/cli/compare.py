@@ -41,7 +41,7 @@ def compare(
         list[Path] | None, typer.Argument(help="Runs that are there, finished or not, instead of methods.", show_default=False)
     ] = None,
     methods: Annotated[str | None, typer.Option("--methods", help="Methods, separated by commas.", show_default=False)] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds, counted from --seed.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds, counted from the run's.")] = 1,
     config: o.ConfigFile = None,
     preset: o.PresetName = None,
     scale: o.ScaleName = None,
@@ -81,7 +81,7 @@ def compare(
     debug: o.Debug = False,
 ) -> None:
     """Compare methods or runs, or make a paper's table. Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20"""
-    flags, every = {**locals(), "compute": compute or None}, range(seed or 0, (seed or 0) + seeds)
+    flags = {**locals(), "compute": compute or None}
     if folders:
         _check_runs_alone(flags)
         look(folders, r.reading_of(flags), out_, json_, Pictures(client, by, compute))
@@ -91,11 +91,11 @@ def compare(
         study = _table(preset, flags)
         if study is None:
             raw, where = o.gather(config, preset, flags, set_), out_ or Path("runs/compare")
-            weigh(raw, r.split(methods), every, r.reading_of(flags), work_off, where, json_)
+            weigh(raw, r.split(methods), seeds, r.reading_of(flags), work_off, where, json_)
         else:
             scale = o.scale_of(flags)
             where = out_ or Path("runs") / f"{study.name.replace('/', '-')}-{scale}"
-            tabulate(study, scale, every, where, lambda raw: o.over(raw, config, flags, set_), work_off, json_)
+            tabulate(study, scale, seeds, where, lambda raw: o.over(raw, config, flags, set_), work_off, json_)
 
 
 NOT_OF_RUNS = ("methods", "config", "preset", "scale", "rows", "columns", "set_", "seeds", "jobs", *o.FLAGS)

@@ -31,7 +31,7 @@ def demo(
     say("40 clients hold two classes of Fashion-MNIST each; 8 of them train a LeNet-5 in every round.")
     with working(jobs) as work_off:
         raw = o.gather(None, "demo", {"rounds": 4 if quick else None}, None)
-        weigh(raw, methods, range(1), Reading(), work_off, where, json_)
+        weigh(raw, methods, 1, Reading(), work_off, where, json_)
     if not json_:
         out.print(NEXT, highlight=False, markup=False)
 

@@ -20,7 +20,7 @@ Settings = dict[str, Any]
 def tabulate(
     study: Table,
     scale: Scale,
-    seeds: Sequence[int],
+    seeds: int,
     folder: Path,
     over: Callable[[Settings], Settings],
     work_off: Callable[[Sequence[Cell]], None],

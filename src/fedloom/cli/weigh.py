@@ -22,7 +22,7 @@ WorkOff = Callable[["Sequence[Cell]"], None]
 def weigh(
     raw: dict[str, Any],
     methods: Sequence[str],
-    seeds: Sequence[int],
+    seeds: int,
     reading: Reading,
     work_off: WorkOff,
     folder: Path,

@@ -90,7 +90,7 @@ class Row:
         }
 
 
-def plan(raw: Mapping[str, Any], methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
+def plan(raw: Mapping[str, Any], methods: Sequence[str], seeds: int, out: Path) -> list[Cell]:
     """The cells of a comparison, every one checked before the first begins."""
     if not methods:
         raise UserError("--methods names no method; write for example --methods fedavg,fedprox (see: fedloom methods)")
@@ -103,10 +103,11 @@ def plan(raw: Mapping[str, Any], methods: Sequence[str], seeds: Sequence[int], o
     ]
 
 
-def seeded(method: str, raw: Mapping[str, Any], seeds: Sequence[int], folder: Path, column: str = "") -> list[Cell]:
-    """One cell a seed, checked."""
-    configs = [load(overlay(raw, [("seed", seed)], DEFAULTS)) for seed in seeds]
-    check_words(configs[0])
+def seeded(method: str, raw: Mapping[str, Any], seeds: int, folder: Path, column: str = "") -> list[Cell]:
+    """One cell a seed, checked; so many seeds, counted from that of the settings."""
+    first = load(raw)
+    check_words(first)
+    configs = [load(overlay(raw, [("seed", first.seed + more)], DEFAULTS)) for more in range(seeds)]
     cells = [Cell(method, c.seed, folder / f"seed-{c.seed}", resolved(c), column) for c in configs]
     for cell in cells:
         _check_cell(cell)

@@ -60,7 +60,7 @@ class Figure:
         return {**place, **own, "printed": self.printed and asdict(self.printed), "seconds": self.seconds}
 
 
-def plan(table: Table, scale: Scale, seeds: Sequence[int], out: Path, over: Callable[[Settings], Settings]) -> list[Spot]:
+def plan(table: Table, scale: Scale, seeds: int, out: Path, over: Callable[[Settings], Settings]) -> list[Spot]:
     """Every place of the table, checked before the first run begins; `over` lays a command's own settings over a run's."""
     spots = []
     for column in table.columns:
