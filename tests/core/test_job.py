@@ -1,9 +1,13 @@
 """A client's bench and what it knows: which tensors move, what is remembered, what a teacher holds."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedloom.core.chain import Chain
 from fedloom.core.job import Bench, Job
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params, sha256
@@ -64,6 +68,24 @@ def test_what_is_read_is_a_copy() -> None:
     assert bench.load("model", weights) is model
     assert sha256(model.state_dict()) == sha256(weights)
     assert bench.load("another", weights) is not model
+
+
+def test_a_teacher_is_loaded_once_for_all_who_received_the_same() -> None:
+    """And again where one tensor is another one: of the next round, or a client's private one."""
+    loads: list[str] = []
+
+    class Counting(Bench):
+        def load(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
+            loads.append(label)
+            return super().load(label, weights)
+
+    bench, weights = Counting(nested), start()
+    private = {**weights, "head.bias": weights["head.bias"] + 1}
+    for received, so_far in ((weights, 1), (dict(weights), 1), (private, 2), (weights, 3), (start(), 4)):
+        teacher = replace(job(), bench=bench, received=received).frozen()
+        assert len(loads) == so_far and sha256(teacher.state_dict()) == sha256(received)
+    bench.hold("another", weights)
+    assert loads[-1] == "another"
 
 
 def test_what_a_client_remembers() -> None:

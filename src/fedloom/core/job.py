@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast
@@ -42,6 +43,7 @@ class Bench:
     def __init__(self, build: Callable[[], Chain]) -> None:
         self._build = build
         self._models: dict[str, tuple[Chain, Params]] = {}
+        self._held: dict[str, dict[str, weakref.ref[Tensor]]] = {}
         self._chosen: dict[Selector, frozenset[str]] = {}
         self._open: frozenset[str] | None = None
         first, _ = self._scratch("model")
@@ -59,6 +61,15 @@ class Bench:
         chain, tensors = self._scratch(label)
         with torch.no_grad():
             torch._foreach_copy_(list(tensors.values()), [weights[n] for n in tensors])
+        return chain
+
+    def hold(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
+        """The same for a model that nobody trains: loaded once for all clients of a round, who receive the very same tensors."""
+        chain, tensors = self._scratch(label)
+        held = self._held.get(label, {})
+        if any(n not in held or held[n]() is not weights[n] for n in tensors):
+            self.load(label, weights)
+            self._held[label] = {n: weakref.ref(weights[n]) for n in tensors}
         return chain
 
     def read(self, label: str) -> Params:
@@ -152,7 +163,7 @@ class Job:
         norm "batch" it moves the running statistics of its own scratch copy, which nobody reads.
         """
         weights = self.received if slot == "received" else {**self.received, **self._weights_of(slot)}
-        chain = self.bench.load(f"frozen {slot} {norm}", weights).requires_grad_(False).eval()
+        chain = self.bench.hold(f"frozen {slot} {norm}", weights).requires_grad_(False).eval()
         for layer in chain.modules():
             if isinstance(layer, BATCH_NORMS):
                 layer.train(norm == "batch")
