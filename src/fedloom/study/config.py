@@ -139,8 +139,7 @@ class Config(Settings):
     device: str = Field("cpu", description="auto, cpu, cuda or mps")
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
     layout: Literal["auto", "contiguous", "channels_last"] = Field(
-        "auto",
-        description="how images lie in memory; auto: channels last on a CPU for the package's models, but for wide ones on AVX-512",
+        "auto", description="how images lie in memory; auto: channels last on a CPU for convolutions of the package's models"
     )
     compile: bool = Field(False, description="compile the model's blocks, half a minute at the start; close, not the same bits")
     checkpoint_every: int = Field(1, ge=1, description="rounds between two checkpoints; the last round always has one")

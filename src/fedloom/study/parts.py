@@ -24,8 +24,6 @@ from fedloom.models import registry as models
 from fedloom.study.arrange import arranged
 from fedloom.study.config import Config, TrainSettings
 
-WIDE = 512  # channels; at 256 the two layouts are level with AVX-512
-
 
 def federation_of(config: Config, dataset: Dataset, clients: Clients) -> Federation:
     """What a worker needs to play any client, the same in every process."""
@@ -49,29 +47,14 @@ def resolved(config: Config) -> Config:
 
 
 def layout_of(config: Config) -> str:
-    """How images lie: by the model, the device and the processor's instructions, never by a clock.
+    """How images lie: by the model and the device, never by a clock.
 
     A model of one's own may not bear channels last: a `view` behind a convolution does not.
     """
     if config.layout != "auto":
         return config.layout
-    plain = external.is_reference(config.model.name) or device_of(config.device).type != "cpu" or _wide(config.model)
+    plain = external.is_reference(config.model.name) or device_of(config.device).type != "cpu"
     return "contiguous" if plain else "channels_last"
-
-
-def _wide(word: Word) -> bool:
-    """Whether it convolves over so many channels that channels last is the slower layout, which is so with AVX-512 only.
-
-    ResNet-18 at full width: on the machine with more than AVX2 that was measured, a step of FedAvg took 2 to 5 % more, of FedMLB,
-    most of whose work is in the last blocks, 10 to 17 %. With AVX2, FedMLB takes 8 to 15 % less, and FedAvg is level.
-    """
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return False
-    if word.name not in models.TYPICAL:
-        return False  # and an error where it is built
-    chain = models.build(word, *models.TYPICAL[word.name], Key.root(0), device="meta")
-    convolutions = [layer for layer in chain.modules() if isinstance(layer, nn.Conv2d) and layer.groups == 1]
-    return any(c.in_channels >= WIDE and c.kernel_size != (1, 1) for c in convolutions)
 
 
 def clients_of(config: Config, dataset: Dataset, parts: Sequence[np.ndarray]) -> Clients:
