@@ -1,0 +1,23 @@
+"""FedMLB as its authors run it, one pathway after the other: what taking them together saves, in the same benchmark."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedloom.core.job import Job
+from fedloom.core.method import Method, Phase
+from fedloom.core.step import Step
+from fedloom.losses.distil import kl
+
+
+def fedmlb_by_pathway() -> Method:
+    """The loss of `fedmlb()`."""
+
+    def branches(step: Step) -> Tensor:
+        received = step.job.once(Job.frozen)
+        hybrids = [received.run(step.taps[cut], after=cut) for cut in step.model.names[:-1]]
+        return torch.stack([F.cross_entropy(h, step.y) + kl(h, step.logits) for h in hybrids]).mean()
+
+    return Method("fedmlb_by_pathway", (Phase(terms=(branches,)),))
