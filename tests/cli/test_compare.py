@@ -263,6 +263,36 @@ def test_a_table_of_rounds_to_a_target(desk: Path, monkeypatch: pytest.MonkeyPat
     assert smoothed["ours"] == pytest.approx([100 * smooth(c, 0.9)[1] for c in curves])
 
 
+CHOICES = {
+    **TO_TARGET,
+    "columns": [{"name": "end"}],
+    "methods": {"any": {"method": "{}"}},
+    "rows": [
+        {"name": "any", "take": 1, "of": "fedavg fedprox scaffold", "printed": [[50.0, 2.0]]},
+        {"name": "both", "settings": {"method": "fedavgm"}, "printed": [60.0]},
+    ],
+}
+
+
+def test_rows_that_are_choices_stand_together_beside_what_is_printed_of_them(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Preset("made/table1", "", {}, table("made/table1", CHOICES))
+    monkeypatch.setattr(presets, "preset", lambda name: made)
+    words = ("compare", "--preset", "made/table1", *TINY, "--rounds", 2, "--seeds", 2, "--out", "table")
+    said = fedloom(*words, "--json").json
+    assert [(f["row"], f["printed"] and f["printed"]["mean"]) for f in said["figures"]] == [
+        ("fedavg", None), ("fedprox", None), ("scaffold", None), ("both", 60.0)
+    ]  # fmt: skip
+    (together,) = said["choices"]
+    means = [f["mean"] for f in said["figures"][:3]]
+    assert (together["row"], together["ours"], together["printed"]["mean"]) == ("1 of 3", means, 50.0)
+    assert together["mean"] == pytest.approx(statistics.fmean(means)) and together["std"] == pytest.approx(statistics.stdev(means))
+    shown = fedloom(*words).out
+    assert re.search(r"^fedprox +\d+\.\d\d .* - ", shown, re.MULTILINE)
+    assert re.search(rf"^1 of 3 +3 +{together['mean']:.2f} +{together['std']:.2f} +50\.0 ± 2\.0", shown, re.MULTILINE)
+    part = fedloom(*words, "--rows", "fedavg,both", "--json").json["choices"]
+    assert [f["ours"] for f in part] == [means[:1]]
+
+
 REFUSED = {
     "compare --preset fedalign/table1 --target 0.4": (
         "--target 0.4: preset 'fedalign/table1' brings what is read off",

@@ -141,7 +141,7 @@ def test_what_is_written_short_is_written_out() -> None:
         ("crowd half", "crowd half"),
         ("crowd goal", "crowd half"),
     ]
-    assert [r.name for r in made.rows] == ["1 2", "1 3", "2 3"]
+    assert [(r.name, r.choice) for r in made.rows] == [("1 2", "2 of 3"), ("1 3", "2 of 3"), ("2 3", "2 of 3")]
     assert [str(n) for n in made.rows[1].printed.values()] == ["1", "2 ± 0.5", "3", "9+"]
     last = made.run(made.rows[2], made.columns[3], "small")
     assert last["data"]["clients"] == 5 and last["method"] == {"name": "fedmlb", "fedmlb": {"pathways": "2 3", "ce": 2.0}}

@@ -34,13 +34,25 @@ def tabulate(
     spots = room.plan(study, scale, seeds, folder, over)
     work_off(room.cells_of(spots))
     found = room.figures(spots)
-    picture = _drawn(found, folder / "table.png", study.name)
+    choices = room.over_choices(spots, found)
+    picture = _drawn(choices or found, folder / "table.png", study.name)
     if as_json:
         known = {"preset": study.name, "scale": scale, "cut": study.about.cut if scale == "small" else ""}
-        print_json({**known, "figures": [f.describe() for f in found], "picture": picture, "out": str(folder)})
+        print_json(
+            {
+                **known,
+                "figures": [f.describe() for f in found],
+                "choices": [f.describe() for f in choices],
+                "picture": picture,
+                "out": str(folder),
+            }
+        )
         return
     for column in study.columns:
-        print_table(_block(f"{column.name}: {column.measure}", [f for f in found if f.column == column.name]))
+        title = f"{column.name}: {column.measure}"
+        print_table(_block(title, [f for f in found if f.column == column.name]))
+        if of_column := [f for f in choices if f.column == column.name]:
+            print_table(_choices(f"{title}, over choices", of_column))
     out.print(f"{READING}; runs: {folder}", highlight=False)
     if picture:
         out.print(f"picture: {picture}", highlight=False)
@@ -90,6 +102,11 @@ def _line(figure: Figure, first: Figure) -> list[str]:
         number(printed, "+"),
         f"{figure.seconds:.0f}",
     ]
+
+
+def _choices(title: str, figures: Sequence[Figure]) -> Any:
+    lines = [[f.row, str(len(f.ours)), _number(f.mean), _number(f.std), str(f.printed or "-")] for f in figures]
+    return table(["take", "choices", "ours", "std", "paper"], lines, title=title, right=(1, 2, 3, 4))
 
 
 def _number(value: float | None, sign: str = "") -> str:

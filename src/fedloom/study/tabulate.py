@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,29 @@ def _figure(spot: Spot, runs: Sequence[RunFolder]) -> Figure:
         row=spot.row.name,
         column=spot.column.name,
         ours=tuple(measured(spot.column.measure, accuracies(run.metrics()), own(run.path)) for run in runs),
-        printed=spot.row.printed.get(spot.column.name),
+        printed=None if spot.row.choice else spot.row.printed.get(spot.column.name),
         seconds=statistics.fmean(result["seconds"] for result in results),
         rounds=min(result["rounds"] for result in results),
         measure=spot.column.measure,
+    )
+
+
+def over_choices(spots: Sequence[Spot], found: Sequence[Figure]) -> list[Figure]:
+    """Rows that choose so many of the same words as one, as the paper prints them: ours by choice, each the mean over seeds."""
+    alike: dict[tuple[str, str], list[tuple[Spot, Figure]]] = {}
+    for spot, figure in zip(spots, found, strict=True):
+        if spot.row.choice:
+            alike.setdefault((spot.row.choice, spot.column.name), []).append((spot, figure))
+    return [_joined(choice, *zip(*places, strict=True)) for (choice, _), places in alike.items()]
+
+
+def _joined(choice: str, spots: Sequence[Spot], each: Sequence[Figure]) -> Figure:
+    return replace(
+        each[0],
+        row=choice,
+        ours=tuple(f.mean for f in each),
+        printed=spots[0].row.printed.get(each[0].column),
+        seconds=statistics.fmean(f.seconds for f in each),
     )
 
 

@@ -45,7 +45,9 @@ def rows(raw: Sequence[Raw], methods: Mapping[str, Raw]) -> list[Raw]:
 def _choices(name: str, take: int, of: str, settings: Raw, **rest: Any) -> list[Raw]:
     """A row for every choice of so many words, called by them."""
     chosen = [" ".join(words) for words in combinations(of.split(), take)]
-    return [{**rest, "name": words, "settings": _filled(settings, words)} for words in chosen]
+    return [
+        {**rest, "name": words, "settings": _filled(settings, words), "choice": f"{take} of {len(of.split())}"} for words in chosen
+    ]
 
 
 def _filled(settings: Any, words: str) -> Any:

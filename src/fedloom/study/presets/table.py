@@ -15,7 +15,7 @@ like         another file of the folder, over which this one lies
              settings are read off the same runs
 [[rows]]     name; settings, else those of [methods]; small; note; printed: for each column a number, [mean, spread], "1000+"
              for what was not reached by then, or [] for none; take, of: a row for every choice of so many of these words,
-             which are its name and stand for {} in its settings
+             which are its name and stand for {} in its settings; what is printed is then the mean and spread over all choices
 
 Later layers win: shared, [small], column, row.
 """
@@ -87,13 +87,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A method as settings, and the paper's numbers by the name of a column."""
+    """A method as settings, and the paper's numbers by the name of a column. choice: of how many, if those are of all choices."""
 
     name: str
     settings: Settings
     small: Settings = field(default_factory=dict)
     printed: Mapping[str, Printed] = field(default_factory=dict)
     note: str = ""
+    choice: str = ""
 
 
 @dataclass(frozen=True)
