@@ -45,6 +45,13 @@ SETTINGS: Rows = {
     "--set guard.least=9": ("guard.least=9", "the 3 clients a round", "lower it"),
     "--set train.drop_last=true --set train.batch=1000": ("train.drop_last=true", "train.batch=1000", "lower train.batch"),
     "--set 'data.augment=[\"flipp\"]'": ("no augmentation 'flipp'", "did you mean 'flip'?"),
+    "--set 'data.mean=[0.5, 0.5]' --set 'data.std=[0.2]'": (
+        "data.mean has 2 and data.std has 1",
+        "have 1 channel;",
+        "as many of both",
+    ),
+    "--set 'data.mean=[0.5]'": ("data.mean has 1 and data.std has 0", "give as many of both, or leave both out"),
+    "--set 'data.mean=[0.5]' --set 'data.std=[0.0]'": ("data.std", "0.0", "greater than 0"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
     "--engine rayy": ("engine='rayy'", "'inprocess'"),
 }

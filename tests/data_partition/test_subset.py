@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedloom.core.errors import UserError
+from fedloom.data.client import normaliser
 from fedloom.data.dataset import Dataset, Kind, Split
-from fedloom.data.subset import subset
+from fedloom.data.subset import renormalised, subset
 
 
 def split(labels: list[int], x: torch.Tensor | None = None, users: list[int] | None = None) -> Split:
@@ -46,6 +49,15 @@ def test_pixels_are_means_of_the_squares_they_cover() -> None:
     assert part.train.x.dtype == torch.uint8 and part.shape == (3, 2, 2)
     np.testing.assert_allclose(part.train.x.numpy(), means, atol=0.5)
     assert torch.equal(part.train.x, part.test.x)
+
+
+def test_images_are_normalised_by_the_constants_that_are_given() -> None:
+    x = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1)
+    whole = replace(dataset(split([0, 1, 2], x), split([0, 1, 2], x), "image"), mean=(0.0,), std=(1.0,))
+    given = renormalised(whole, (0.2,), (0.5,))
+    assert normaliser(given, torch.float64, torch.device("cpu"))(x).flatten().tolist() == pytest.approx([-0.4, 0.0, 1.6])
+    with pytest.raises(UserError, match="'made' is a table and is not normalised; leave them out"):
+        renormalised(dataset(split([0]), split([0])), (0.2,), (0.5,))
 
 
 def test_nothing_asked_for_is_the_same_data_set() -> None:

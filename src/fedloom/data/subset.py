@@ -1,7 +1,8 @@
 """Part of a data set, for experiments in minutes: the first classes, the first samples of each, smaller pictures.
 
 Nothing is drawn: the same settings keep the same samples, whatever the seed. It comes before long tail and partition. Classes are
-left out of both splits, samples only of the training split; the constants of normalisation stay those of the whole set.
+left out of both splits, samples only of the training split; the constants of normalisation stay those of the whole set, unless
+others are given.
 """
 
 from __future__ import annotations
@@ -27,6 +28,19 @@ def subset(dataset: Dataset, classes: int | None = None, per_class: int | None =
     if pixels is not None:
         dataset = _smaller(dataset, pixels)
     return dataset
+
+
+def renormalised(dataset: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
+    """The data set with other constants of normalisation, as where a paper took those of another set."""
+    channels = dataset.shape[0] if dataset.kind == "image" else 0
+    if not channels:
+        raise UserError(f"data.mean, data.std: '{dataset.name}' is a {dataset.kind} and is not normalised; leave them out")
+    if (len(mean), len(std)) != (channels, channels):
+        raise UserError(
+            f"data.mean has {len(mean)} and data.std has {len(std)} numbers, and images of '{dataset.name}' have {channels} "
+            f"channel{'s' if channels > 1 else ''}; give as many of both, or leave both out"
+        )
+    return replace(dataset, mean=mean, std=std)
 
 
 def _first_classes(dataset: Dataset, classes: int) -> Dataset:

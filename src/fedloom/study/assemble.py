@@ -27,7 +27,7 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition
 from fedloom.data.statistics import class_counts
-from fedloom.data.subset import subset
+from fedloom.data.subset import renormalised, subset
 from fedloom.engines.cluster import Cluster
 from fedloom.engines.nursery import Nursery
 from fedloom.engines.pool import Pool
@@ -111,7 +111,9 @@ def _complaint(check: Callable[[], Any]) -> str | None:
 
 def data_of(config: Config, whole: Dataset | None = None) -> Dataset:
     """The part of the named data set, or of the one given, that the settings keep."""
-    return subset(whole or store.load(config.data.name), config.data.classes, config.data.per_class, config.data.pixels)
+    data = config.data
+    kept = subset(whole or store.load(data.name), data.classes, data.per_class, data.pixels)
+    return kept if data.mean is None and data.std is None else renormalised(kept, data.mean or (), data.std or ())
 
 
 def deal(config: Config, dataset: Dataset) -> list[np.ndarray]:

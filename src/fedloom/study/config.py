@@ -59,6 +59,8 @@ class DataSettings(Settings):
     classes: int | None = Field(None, ge=2, description="only the first so many classes, for experiments in minutes")
     per_class: int | None = Field(None, ge=1, description="only the first so many training samples of each class")
     pixels: int | None = Field(None, ge=1, description="images averaged down to so many pixels a side")
+    mean: tuple[float, ...] | None = Field(None, description="constants of normalisation by channel, of [0, 1]; else the set's own")
+    std: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(None, description="their deviations; mean and std go together")
     clients: int = Field(20, ge=0, description="number of clients; 0: one for each user of the data")
     partition: WordField = Field(Word("dirichlet", {"alpha": 0.3}), description="how the training data are dealt out")
     longtail: float = Field(1.0, ge=1, description="imbalance factor of the training data; 1 leaves them as they are")
