@@ -32,6 +32,14 @@ def test_what_is_averaged_is_drawn_beneath(tmp_path: Path) -> None:
     assert height_of_blue(tmp_path / "both.png", SWINGS) > 0.4
 
 
+@pytest.mark.parametrize("name", ["fedavg", "runs/a-long-way/to/a-folder/of-its-own/seed-0"])
+def test_names_leave_room_for_the_axes(tmp_path: Path, name: str) -> None:
+    """The axis of rounds spans most of the picture, however long the names of runs are."""
+    curves([Row(name, Reading(), (0.5,), FLAT, FLAT, (), (), 20, 0, 0.0)], tmp_path / "wide.png", "made")
+    pixels = np.asarray(imread(tmp_path / "wide.png"))[..., :3]
+    assert (pixels.max(axis=2) < 0.5).sum(axis=1).max() > 0.7 * pixels.shape[1]
+
+
 def colour(path: Path, rgb: tuple[int, int, int]) -> np.ndarray:
     """Where the left part of the picture, beside the legend, has this colour."""
     pixels = np.asarray(imread(path))[..., :3]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C564B", "#7F7F7F")
+_LONG = 32  # characters of a name that still leave room for the axes beside it
 
 
 def sparkline(values: Sequence[float], low: float, high: float, width: int = 24) -> str:
@@ -109,7 +110,9 @@ def _save(figure: Any, axes: Any, path: Path, legend: str | None) -> None:
     axes.set_axisbelow(True)
     axes.grid(color="#e6e6e6", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), title=legend)
+    long = any(len(name) > _LONG for name in axes.get_legend_handles_labels()[1])
+    place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12)} if long else {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    axes.legend(frameon=False, title=legend, **place)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
