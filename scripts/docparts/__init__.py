@@ -24,6 +24,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "fedalign-table1": results.fedalign,
         "fedmlb-overview": results.fedmlb("overview"),
         "fedmlb-wider": results.fedmlb("wider"),
+        "fedmlb-servers": results.fedmlb("servers"),
         "fedmix-cifar10": results.fedmix("cifar10"),
         "fedmix-cifar100": results.fedmix("cifar100"),
         "fedmix-handwriting": results.fedmix("handwriting"),
