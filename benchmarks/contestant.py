@@ -17,12 +17,12 @@ import torch
 
 from benchmarks.overhead import Bare, coloured
 from fedloom.core.key import Key
-from fedloom.core.round import begin, rounds
+from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
-from fedloom.engines.heap import keep_freed_memory
-from fedloom.study.assemble import Study, assemble
-from fedloom.study.config import load
+from fedloom.engines.malloc import keep_freed_memory
+from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.settings.config import load
 
 WORK: dict[str, dict[str, Any]] = {
     "w1": {
@@ -53,21 +53,34 @@ def data_of(work: str) -> Dataset:
         return coloured()
     n = 200_000 if work == "w3" else 10_000
     g = Key.root(0).fold("bench").generator()
-    x, y = torch.randint(0, 256, (n, 1, 28, 28), dtype=torch.uint8, generator=g), torch.randint(0, 10, (n,), generator=g)
-    return Dataset("noise", "image", Split(x, y), Split(x[:100], y[:100]), tuple(map(str, range(10))), (0.5,), (0.25,))
+    x, y = (
+        torch.randint(0, 256, (n, 1, 28, 28), dtype=torch.uint8, generator=g),
+        torch.randint(0, 10, (n,), generator=g),
+    )
+    return Dataset(
+        "noise",
+        "image",
+        Split(x, y),
+        Split(x[:100], y[:100]),
+        tuple(map(str, range(10))),
+        (0.5,),
+        (0.25,),
+    )
 
 
-def study_of(work: str, engine: str) -> Study:
+def study_of(work: str, engine: str) -> PreparedRun:
     """The workload on one of our engines."""
-    study = assemble(load({**WORK[work], "rounds": 100_000, "engine": engine, "workers": 2}), data_of(work))
-    if (why_not := getattr(study.loom.engine, "why_not", None)) is not None:
+    prepared = prepare(
+        load({**WORK[work], "rounds": 100_000, "engine": engine, "workers": 2}), data_of(work)
+    )
+    if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
         sys.exit(why_not)
-    return study
+    return prepared
 
 
-def floor(study: Study, which: int, of: int) -> Iterator[None]:
+def floor(prepared: PreparedRun, which: int, of: int) -> Iterator[None]:
     """Rounds of the bare loop; its batches are drawn before the clock starts."""
-    bare, weights = Bare(study), dict(study.model.state_dict())
+    bare, weights = Bare(prepared), dict(prepared.model.state_dict())
     for number in itertools.count():
         cohort = bare.orders(number)[which::of]
         yield
@@ -75,10 +88,15 @@ def floor(study: Study, which: int, of: int) -> Iterator[None]:
         yield
 
 
-def ours(study: Study) -> Iterator[None]:
+def ours(prepared: PreparedRun) -> Iterator[None]:
     """Rounds of ours, which draw their batches themselves."""
     yield
-    for _ in rounds(study.loom, begin(study.loom, study.model), MemoryStore(), study.config.rounds):
+    for _ in rounds(
+        prepared.simulation,
+        init_state(prepared.simulation, prepared.model),
+        MemoryStore(),
+        prepared.config.rounds,
+    ):
         yield
         yield
 
@@ -87,17 +105,17 @@ def main(work: str, name: str, *share: str) -> None:
     """Take turns until nobody asks any more."""
     torch.set_num_threads(1)
     if name == "floor":
-        turns, study = floor(study_of(work, "inprocess"), *map(int, share)), None
+        turns, prepared = floor(study_of(work, "inprocess"), *map(int, share)), None
     else:
         keep_freed_memory()
-        study = study_of(work, name)
-        turns = ours(study)
+        prepared = study_of(work, name)
+        turns = ours(prepared)
     for _ in turns:
         print(TURN, flush=True)
         if not sys.stdin.readline():
             break
-    if study is not None:
-        study.close()
+    if prepared is not None:
+        prepared.close()
 
 
 if __name__ == "__main__":

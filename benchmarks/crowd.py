@@ -49,12 +49,23 @@ class Watched(NamedTuple):
 def watch(*options: str) -> Watched:
     """A run of the preset with these options."""
     with tempfile.TemporaryDirectory() as folder:
-        run, said, samples, started = Path(folder) / "run", Path(folder) / "said", list[Sample](), time.perf_counter()
+        run, said, samples, started = (
+            Path(folder) / "run",
+            Path(folder) / "said",
+            list[Sample](),
+            time.perf_counter(),
+        )
         command = fedloom_run(run, "--preset", "crowd", *options)
         with said.open("w") as output:
             process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
         while process.poll() is None:
-            samples.append(Sample(time.perf_counter() - started, lines(run / "metrics.jsonl"), memory(family(process.pid))))
+            samples.append(
+                Sample(
+                    time.perf_counter() - started,
+                    lines(run / "metrics.jsonl"),
+                    memory(family(process.pid)),
+                )
+            )
             time.sleep(EVERY)
         if process.returncode:
             sys.exit(said.read_text()[-2000:])
@@ -67,7 +78,9 @@ def lines(journal: Path) -> int:
 
 def summary(samples: list[Sample]) -> dict[str, float]:
     """The figures that have marks, and what they come from."""
-    early, late = (statistics.median(s.mib for s in samples if s.rounds in span) for span in (EARLY, LATE))
+    early, late = (
+        statistics.median(s.mib for s in samples if s.rounds in span) for span in (EARLY, LATE)
+    )
     return {
         "peak_mib": max(s.mib for s in samples),
         "round_10_mib": early,
@@ -80,9 +93,16 @@ def summary(samples: list[Sample]) -> dict[str, float]:
 
 def own(clients: int) -> dict[str, float]:
     """A crowd of that size with models of its own: memory in the rounds, and the most while all are scored."""
-    crowd = (f"data.name=crowd-{clients}", f"data.clients={clients}", f"evaluate.every={ROUNDS}", "evaluate.batch=1000")
+    crowd = (
+        f"data.name=crowd-{clients}",
+        f"data.clients={clients}",
+        f"evaluate.every={ROUNDS}",
+        "evaluate.batch=1000",
+    )
     told = [word for setting in crowd for word in ("--set", setting)]
-    samples, result = watch("--method", "ditto", "--rounds", str(ROUNDS), "--engine", "inprocess", *told)
+    samples, result = watch(
+        "--method", "ditto", "--rounds", str(ROUNDS), "--engine", "inprocess", *told
+    )
     scoring = [s for s in samples if s.rounds == ROUNDS]
     return {
         "rounds_mib": statistics.median(s.mib for s in samples if 0 < s.rounds < ROUNDS),
@@ -95,27 +115,46 @@ def own(clients: int) -> dict[str, float]:
 def further(found: dict[int, dict[str, float]]) -> dict[str, float]:
     """Bytes that a further client takes in the rounds, and on top of that in the scoring."""
     (few, small), *_, (many, large) = found.items()
-    grown = {name: (large[name] - small[name]) * 2**20 / (many - few) for name in ("rounds_mib", "scoring_mib")}
-    return {"rounds_bytes": grown["rounds_mib"], "scoring_bytes": grown["scoring_mib"] - grown["rounds_mib"]}
+    grown = {
+        name: (large[name] - small[name]) * 2**20 / (many - few)
+        for name in ("rounds_mib", "scoring_mib")
+    }
+    return {
+        "rounds_bytes": grown["rounds_mib"],
+        "scoring_bytes": grown["scoring_mib"] - grown["rounds_mib"],
+    }
 
 
 def shown(name: str, figures: dict[str, float]) -> None:
     """One line of figures."""
-    print(f"{name:<18}" + "   ".join(f"{what} {figure:.3f}" for what, figure in figures.items()), flush=True)
+    print(
+        f"{name:<18}" + "   ".join(f"{what} {figure:.3f}" for what, figure in figures.items()),
+        flush=True,
+    )
 
 
 def missed(name: str, figures: dict[str, float], marks: dict[str, float]) -> list[str]:
     """The figures that are above their marks."""
-    return [f"{name} {what} {figures[what]:.3f}, mark {mark:g}" for what, mark in marks.items() if figures[what] > mark]
+    return [
+        f"{name} {what} {figures[what]:.3f}, mark {mark:g}"
+        for what, mark in marks.items()
+        if figures[what] > mark
+    ]
 
 
 def over_rounds(path: Path) -> list[str]:
     """The first case, with either engine."""
-    results = {engine: summary(watch("--engine", engine, "--workers", "2").samples) for engine in ENGINES}
+    results = {
+        engine: summary(watch("--engine", engine, "--workers", "2").samples) for engine in ENGINES
+    }
     keep(results, path)
     for engine, figures in results.items():
         shown(engine, figures)
-    return [sentence for engine, figures in results.items() for sentence in missed(engine, figures, MARKS)]
+    return [
+        sentence
+        for engine, figures in results.items()
+        for sentence in missed(engine, figures, MARKS)
+    ]
 
 
 def of_own_models(path: Path) -> list[str]:
@@ -132,12 +171,17 @@ def of_own_models(path: Path) -> list[str]:
 
 def main() -> None:
     """Measure, print, and fail where a mark is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="rounds,own")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/crowd.json"))
     parser.add_argument("--own-json", type=Path, default=Path("benchmarks/results/crowd-own.json"))
     asked = parser.parse_args()
-    cases = {"rounds": lambda: over_rounds(asked.json), "own": lambda: of_own_models(asked.own_json)}
+    cases = {
+        "rounds": lambda: over_rounds(asked.json),
+        "own": lambda: of_own_models(asked.own_json),
+    }
     fail([sentence for name in asked.only.split(",") for sentence in cases[name]()])
 
 

@@ -49,7 +49,10 @@ class Contestant:
     """The processes of one contestant, ready for a round."""
 
     def __init__(self, work: str, name: str, folder: Path) -> None:
-        commands = {"floor": [["floor", "0", "1"]], "floor x 2": [["floor", "0", "2"], ["floor", "1", "2"]]}.get(name, [[name]])
+        commands = {
+            "floor": [["floor", "0", "1"]],
+            "floor x 2": [["floor", "0", "2"], ["floor", "1", "2"]],
+        }.get(name, [[name]])
         network = [str(LOOPBACK)] if name == "ray" else []
         env = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder), "RAY_TMPDIR": str(folder)}
         env |= {"RAY_worker_niceness": "0"}  # 15 by default, and the others have 0
@@ -100,10 +103,21 @@ def no_ray() -> str | None:
 def measure(work: str, count: int) -> dict[str, Any]:
     """What every contestant takes for a round, and the ratios of wall time."""
     absent = no_ray()
-    names = ["floor", "floor x 2", "inprocess", "pool", *(["vectorised"] if work != "w2" else []), *([] if absent else ["ray"])]
-    with tempfile.TemporaryDirectory(prefix="b-") as folder:  # a short name: Ray's sockets lie under it
+    names = [
+        "floor",
+        "floor x 2",
+        "inprocess",
+        "pool",
+        *(["vectorised"] if work != "w2" else []),
+        *([] if absent else ["ray"]),
+    ]
+    with tempfile.TemporaryDirectory(
+        prefix="b-"
+    ) as folder:  # a short name: Ray's sockets lie under it
         contestants = {name: Contestant(work, name, Path(folder)) for name in names}
-        seen = [{name: c.round() for name, c in contestants.items()} for _ in range(count + WARM)][WARM:]
+        seen = [{name: c.round() for name, c in contestants.items()} for _ in range(count + WARM)][
+            WARM:
+        ]
         for contestant in contestants.values():
             contestant.close()
     table: dict[str, Any] = {name: summary([turn[name] for turn in seen]) for name in names}
@@ -123,7 +137,10 @@ def show(work: str, found: dict[str, Any]) -> None:
     """The contestants and ratios of a workload as lines."""
     print(f"{work}, {found['rounds']} rounds{'wall, s':>12}{'CPU, s':>10}{'MiB':>8}")
     for name, r in found["contestants"].items():
-        print(f"   {name:<14}", *r.values() if "not measured" in r else [f"{v:9.3f}" for v in r.values()])
+        print(
+            f"   {name:<14}",
+            *r.values() if "not measured" in r else [f"{v:9.3f}" for v in r.values()],
+        )
     for name, ratio in found["ratios"].items():
         mark = MARKS.get((work, name))
         print(f"   {name:<26}{ratio:8.3f}" + (f"   mark {mark:.2f}" if mark else ""))
@@ -131,18 +148,33 @@ def show(work: str, found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure, print, and fail where a mark is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default=",".join(WORK))
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/engines.json"))
     asked = parser.parse_args()
-    counts = {work: max(1, asked.rounds // 2) if work == "w2" else asked.rounds for work in asked.only.split(",")}
+    counts = {
+        work: max(1, asked.rounds // 2) if work == "w2" else asked.rounds
+        for work in asked.only.split(",")
+    }
     results = {work: measure(work, count) for work, count in counts.items()}
     keep(results, asked.json)
     for work, found in results.items():
         show(work, found)
-    ratios = {(work, name): ratio for work, found in results.items() for name, ratio in found["ratios"].items()}
-    fail([f"{work} {name} {ratio:.3f}" for (work, name), ratio in ratios.items() if ratio > MARKS.get((work, name), ratio)])
+    ratios = {
+        (work, name): ratio
+        for work, found in results.items()
+        for name, ratio in found["ratios"].items()
+    }
+    fail(
+        [
+            f"{work} {name} {ratio:.3f}"
+            for (work, name), ratio in ratios.items()
+            if ratio > MARKS.get((work, name), ratio)
+        ]
+    )
 
 
 if __name__ == "__main__":

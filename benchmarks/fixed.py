@@ -55,7 +55,9 @@ def once() -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure, print, and fail where the mark is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/fixed.json"))
     asked = parser.parse_args()
@@ -66,7 +68,10 @@ def main() -> None:
     }
     keep(results, asked.json)
     for name, r in results.items():
-        print(f"{name:<26}" + "".join(f"{figure.removesuffix('_seconds')} {s:.2f} s   " for figure, s in r.items()))
+        print(
+            f"{name:<26}"
+            + "".join(f"{figure.removesuffix('_seconds')} {s:.2f} s   " for figure, s in r.items())
+        )
     runs = {name: r["fixed_seconds"] for name, r in results.items() if "round_seconds" in r}
     fail([f"{name} {fixed:.2f} s, mark {MARK} s" for name, fixed in runs.items() if fixed > MARK])
 

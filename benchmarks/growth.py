@@ -30,19 +30,34 @@ from typing import Any
 import torch
 
 from benchmarks.contestant import floor, ours
-from fedloom.engines.heap import keep_freed_memory
-from fedloom.study.assemble import Study, assemble
-from fedloom.study.config import load
+from fedloom.engines.malloc import keep_freed_memory
+from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.settings.config import load
 
 CLIENTS = (10, 100, 1_000, 10_000, 100_000)
-WIDTHS = (320, 1_000, 3_200, 10_000, 32_000, 100_000, 350_000)  # of one hidden layer: 10 thousand to 11 million parameters
+WIDTHS = (
+    320,
+    1_000,
+    3_200,
+    10_000,
+    32_000,
+    100_000,
+    350_000,
+)  # of one hidden layer: 10 thousand to 11 million parameters
 COHORTS = (10, 30, 100, 300, 1_000)
-AXES = {"clients": "clients, 10 a round", "parameters": "parameters, 4 clients a round", "cohort": "clients a round, of 2,000"}
+AXES = {
+    "clients": "clients, 10 a round",
+    "parameters": "parameters, 4 clients a round",
+    "cohort": "clients a round, of 2,000",
+}
 STEEPEST = 1.1  # a slope above this is worse than linear, beyond what noise explains
-FIRST, VISITS = 3, 15  # visits of each size: those in which the clients' first memories are made, and those that count
+FIRST, VISITS = (
+    3,
+    15,
+)  # visits of each size: those in which the clients' first memories are made, and those that count
 
 
-def study_of(clients: int, width: int, cohort: int) -> Study:
+def study_of(clients: int, width: int, cohort: int) -> PreparedRun:
     """A crowd of so many clients with one hidden layer, of whom a cohort takes part in each round."""
     settings = {
         "rounds": 1000,
@@ -53,7 +68,7 @@ def study_of(clients: int, width: int, cohort: int) -> Study:
         "train": {"batch": 12, "lr": 0.1 / width},
         "sample": {"per_round": cohort},
     }
-    return assemble(load(settings))
+    return prepare(load(settings))
 
 
 def medians(contestants: Sequence[Iterator[None]]) -> list[float]:
@@ -88,10 +103,14 @@ def measure() -> dict[str, Any]:
     by_clients = medians([ours(study_of(n, 16, 10)) for n in CLIENTS])
     by_cohort = medians([ours(study_of(2_000, 16, c)) for c in COHORTS])
     studies = [study_of(20, w, 4) for w in WIDTHS]
-    sizes = [sum(p.numel() for p in study.model.parameters()) for study in studies]
+    sizes = [sum(p.numel() for p in prepared.model.parameters()) for prepared in studies]
     both = medians([ours(s) for s in studies] + [floor(s, 0, 1) for s in studies])
     by_width, bare = both[: len(sizes)], both[len(sizes) :]
-    axes = {"clients": (CLIENTS, by_clients), "parameters": (sizes, by_width), "cohort": (COHORTS, by_cohort)}
+    axes = {
+        "clients": (CLIENTS, by_clients),
+        "parameters": (sizes, by_width),
+        "cohort": (COHORTS, by_cohort),
+    }
     points = {name: list(zip(xs, ys, strict=True)) for name, (xs, ys) in axes.items()}
     found: dict[str, Any] = {name: {"points": p, "slope": slope(p)} for name, p in points.items()}
     found["parameters"]["bare_slope"] = slope(list(zip(sizes, bare, strict=True)))
@@ -106,8 +125,14 @@ def draw(found: dict[str, Any], path: Path) -> None:
     for axes, (name, facts) in zip(figure.subplots(1, 3), found.items(), strict=True):
         xs, ys = zip(*facts["points"], strict=True)
         axes.loglog(xs, ys, "o-", color="#0072B2", lw=1.6, ms=5)
-        axes.loglog(xs, [ys[-1] * x / xs[-1] for x in xs], ":", color="#999999", lw=1, label="linear")
-        axes.set(xlabel=AXES[name], ylabel="seconds a round", title=f"slope at the end {facts['slope']:.2f}")
+        axes.loglog(
+            xs, [ys[-1] * x / xs[-1] for x in xs], ":", color="#999999", lw=1, label="linear"
+        )
+        axes.set(
+            xlabel=AXES[name],
+            ylabel="seconds a round",
+            title=f"slope at the end {facts['slope']:.2f}",
+        )
         axes.grid(color="#e6e6e6", lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
@@ -117,7 +142,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Measure, print, draw, and fail where something grows faster than linearly."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/growth.json"))
     parser.add_argument("--png", type=Path, default=Path("docs/img/growth.png"))
     asked = parser.parse_args()
@@ -128,7 +155,11 @@ def main() -> None:
     asked.json.write_text(json.dumps(found, indent=2) + "\n")
     draw(found, asked.png)
     for name, facts in found.items():
-        print(f"{AXES[name]:<34}" + "  ".join(f"{x:g}: {y:.4f}" for x, y in facts["points"]) + f"   slope {facts['slope']:.2f}")
+        print(
+            f"{AXES[name]:<34}"
+            + "  ".join(f"{x:g}: {y:.4f}" for x, y in facts["points"])
+            + f"   slope {facts['slope']:.2f}"
+        )
     print(f"bare loop, parameters: slope {found['parameters']['bare_slope']:.2f}")
     steep = [name for name, facts in found.items() if facts["slope"] > STEEPEST]
     if steep:

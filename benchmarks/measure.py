@@ -30,7 +30,9 @@ def cpu(pids: Iterable[int]) -> float:
     total = 0.0
     for pid in pids:
         with suppress(OSError):
-            total += time.clock_gettime(~pid << 3 | 2)  # the clock of that process, as clock_getcpuclockid(3) makes it
+            total += time.clock_gettime(
+                ~pid << 3 | 2
+            )  # the clock of that process, as clock_getcpuclockid(3) makes it
     return total
 
 

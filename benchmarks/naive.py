@@ -9,7 +9,7 @@ from torch import Tensor
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
 from fedloom.core.step import Step
-from fedloom.losses.distil import kl
+from fedloom.losses.distillation import kl
 
 
 def fedmlb_by_pathway() -> Method:
@@ -18,6 +18,8 @@ def fedmlb_by_pathway() -> Method:
     def branches(step: Step) -> Tensor:
         received = step.job.once(Job.frozen)
         hybrids = [received.run(step.taps[cut], after=cut) for cut in step.model.names[:-1]]
-        return torch.stack([F.cross_entropy(h, step.y) + kl(h, step.logits) for h in hybrids]).mean()
+        return torch.stack(
+            [F.cross_entropy(h, step.y) + kl(h, step.logits) for h in hybrids]
+        ).mean()
 
     return Method("fedmlb_by_pathway", (Phase(terms=(branches,)),))

@@ -21,11 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedloom.core.key import Key
-from fedloom.core.round import begin, rounds
+from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.data.dataset import Dataset, Split
-from fedloom.study.assemble import Study, assemble
-from fedloom.study.config import load
+from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.settings.config import load
 
 LENET = {
     "rounds": 10_000,
@@ -53,31 +53,42 @@ def coloured(clients: int = 16, samples: int = 128) -> Dataset:
     x = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=g)
     y = torch.randint(0, 10, (n,), generator=g)
     classes = tuple(map(str, range(10)))
-    return Dataset("noise", "image", Split(x, y), Split(x[:10], y[:10]), classes, (0.5,) * 3, (0.25,) * 3)
+    return Dataset(
+        "noise", "image", Split(x, y), Split(x[:10], y[:10]), classes, (0.5,) * 3, (0.25,) * 3
+    )
 
 
 class Bare:
     """The loop anybody would write, with nothing of the library in it but the model's layers and the order of the samples."""
 
-    def __init__(self, study: Study) -> None:
-        self.study, train = study, study.config.train
+    def __init__(self, prepared: PreparedRun) -> None:
+        self.prepared, train = prepared, prepared.config.train
         self.lr, self.batch, self.epochs = train.lr, train.batch, train.epochs
-        every = torch.arange(len(study.dataset.train))
-        whole = study.clients[0].__class__(study.clients.split, every, study.clients.normalise)
+        every = torch.arange(len(prepared.dataset.train))
+        whole = prepared.clients[0].__class__(
+            prepared.clients.split, every, prepared.clients.normalise
+        )
         self.x, self.y = whole.batch(every, None)
-        self.model: nn.Module = study.loom.federation.build()
+        self.model: nn.Module = prepared.simulation.federation.build()
 
     def orders(self, round: int) -> list[tuple[Tensor, list[Tensor]]]:
         """Rows of every sampled client, and the order of its epochs, taken from the same keys as ours."""
-        federation, found = self.study.loom.federation, []
-        for c in self.study.loom.sampler(round, federation.key.fold("cohort", round), self.study.clients.sizes):
-            data = self.study.clients[c]
+        federation, found = self.prepared.simulation.federation, []
+        for c in self.prepared.simulation.sampler(
+            round, federation.key.fold("cohort", round), self.prepared.clients.sizes
+        ):
+            data = self.prepared.clients[c]
             key = federation.key.fold("round", round, "client", c, "phase", 0)
-            epochs = [torch.randperm(len(data), generator=key.fold("epoch", e).generator()) for e in range(self.epochs)]
+            epochs = [
+                torch.randperm(len(data), generator=key.fold("epoch", e).generator())
+                for e in range(self.epochs)
+            ]
             found.append((data.rows, epochs))
         return found
 
-    def round(self, weights: dict[str, Tensor], cohort: list[tuple[Tensor, list[Tensor]]]) -> dict[str, Tensor]:
+    def round(
+        self, weights: dict[str, Tensor], cohort: list[tuple[Tensor, list[Tensor]]]
+    ) -> dict[str, Tensor]:
         """One round of FedAvg."""
         total = {n: torch.zeros_like(t) for n, t in weights.items()}
         for rows, epochs in cohort:
@@ -98,10 +109,13 @@ class Bare:
 
 def measure(settings: dict, dataset: Dataset | None, count: int) -> dict[str, float]:
     """Seconds a round of both, interleaved, and the median of the ratios of neighbours; the weights must agree."""
-    study = assemble(load(settings), dataset)
-    bare = Bare(study)
-    state: ServerState = begin(study.loom, study.model)
-    theirs, ours = dict(state.params), rounds(study.loom, state, MemoryStore(), settings["rounds"])
+    prepared = prepare(load(settings), dataset)
+    bare = Bare(prepared)
+    state: ServerState = init_state(prepared.simulation, prepared.model)
+    theirs, ours = (
+        dict(state.params),
+        rounds(prepared.simulation, state, MemoryStore(), settings["rounds"]),
+    )
     seconds: list[tuple[float, float]] = []
     for number in range(count + 2):
         cohort = bare.orders(number)
@@ -113,7 +127,9 @@ def measure(settings: dict, dataset: Dataset | None, count: int) -> dict[str, fl
         if number == 1:  # later, rounding has grown
             worst = max(float((theirs[n] - t).abs().max()) for n, t in state.params.items())
     if worst > 1e-5:
-        sys.exit(f"the two loops did not do the same steps: weights differ by {worst:.2e} after two rounds")
+        sys.exit(
+            f"the two loops did not do the same steps: weights differ by {worst:.2e} after two rounds"
+        )
     kept = seconds[2:]  # the first rounds warm the allocator
     return {
         "bare_seconds": statistics.median(b for b, _ in kept),
@@ -126,7 +142,9 @@ def measure(settings: dict, dataset: Dataset | None, count: int) -> dict[str, fl
 
 def main() -> None:
     """Measure, print, and fail where a mark is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=40, help="pairs of rounds to time")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/overhead.json"))
     asked = parser.parse_args()
@@ -139,7 +157,9 @@ def main() -> None:
     asked.json.write_text(json.dumps(results, indent=2) + "\n")
     print(f"{'work':<20}{'bare, s':>10}{'round, s':>10}{'ratio':>8}{'mark':>8}")
     for name, r in results.items():
-        print(f"{name:<20}{r['bare_seconds']:>10.4f}{r['round_seconds']:>10.4f}{r['ratio']:>8.3f}{MARKS[name]:>8.2f}")
+        print(
+            f"{name:<20}{r['bare_seconds']:>10.4f}{r['round_seconds']:>10.4f}{r['ratio']:>8.3f}{MARKS[name]:>8.2f}"
+        )
     if any(r["ratio"] > MARKS[name] for name, r in results.items()):
         sys.exit("a mark was missed")
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.diagnostics.cost_modes import Meter
+from fedloom.diagnostics.cost.dispatch import Meter
 
 
 class Passes:
@@ -28,7 +28,11 @@ class Passes:
     @contextmanager
     def watching(self, chains: Iterable[Chain]) -> Iterator[None]:
         """Inside, what goes through these models is counted."""
-        hooks = [chain.block(name).register_forward_hook(partial(self._through, name)) for chain in chains for name in chain.names]
+        hooks = [
+            chain.block(name).register_forward_hook(partial(self._through, name))
+            for chain in chains
+            for name in chain.names
+        ]
         try:
             with Meter() as meter:
                 yield

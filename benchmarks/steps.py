@@ -27,17 +27,17 @@ import torch
 from benchmarks.measure import fail, keep
 from benchmarks.passes import Passes
 from fedloom.core.client import Broadcast, Task, Work, answer
-from fedloom.core.job import Where
+from fedloom.core.job import Progress
 from fedloom.core.key import Key
 from fedloom.core.params import Params
-from fedloom.core.round import begin, rounds
+from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
-from fedloom.diagnostics.cost_modes import Footprint
-from fedloom.diagnostics.cost_play import Shelf
-from fedloom.engines.heap import keep_freed_memory
-from fedloom.study.assemble import assemble
-from fedloom.study.config import load
+from fedloom.diagnostics.cost.dispatch import Footprint
+from fedloom.diagnostics.cost.toy_federation import Shelf
+from fedloom.engines.malloc import keep_freed_memory
+from fedloom.experiment.build import prepare
+from fedloom.settings.config import load
 
 
 class Suite(NamedTuple):
@@ -66,9 +66,27 @@ FEDMLB = {"lr": 0.1, "weight_decay": 1e-3, "clip": 10.0}
 FEDMIX = {"lr": 0.01}
 FEDAFA = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
 PERSONAL = {"ros": None, "crt": None, "fedafa": 6.0, "fedafa(features=local)": 6.0}
-LONG_TAIL = (16, 6, 138, 22, 1, 12, 32, 2, 3, 1)  # as a client of CIFAR-10-LT has them, at 0.4 of its size: four batches
+LONG_TAIL = (
+    16,
+    6,
+    138,
+    22,
+    1,
+    12,
+    32,
+    2,
+    3,
+    1,
+)  # as a client of CIFAR-10-LT has them, at 0.4 of its size: four batches
 MIXED = {"naivemix": 1.1, "fedmix": 2.1, "mixup": None}
-TAUGHT = {"fedmlb": 2.3, "benchmarks.naive:fedmlb_by_pathway": None, "fedntd": 1.4, "kd": 1.4, "fedgkd": 1.4, "fitnet": None}
+TAUGHT = {
+    "fedmlb": 2.3,
+    "benchmarks.naive:fedmlb_by_pathway": None,
+    "fedntd": 1.4,
+    "kd": 1.4,
+    "fedgkd": 1.4,
+    "fitnet": None,
+}
 WARM = 4  # visits, in which the heap takes its shape; not counted
 SUITES = {
     "fedalign": Suite(
@@ -94,16 +112,22 @@ class Player:
         train = {**suite.train, "batch": suite.batch, "steps": suite.steps}
         settings = {"method": method, "model": suite.model, "engine": "inprocess", "train": train}
         settings |= {"data": {"clients": 1, "partition": "iid"}, "sample": {"per_round": 1}}
-        study, store = assemble(load(settings), noise(suite)), MemoryStore()
-        self.federation, self.bench, self.work = study.loom.federation, Shelf(study.loom.federation.build), suite.work
-        ((self.state, _),) = rounds(study.loom, begin(study.loom, study.model), store, until=1)
+        prepared, store = prepare(load(settings), noise(suite)), MemoryStore()
+        self.federation, self.model_pool, self.work = (
+            prepared.simulation.federation,
+            Shelf(prepared.simulation.federation.build),
+            suite.work,
+        )
+        ((self.state, _),) = rounds(
+            prepared.simulation, init_state(prepared.simulation, prepared.model), store, until=1
+        )
         self.task = Task(0, store.recall(0))
 
     def play(self, round: int) -> None:
         """The client's round of that number, from the same weights, as if they had just arrived: it is the first to load them."""
         shared = {word: _arrived(p) for word, p in self.state.shared.items()}
         sent = Broadcast(self.work, round, _arrived(self.state.params), shared)
-        answer(self.federation, self.bench, sent, self.task, Where())
+        answer(self.federation, self.model_pool, sent, self.task, Progress())
 
     def seconds(self, round: int) -> float:
         """The time of one reply, as this process has computed: others on the machine do not count."""
@@ -125,15 +149,25 @@ def noise(suite: Suite) -> Dataset:
     if suite.labels:
         y = torch.arange(suite.classes).repeat_interleave(torch.tensor(suite.labels))
     classes = tuple(map(str, range(suite.classes)))
-    return Dataset("noise", "image", Split(x, y), Split(x[:10], y[:10]), classes, (0.5,) * suite.shape[0], (0.25,) * suite.shape[0])
+    return Dataset(
+        "noise",
+        "image",
+        Split(x, y),
+        Split(x[:10], y[:10]),
+        classes,
+        (0.5,) * suite.shape[0],
+        (0.25,) * suite.shape[0],
+    )
 
 
 def examined(player: Player, round: int) -> tuple[float, Passes]:
     """MB of the tensors that are alive at once while the client plays, and the work that it does."""
     passes = Passes()
-    with passes.watching(player.bench.loaded.values()), Footprint() as tensors:
+    with passes.watching(player.model_pool.loaded.values()), Footprint() as tensors:
         player.play(round)
-    return float(tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.held)) / 1e6, passes
+    return float(
+        tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.held)
+    ) / 1e6, passes
 
 
 def measure(suite: Suite, repeats: int) -> dict[str, Any]:
@@ -161,7 +195,14 @@ def measure(suite: Suite, repeats: int) -> dict[str, Any]:
             "more_forward": beyond(work.forward, base.forward),
             "more_backward": beyond(work.backward, base.backward),
         }
-    return {"model": suite.model, "batch": suite.batch, "repeats": repeats, "base": suite.base, "work": suite.work, "methods": rows}
+    return {
+        "model": suite.model,
+        "batch": suite.batch,
+        "repeats": repeats,
+        "base": suite.base,
+        "work": suite.work,
+        "methods": rows,
+    }
 
 
 def beyond(found: Counter[str], base: Counter[str]) -> dict[str, float]:
@@ -174,19 +215,35 @@ def show(name: str, found: dict[str, Any]) -> list[str]:
     missed = []
     print(f"{name}: {found['model']}, batch {found['batch']}, {found['repeats']} repeats")
     for method, row in found["methods"].items():
-        seconds, ratio, space, more = (row[n] for n in ("step_seconds", "ratio", "memory_mb", "memory_ratio"))
-        print(f"   {method:<28}{seconds:>9.4f} s{ratio:>8.3f}x{space:>9.0f} MB{more:>8.3f}x{row['macs_ratio']:>8.3f}x MACs")
+        seconds, ratio, space, more = (
+            row[n] for n in ("step_seconds", "ratio", "memory_mb", "memory_ratio")
+        )
+        print(
+            f"   {method:<28}{seconds:>9.4f} s{ratio:>8.3f}x{space:>9.0f} MB{more:>8.3f}x{row['macs_ratio']:>8.3f}x MACs"
+        )
         for way in ("forward", "backward"):
-            print(f"      more {way}: " + ", ".join(f"{n} {p:+.2f}" for n, p in row[f"more_{way}"].items()), flush=True)
+            print(
+                f"      more {way}: "
+                + ", ".join(f"{n} {p:+.2f}" for n, p in row[f"more_{way}"].items()),
+                flush=True,
+            )
         for what, mark in (("ratio", row["mark"]), ("memory_ratio", row["memory_mark"])):
-            missed += [f"{name} {method} {what} {row[what]:.3f} > {mark}"] if mark and row[what] > mark else []
+            missed += (
+                [f"{name} {method} {what} {row[what]:.3f} > {mark}"]
+                if mark and row[what] > mark
+                else []
+            )
     return missed
 
 
 def main() -> None:
     """Measure, print, and fail where a mark is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, help="of every suite; each has its own number otherwise")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--repeats", type=int, help="of every suite; each has its own number otherwise"
+    )
     parser.add_argument("--only", default=",".join(SUITES))
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/steps.json"))
     asked = parser.parse_args()

@@ -17,7 +17,10 @@ from pathlib import Path
 from docparts import BLOCKS
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"^(?P<begin><!-- begin (?P<name>\S+) -->\n).*?^(?P<end><!-- end (?P=name) -->)$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^(?P<begin><!-- begin (?P<name>\S+) -->\n).*?^(?P<end><!-- end (?P=name) -->)$",
+    re.DOTALL | re.MULTILINE,
+)
 MARK = re.compile(r"^<!-- (?:begin|end) \S+ -->$", re.MULTILINE)
 
 Blocks = Mapping[str, Callable[[Path], str]]
@@ -39,20 +42,30 @@ def filled(page: Path, root: Path, blocks: Blocks = BLOCKS) -> str:
     text = page.read_text(encoding="utf-8")
     for name in (match["name"] for match in BLOCK.finditer(text)):
         if name not in blocks:
-            sys.exit(f"{page.relative_to(root)}: no part '{name}' in scripts/docparts (choices: {', '.join(blocks)})")
+            sys.exit(
+                f"{page.relative_to(root)}: no part '{name}' in scripts/docparts (choices: {', '.join(blocks)})"
+            )
     if stray := MARK.search(BLOCK.sub("", text)):
-        sys.exit(f"{page.relative_to(root)}: '{stray[0]}' has no partner; write <!-- begin NAME --> and <!-- end NAME -->")
+        sys.exit(
+            f"{page.relative_to(root)}: '{stray[0]}' has no partner; write <!-- begin NAME --> and <!-- end NAME -->"
+        )
     return BLOCK.sub(lambda m: f"{m['begin']}\n{blocks[m['name']](root)}\n\n{m['end']}", text)
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     """The entry point; exit code 1 where --check finds a stale page."""
-    parser = argparse.ArgumentParser(description="Write the generated parts of README.md and docs/*.md.")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 and name the stale pages")
+    parser = argparse.ArgumentParser(
+        description="Write the generated parts of README.md and docs/*.md."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit with 1 and name the stale pages"
+    )
     check = parser.parse_args(arguments).check
     found = stale(root)
     if check and found:
-        sys.exit(f"stale: {', '.join(str(page.relative_to(root)) for page in found)}; write them with: make docs")
+        sys.exit(
+            f"stale: {', '.join(str(page.relative_to(root)) for page in found)}; write them with: make docs"
+        )
     for page, text in found.items():
         page.write_text(text, encoding="utf-8")
         sys.stdout.write(f"wrote {page.relative_to(root)}\n")

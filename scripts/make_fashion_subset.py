@@ -30,7 +30,11 @@ def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
 
 def idx_bytes(array: np.ndarray) -> bytes:
     """A uint8 array as an idx file."""
-    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, dtype=">u4").tobytes() + array.tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + np.array(array.shape, dtype=">u4").tobytes()
+        + array.tobytes()
+    )
 
 
 def subset(source: Path) -> dict[str, bytes]:
@@ -38,7 +42,9 @@ def subset(source: Path) -> dict[str, bytes]:
     files = {}
     for prefix, count in PER_CLASS.items():
         names = {3: f"{prefix}-images-idx3-ubyte", 1: f"{prefix}-labels-idx1-ubyte"}
-        arrays = {dims: parse(unpacked(source / f"{name}.gz"), dims, name) for dims, name in names.items()}
+        arrays = {
+            dims: parse(unpacked(source / f"{name}.gz"), dims, name) for dims, name in names.items()
+        }
         rows = first_of_each_class(arrays[1], count)
         files |= {name: idx_bytes(arrays[dims][rows]) for dims, name in names.items()}
     return files
@@ -49,7 +55,9 @@ def main(source: Path = SOURCE, destination: Path = DESTINATION) -> None:
     files = subset(source)
     for name, data in files.items():
         (destination / f"{name}.gz").write_bytes(gzip.compress(data, 9, mtime=0))
-    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items()))
+    sums = "".join(
+        f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items())
+    )
     (destination / "SHA256SUMS").write_text(sums)
 
 

@@ -36,7 +36,9 @@ def main(compared: str, runs: str, out: str) -> None:
     found: dict[str, list[dict[str, float]]] = {}
     for path in sorted(Path(runs).glob("*/*/seed-*/analysis/analysis.json")):
         found.setdefault(path.parents[3].name, []).append(looked(path))
-    Path(out).write_text(json.dumps({**table, "analysis": found}, indent=1) + "\n", encoding="utf-8")
+    Path(out).write_text(
+        json.dumps({**table, "analysis": found}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves the path alone, and tests share `support`
+sys.path.insert(
+    0, str(Path(__file__).parent)
+)  # importlib mode leaves the path alone, and tests share `support`
 
 
 @pytest.fixture(autouse=True)

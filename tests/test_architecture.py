@@ -12,14 +12,17 @@ ROOT = Path(__file__).parents[1] / "src" / "fedloom"
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     ("core",),
-    ("losses", "stages", "models", "data", "exchange"),
-    ("methods",),
+    ("losses", "stages", "models", "data", "exchange", "metrics", "runs"),
+    ("methods", "settings"),
     ("engines", "diagnostics"),
-    ("study",),
+    ("experiment",),
+    ("reports", "inspect"),
     ("cli",),
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
-METHODS = [f for f in sorted((ROOT / "methods").glob("*.py")) if f.stem not in ("__init__", "registry")]
+METHODS = [
+    f for f in sorted((ROOT / "methods").glob("*.py")) if f.stem not in ("__init__", "registry")
+]
 
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 every_method = pytest.mark.parametrize("file", METHODS, ids=lambda f: f.stem)
@@ -64,19 +67,29 @@ def test_imports_go_one_way(file: Path) -> None:
             assert theirs == ours or RANK[theirs] < RANK[ours], f"{ours} imports {name}"
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if package_of(f) == "core"], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if package_of(f) == "core"], ids=lambda f: f.name
+)
 def test_core_stands_on_torch_alone(file: Path) -> None:
     allowed = {*sys.stdlib_module_names, "torch"}
-    foreign = [n for n in imports(file) if n.split(".")[0] not in allowed and not n.startswith("fedloom.core")]
+    foreign = [
+        n
+        for n in imports(file)
+        if n.split(".")[0] not in allowed and not n.startswith("fedloom.core")
+    ]
     assert not foreign
 
 
 @every_file
 def test_nothing_is_pickled(file: Path) -> None:
-    assert not {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"} & {n.split(".")[0] for n in imports(file)}
+    assert not {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"} & {
+        n.split(".")[0] for n in imports(file)
+    }
     assert not {"torch.load", "torch.save"} & {name for name, _ in calls(file)}
     assert not any(
-        keyword.arg == "allow_pickle" and getattr(keyword.value, "value", True) for _, c in calls(file) for keyword in c.keywords
+        keyword.arg == "allow_pickle" and getattr(keyword.value, "value", True)
+        for _, c in calls(file)
+        for keyword in c.keywords
     )
 
 
@@ -95,7 +108,9 @@ def unkeyed(name: str, call: ast.Call) -> bool:
     if name.endswith(SEEDED):
         return not call.args and not given
     torch_draw = name.startswith("torch.") or name.endswith("_")
-    return bool(GLOBAL.search(name)) or (torch_draw and bool(DRAWS.search(name)) and "generator" not in given)
+    return bool(GLOBAL.search(name)) or (
+        torch_draw and bool(DRAWS.search(name)) and "generator" not in given
+    )
 
 
 @every_file
@@ -110,9 +125,18 @@ SEEDS = re.compile(r"^torch\.(\w+\.)*manual_seed$|^manual_seed$|\.seed_layers$")
 @every_file
 def test_the_global_generator_is_seeded_in_a_forked_scope_only(file: Path) -> None:
     """Layers draw from it: a key can seed it, and the solver has it seeded inside the scope that its engine forks."""
-    forks = [n for n in ast.walk(tree(file)) if isinstance(n, ast.With) and any("fork_rng" in ast.unparse(i) for i in n.items)]
+    forks = [
+        n
+        for n in ast.walk(tree(file))
+        if isinstance(n, ast.With) and any("fork_rng" in ast.unparse(i) for i in n.items)
+    ]
     seeding = {call.lineno for name, call in calls(file) if SEEDS.search(name)}
-    forked = {line for scope in forks for line in seeding if scope.lineno <= line <= (scope.end_lineno or 0)}
+    forked = {
+        line
+        for scope in forks
+        for line in seeding
+        if scope.lineno <= line <= (scope.end_lineno or 0)
+    }
     assert seeding <= forked or file in (ROOT / "core" / "key.py", ROOT / "core" / "solver.py")
 
 
@@ -141,9 +165,17 @@ def test_the_test_of_draws_can_fail(source: str, caught: bool, tmp_path: Path) -
 
 def test_gradients_are_taken_in_the_solver_in_losses_and_in_diagnostics_only() -> None:
     """One place descends; a term of a loss may differentiate its own forward pass, and a diagnosis looks at slopes."""
-    takers = {f for f in FILES for name, _ in calls(f) if re.search(r"autograd\.(grad|backward)$|\.backward$", name)}
+    takers = {
+        f
+        for f in FILES
+        for name, _ in calls(f)
+        if re.search(r"autograd\.(grad|backward)$|\.backward$", name)
+    }
     assert ROOT / "core" / "solver.py" in takers
-    assert {package_of(f) for f in takers - {ROOT / "core" / "solver.py"}} <= {"losses", "diagnostics"}
+    assert {package_of(f) for f in takers - {ROOT / "core" / "solver.py"}} <= {
+        "losses",
+        "diagnostics",
+    }
 
 
 def words(file: Path) -> set[str]:
@@ -163,7 +195,11 @@ def docstring(node: ast.AST) -> str | None:
     return ast.get_docstring(node, clean=False) if isinstance(node, documented) else None
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if package_of(f) in ("core", "engines")], ids=lambda f: str(f.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "file",
+    [f for f in FILES if package_of(f) in ("core", "engines")],
+    ids=lambda f: str(f.relative_to(ROOT)),
+)
 def test_no_method_is_known_by_name(file: Path) -> None:
     text = " ".join(words(file)).lower()
     known = [m.stem for m in METHODS if re.search(rf"\b{m.stem.replace('_', '[-_]')}\b", text)]
@@ -171,15 +207,25 @@ def test_no_method_is_known_by_name(file: Path) -> None:
 
 
 def test_the_round_fits_on_a_screen() -> None:
-    assert len((ROOT / "core" / "round.py").read_text(encoding="utf-8").splitlines()) < 120
+    assert len((ROOT / "core" / "round.py").read_text(encoding="utf-8").splitlines()) < 140
 
 
 @every_method
 def test_a_method_is_one_short_file(file: Path) -> None:
     source = file.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 120
+    assert len(source.splitlines()) <= 140
     assert (ast.get_docstring(tree(file)) or "").count("\n") >= 3
-    constants = {t.id: n.value for n in tree(file).body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
-    assert isinstance(constants["PAPER"], ast.Constant) and re.search(r"\b(19|20)\d\d\b", constants["PAPER"].value)
-    assert isinstance(constants["LINK"], ast.Constant) and constants["LINK"].value.startswith("https://")
+    constants = {
+        t.id: n.value
+        for n in tree(file).body
+        if isinstance(n, ast.Assign)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
+    assert isinstance(constants["PAPER"], ast.Constant) and re.search(
+        r"\b(19|20)\d\d\b", constants["PAPER"].value
+    )
+    assert isinstance(constants["LINK"], ast.Constant) and constants["LINK"].value.startswith(
+        "https://"
+    )
     assert any(isinstance(n, ast.FunctionDef) and n.name == file.stem for n in tree(file).body)

@@ -39,8 +39,14 @@ WAYS = {
     "fluke": ("1 process",),
     "blazefl": ("1 process", "2 processes", "2 threads"),
 }
-LEFT_OUT = {("w2", "ours", "vectorised")}  # the engine declines: stacked convolutions of this width are slower than single ones
-ROUNDS = {"w1": (2, 3, 2), "w2": (1, 2, 0), "w3": (2, 3, 2)}  # to warm up; to time at least, and for how many seconds
+LEFT_OUT = {
+    ("w2", "ours", "vectorised")
+}  # the engine declines: stacked convolutions of this width are slower than single ones
+ROUNDS = {
+    "w1": (2, 3, 2),
+    "w2": (1, 2, 0),
+    "w3": (2, 3, 2),
+}  # to warm up; to time at least, and for how many seconds
 PATIENCE = 240  # seconds that a visit may last
 FAR = 3  # who takes so many times as long as the fastest is not visited again
 SETTINGS = {
@@ -56,10 +62,23 @@ SETTINGS = {
 
 def visit(work: str, peer: str, way: str) -> dict[str, Any]:
     """One visit: what its clock wrote, and its fixed cost."""
-    command = [str(ROOT / "scripts" / "loopback.sh"), str(python_of(peer))] if peer != "ours" else [sys.executable]
-    with tempfile.TemporaryDirectory(prefix="p-", ignore_cleanup_errors=True) as folder:  # a short name, for Ray has sockets there
+    command = (
+        [str(ROOT / "scripts" / "loopback.sh"), str(python_of(peer))]
+        if peer != "ours"
+        else [sys.executable]
+    )
+    with tempfile.TemporaryDirectory(
+        prefix="p-", ignore_cleanup_errors=True
+    ) as folder:  # a short name, for Ray has sockets there
         result = Path(folder) / "result.json"
-        command += ["-m", f"benchmarks.peers.{peer}", work, way, str(result), *map(str, ROUNDS[work])]
+        command += [
+            "-m",
+            f"benchmarks.peers.{peer}",
+            work,
+            way,
+            str(result),
+            *map(str, ROUNDS[work]),
+        ]
         homes = dict.fromkeys(("HOME", "RAY_TMPDIR", "FLWR_HOME"), folder)
         started = time.monotonic()
         said = attend(command, Path(folder), {**os.environ, **SETTINGS, **homes})
@@ -73,7 +92,14 @@ def visit(work: str, peer: str, way: str) -> dict[str, Any]:
 def attend(command: list[str], folder: Path, env: dict[str, str]) -> str:
     """Run a contestant to its end, or for as long as patience lasts; what it said of errors."""
     with (folder / "said").open("w+") as said:
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
         try:
             process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -86,7 +112,12 @@ def attend(command: list[str], folder: Path, env: dict[str, str]) -> str:
 
 def measure(work: str, visits: int) -> dict[str, dict[str, Any]]:
     """Every contestant by name: what it takes a round, or why it was not measured."""
-    ways = {f"{peer}, {way}": (peer, way) for peer in WAYS for way in WAYS[peer] if (work, peer, way) not in LEFT_OUT}
+    ways = {
+        f"{peer}, {way}": (peer, way)
+        for peer in WAYS
+        for way in WAYS[peer]
+        if (work, peer, way) not in LEFT_OUT
+    }
     seen: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     why: dict[str, dict[str, Any]] = {}
     for _ in range(visits):
@@ -109,7 +140,9 @@ def a_round(visits: list[dict[str, Any]]) -> float:
 
 def far(name: str, seen: dict[str, list[dict[str, Any]]]) -> bool:
     """Whether there is nothing to learn from one more visit."""
-    return bool(seen[name]) and a_round(seen[name]) > FAR * min(a_round(found) for found in seen.values() if found)
+    return bool(seen[name]) and a_round(seen[name]) > FAR * min(
+        a_round(found) for found in seen.values() if found
+    )
 
 
 def summary(visits: list[dict[str, Any]]) -> dict[str, Any]:
@@ -132,7 +165,9 @@ def compare(table: dict[str, dict[str, Any]]) -> None:
 
 def show(work: str, table: dict[str, dict[str, Any]]) -> None:
     """The workload as lines."""
-    print(f"\n{work:<24}{'round, s':>10}{'ratio':>8}{'CPU, s':>9}{'MiB':>7}{'fixed, s':>10}{'rounds':>8}")
+    print(
+        f"\n{work:<24}{'round, s':>10}{'ratio':>8}{'CPU, s':>9}{'MiB':>7}{'fixed, s':>10}{'rounds':>8}"
+    )
     for name, r in table.items():
         if "seconds" not in r:
             print(f"{name:<24}{r['not measured']}")
@@ -143,8 +178,12 @@ def show(work: str, table: dict[str, dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measure, print, and fail where a peer is ahead."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--visits", type=int, default=2, help="visits of every contestant to every workload")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--visits", type=int, default=2, help="visits of every contestant to every workload"
+    )
     parser.add_argument("--only", default="w1,w2,w3")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "peers.json")
     asked = parser.parse_args()
@@ -154,8 +193,19 @@ def main() -> None:
         show(work, table)
     known = json.loads(asked.json.read_text()) if asked.json.exists() else {}
     keep({**known, **results}, asked.json)
-    rivals = [(work, name, row) for work, table in results.items() for name, row in table.items() if not name.startswith("ours")]
-    fail([f"{work} {name} {row['ratio']:.2f}" for work, name, row in rivals if row.get("ratio", 2) <= 1])
+    rivals = [
+        (work, name, row)
+        for work, table in results.items()
+        for name, row in table.items()
+        if not name.startswith("ours")
+    ]
+    fail(
+        [
+            f"{work} {name} {row['ratio']:.2f}"
+            for work, name, row in rivals
+            if row.get("ratio", 2) <= 1
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -23,9 +23,15 @@ class Shards:
     def set_dataset(self, **_: Any) -> None:
         """The workers hand a client's data back, unchanged."""
 
-    def get_dataloader(self, type_: str, cid: int, batch_size: int, generator: torch.Generator) -> DataLoader:
+    def get_dataloader(
+        self, type_: str, cid: int, batch_size: int, generator: torch.Generator
+    ) -> DataLoader:
         rows = TensorDataset(self.x[cid], self.y[cid])
-        return DataLoader(rows, batch_size=None, sampler=BatchSampler(RandomSampler(rows, generator=generator), batch_size, False))
+        return DataLoader(
+            rows,
+            batch_size=None,
+            sampler=BatchSampler(RandomSampler(rows, generator=generator), batch_size, False),
+        )
 
 
 class Models:
@@ -38,11 +44,21 @@ def play(name: str, way: str, clock: Clock) -> None:
     torch.set_num_threads(1)
     work = WORK[name]
     shards = Shards(work)
-    common = {"model_selector": Models(), "model_name": name, "dataset": shards, "device": "cpu", "seed": 0}
+    common = {
+        "model_selector": Models(),
+        "model_name": name,
+        "dataset": shards,
+        "device": "cpu",
+        "seed": 0,
+    }
     common |= {"num_clients": work.clients, "batch_size": work.batch}
-    server = fedavg.FedAvgBaseServerHandler(**common, global_round=10**6, sample_ratio=work.per_round / work.clients)
+    server = fedavg.FedAvgBaseServerHandler(
+        **common, global_round=10**6, sample_ratio=work.per_round / work.clients
+    )
     clients = trainer(way, common | {"epochs": work.epochs, "lr": work.lr})
-    torch.optim.SGD(server.model.parameters())  # imports half of torch, which a worker inherits or else repeats in every round
+    torch.optim.SGD(
+        server.model.parameters()
+    )  # imports half of torch, which a worker inherits or else repeats in every round
     clock.tick()
     while True:
         clients.local_process(server.downlink_package(), server.sample_clients())
@@ -55,7 +71,9 @@ def trainer(way: str, settings: dict[str, Any]) -> Any:
     """The clients' side, played in one of three ways."""
     if way == "2 processes":
         folders = {"share_dir": Path("share"), "state_dir": Path("state")}
-        return fedavg.FedAvgProcessPoolClientTrainer(**settings, **folders, num_parallels=2, ipc_mode=IPCMode.SHARED_MEMORY)
+        return fedavg.FedAvgProcessPoolClientTrainer(
+            **settings, **folders, num_parallels=2, ipc_mode=IPCMode.SHARED_MEMORY
+        )
     if way == "2 threads":
         return fedavg.FedAvgThreadPoolClientTrainer(**settings, num_parallels=2)
     return fedavg.FedAvgBaseClientTrainer(**settings)

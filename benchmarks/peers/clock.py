@@ -42,7 +42,11 @@ class Clock:
     def _write(self, timed: list[float]) -> None:
         rounds = [end - start for start, end in itertools.pairwise(timed)]
         a_round = (computed() - self.computed) / len(rounds)
-        found = {"rounds": rounds, "cpu_seconds": a_round, "memory_mib": memory(family(os.getpid()))}
+        found = {
+            "rounds": rounds,
+            "cpu_seconds": a_round,
+            "memory_mib": memory(family(os.getpid())),
+        }
         self.path.write_text(json.dumps(found))
 
 

@@ -18,7 +18,16 @@ def python_of(peer: str) -> Path:
     if not mark.exists() or mark.read_text() != pins.read_text():
         print(f"installing {peer} into {place.relative_to(ROOT)}", flush=True)
         _run(sys.executable, "-m", "venv", "--clear", str(place))
-        _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(pins), *FLAGS.get(peer, []))
+        _run(
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--requirement",
+            str(pins),
+            *FLAGS.get(peer, []),
+        )
         mark.write_text(pins.read_text())
     return python
 

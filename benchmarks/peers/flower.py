@@ -18,7 +18,9 @@ from benchmarks.peers.work import WORK, kept, model, train
 class Strict(FedAvg):
     """FedAvg that does not go on without the clients that failed."""
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         replies = list(replies)
         if failed := [reply.error.reason for reply in replies if reply.has_error()]:
             raise RuntimeError(failed[0])
@@ -35,7 +37,10 @@ def client(name: str) -> ClientApp:
         net.load_state_dict(message.content["arrays"].to_torch_state_dict())
         number = context.node_config["partition-id"]
         train(net, work, x[number], y[number])
-        reply = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": work.samples})}
+        reply = {
+            "arrays": ArrayRecord(net.state_dict()),
+            "metrics": MetricRecord({"num-examples": work.samples}),
+        }
         return Message(content=RecordDict(reply), reply_to=message)
 
     return app
@@ -47,9 +52,13 @@ def server(name: str, clock: Clock) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         share = work.per_round / work.clients
-        strategy = Strict(share, 0.0, min_train_nodes=work.per_round, min_available_nodes=work.clients)
+        strategy = Strict(
+            share, 0.0, min_train_nodes=work.per_round, min_available_nodes=work.clients
+        )
         weights = ArrayRecord(model(name).state_dict())
-        strategy.start(grid, weights, num_rounds=10**6, evaluate_fn=lambda *_: clock.tick())  # before the first and after each
+        strategy.start(
+            grid, weights, num_rounds=10**6, evaluate_fn=lambda *_: clock.tick()
+        )  # before the first and after each
 
     return app
 

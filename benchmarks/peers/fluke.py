@@ -9,9 +9,14 @@ import torch
 from benchmarks.peers.clock import Clock, contest
 from benchmarks.peers.work import WORK, Work, data, model
 
-if torch.version.cuda is None:  # PyPI's torchvision has no operators for such a torch; it can be imported if they are declared
+if (
+    torch.version.cuda is None
+):  # PyPI's torchvision has no operators for such a torch; it can be imported if they are declared
     for operator in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        torch.library.define(
+            f"torchvision::{operator}",
+            "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        )
 
 from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG
@@ -25,8 +30,13 @@ class Shards:
     def __init__(self, work: Work) -> None:
         self.x, self.y = data(work)
 
-    def assign(self, clients: int, batch: int) -> tuple[tuple[list[FastDataLoader], list[None]], None]:
-        loaders = [FastDataLoader(x, y, num_labels=10, batch_size=batch, shuffle=True) for x, y in zip(self.x, self.y, strict=True)]
+    def assign(
+        self, clients: int, batch: int
+    ) -> tuple[tuple[list[FastDataLoader], list[None]], None]:
+        loaders = [
+            FastDataLoader(x, y, num_labels=10, batch_size=batch, shuffle=True)
+            for x, y in zip(self.x, self.y, strict=True)
+        ]
         return (loaders, [None] * clients), None
 
 
@@ -42,8 +52,16 @@ def play(name: str, way: str, clock: Clock) -> None:
     torch.set_num_threads(1)
     work = WORK[name]
     FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=False)
-    client = {"batch_size": work.batch, "local_epochs": work.epochs, "loss": "CrossEntropyLoss", "persistency": False}
-    client |= {"optimizer": {"name": "SGD", "lr": work.lr}, "scheduler": {"step_size": 1, "gamma": 1}}
+    client = {
+        "batch_size": work.batch,
+        "local_epochs": work.epochs,
+        "loss": "CrossEntropyLoss",
+        "persistency": False,
+    }
+    client |= {
+        "optimizer": {"name": "SGD", "lr": work.lr},
+        "scheduler": {"step_size": 1, "gamma": 1},
+    }
     settings = DDict({"client": client, "server": {"weighted": True}, "model": model(name)})
     algorithm = FedAVG(work.clients, Shards(work), settings)
     algorithm.set_callbacks(Tick(clock))

@@ -26,8 +26,14 @@ def play(work: str, way: str, clock: Clock) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
-        os.environ |= {"PFL_WORKER_ADDRESSES": f"{address},{address}", "GLOO_SOCKET_IFNAME": "lo", RANK: "0"}
-        second = subprocess.Popen([sys.executable, *sys.orig_argv[1:]], env={**os.environ, RANK: "1"})
+        os.environ |= {
+            "PFL_WORKER_ADDRESSES": f"{address},{address}",
+            "GLOO_SOCKET_IFNAME": "lo",
+            RANK: "0",
+        }
+        second = subprocess.Popen(
+            [sys.executable, *sys.orig_argv[1:]], env={**os.environ, RANK: "1"}
+        )
         try:
             run(work, clock)
         finally:
@@ -57,13 +63,19 @@ def run(name: str, clock: Clock | None) -> None:
     x, y = data(work)
     net.loss = lambda x, y: F.cross_entropy(net(x), y)
     net.metrics = lambda x, y: {}  # asked for in the first round, which is not timed
-    users = FederatedDataset(lambda c: Dataset((x[c], y[c])), MinimizeReuseUserSampler(list(range(work.clients))))
+    users = FederatedDataset(
+        lambda c: Dataset((x[c], y[c])), MinimizeReuseUserSampler(list(range(work.clients)))
+    )
     wrapped = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
     asked = NNAlgorithmParams(10**6, 10**6, work.per_round, val_cohort_size=None)
-    local = NNTrainHyperParams(local_batch_size=work.batch, local_num_epochs=work.epochs, local_learning_rate=work.lr)
+    local = NNTrainHyperParams(
+        local_batch_size=work.batch, local_num_epochs=work.epochs, local_learning_rate=work.lr
+    )
     if clock:
         clock.tick()
-    FederatedAveraging().run(asked, SimulatedBackend(users, users), wrapped, local, callbacks=[Tick()])
+    FederatedAveraging().run(
+        asked, SimulatedBackend(users, users), wrapped, local, callbacks=[Tick()]
+    )
 
 
 if __name__ == "__main__":

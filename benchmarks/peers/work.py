@@ -30,8 +30,12 @@ WORK = {
 def data(work: Work) -> tuple[Tensor, Tensor]:
     """Noise of all clients, normalised, a client a row: (clients, samples, *shape) and (clients, samples)."""
     g = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (work.clients, work.samples, *work.shape), dtype=torch.uint8, generator=g)
-    return pixels.float().div_(255).sub_(0.5).div_(0.25), torch.randint(0, 10, pixels.shape[:2], generator=g)
+    pixels = torch.randint(
+        0, 256, (work.clients, work.samples, *work.shape), dtype=torch.uint8, generator=g
+    )
+    return pixels.float().div_(255).sub_(0.5).div_(0.25), torch.randint(
+        0, 10, pixels.shape[:2], generator=g
+    )
 
 
 def model(name: str) -> nn.Module:
@@ -61,19 +65,33 @@ def mlp() -> nn.Module:
 
 def lenet5() -> nn.Module:
     def stage(inputs: int, outputs: int, padding: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, outputs, 5, padding=padding), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+        return [
+            nn.Conv2d(inputs, outputs, 5, padding=padding),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+        ]
 
-    dense = [nn.Linear(400, 120), nn.ReLU(inplace=True), nn.Linear(120, 84), nn.ReLU(inplace=True), nn.Linear(84, 10)]
+    dense = [
+        nn.Linear(400, 120),
+        nn.ReLU(inplace=True),
+        nn.Linear(120, 84),
+        nn.ReLU(inplace=True),
+        nn.Linear(84, 10),
+    ]
     return nn.Sequential(*stage(1, 6, 2), *stage(6, 16, 0), nn.Flatten(), *dense)
 
 
 def resnet8() -> nn.Module:
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)]
-    return nn.Sequential(conv(3, 16, 3), nn.ReLU(inplace=True), Block(16, 16), Block(16, 32), Block(32, 64), *head)
+    return nn.Sequential(
+        conv(3, 16, 3), nn.ReLU(inplace=True), Block(16, 16), Block(16, 32), Block(32, 64), *head
+    )
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.GroupNorm(2, outputs))
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.GroupNorm(2, outputs)
+    )
 
 
 class Block(nn.Module):
@@ -82,7 +100,9 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         stride = outputs // inputs
-        self.body = nn.Sequential(conv(inputs, outputs, 3, stride), nn.ReLU(inplace=True), conv(outputs, outputs, 3))
+        self.body = nn.Sequential(
+            conv(inputs, outputs, 3, stride), nn.ReLU(inplace=True), conv(outputs, outputs, 3)
+        )
         self.shortcut = nn.Identity() if stride == 1 else conv(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from fedloom.core.adapt import of
-from fedloom.core.words import Param
+from fedloom.core.chain_from_module import cut
+from fedloom.core.spec import Param
 
 
 class Small(nn.Module):
@@ -21,8 +21,15 @@ class Small(nn.Module):
 
     def __init__(self, channels: int, classes: int, width: int) -> None:
         super().__init__()
-        self.near = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(2, width), nn.ReLU(), nn.MaxPool2d(2))
-        self.far = nn.Sequential(nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4))
+        self.near = nn.Sequential(
+            nn.Conv2d(channels, width, 3, padding=1),
+            nn.GroupNorm(2, width),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        )
+        self.far = nn.Sequential(
+            nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4)
+        )
         self.classify = nn.Linear(2 * width * 16, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -30,6 +37,10 @@ class Small(nn.Module):
 
 
 def small(
-    shape: tuple[int, ...], classes: int, width: Annotated[int, Param("channels of the first layer, an even number", low=2)] = 8
+    shape: tuple[int, ...],
+    classes: int,
+    width: Annotated[int, Param("channels of the first layer, an even number", low=2)] = 8,
 ) -> nn.Module:
-    return of(Small(shape[0], classes, width), cuts=["near", "far"], example=torch.zeros(2, *shape))
+    return cut(
+        Small(shape[0], classes, width), cuts=["near", "far"], example=torch.zeros(2, *shape)
+    )

@@ -12,9 +12,9 @@ from fedloom.core.sampler import SAMPLERS
 from fedloom.data.augment import AUGMENTS
 from fedloom.data.partition import GIVEN, PARTITIONS, stream
 from fedloom.data.sources import SOURCES
+from fedloom.inspect.catalogue import describe_models
 from fedloom.methods import registry
 from fedloom.models.registry import MODELS
-from fedloom.study.inventory import describe_models
 
 
 def method_list(root: Path) -> str:
@@ -23,7 +23,9 @@ def method_list(root: Path) -> str:
     for name, kinds in _proved(root).items():
         groups.setdefault(kinds, []).append(f"[{name}](docs/methods.md#{name})")
     most_first = sorted(groups.items(), key=lambda group: (-group[0].count(","), group[0]))
-    return table(["proved by", "methods"], [[kinds, ", ".join(names)] for kinds, names in most_first])
+    return table(
+        ["proved by", "methods"], [[kinds, ", ".join(names)] for kinds, names in most_first]
+    )
 
 
 def method_table(root: Path) -> str:
@@ -49,7 +51,14 @@ def _method(entry: registry.Entry, proved: str) -> str:
         f"- Proved by: {proved}",
         f"- Code: [{source}](../{source})",
     ]
-    return "\n\n".join([f"## {entry.name}", code(entry.text), parameter_table(described["parameters"]), "\n".join(facts)])
+    return "\n\n".join(
+        [
+            f"## {entry.name}",
+            code(entry.text),
+            parameter_table(described["parameters"]),
+            "\n".join(facts),
+        ]
+    )
 
 
 def _paper(entry: registry.Entry) -> str:
@@ -65,19 +74,44 @@ def models(root: Path) -> str:
     """All models side by side, then a section for each."""
     described = describe_models()
     rows = [
-        [f"[{m['name']}](#{m['name']})", m["input"], str(len(m["blocks"])), f"{m['parameters']:,}", f"{m['macs']:,}"]
+        [
+            f"[{m['name']}](#{m['name']})",
+            m["input"],
+            str(len(m["blocks"])),
+            f"{m['parameters']:,}",
+            f"{m['macs']:,}",
+        ]
         for m in described
     ]
-    return "\n\n".join([table(["model", "counted on", "blocks", "parameters", "MACs"], rows), *map(_model, described)])
+    return "\n\n".join(
+        [
+            table(["model", "counted on", "blocks", "parameters", "MACs"], rows),
+            *map(_model, described),
+        ]
+    )
 
 
 def _model(model: Mapping[str, Any]) -> str:
     rows = [
-        [f"`{b['name']}`", " x ".join(map(str, b["output"])), f"{b['parameters']:,}", f"{b['macs']:,}"] for b in model["blocks"]
+        [
+            f"`{b['name']}`",
+            " x ".join(map(str, b["output"])),
+            f"{b['parameters']:,}",
+            f"{b['macs']:,}",
+        ]
+        for b in model["blocks"]
     ]
     blocks = table(["block", "output", "parameters", "MACs"], rows)
     about = prose(MODELS[model["name"]])
-    return "\n\n".join([f"## {model['name']}", about, f"On {model['input']}:", blocks, parameter_table(model["arguments"])])
+    return "\n\n".join(
+        [
+            f"## {model['name']}",
+            about,
+            f"On {model['input']}:",
+            blocks,
+            parameter_table(model["arguments"]),
+        ]
+    )
 
 
 def formats(root: Path) -> str:
@@ -104,4 +138,6 @@ def samplers(root: Path) -> str:
 
 
 def _sections(known: Mapping[str, Callable[..., Any]], skip: Iterable[str] = ()) -> str:
-    return "\n\n".join(f"### {name}\n\n{prose(make)}\n\n{options(make, skip)}" for name, make in known.items())
+    return "\n\n".join(
+        f"### {name}\n\n{prose(make)}\n\n{options(make, skip)}" for name, make in known.items()
+    )

@@ -16,7 +16,9 @@ from fedloom.cli.main import app
 EXAMPLE = " Example: "
 
 
-def walk(command: click.Command | None = None, name: str = "fedloom") -> Iterator[tuple[str, click.Command]]:
+def walk(
+    command: click.Command | None = None, name: str = "fedloom"
+) -> Iterator[tuple[str, click.Command]]:
     """Every command that does something, with its full name."""
     command = command or typer.main.get_command(app)
     if isinstance(command, click.Group):
@@ -41,7 +43,14 @@ def _section(name: str, command: click.Command) -> str:
     about, example = said(command)
     hints = typing.get_type_hints(command.callback, include_extras=True)
     rows = [_row(p, hints[p.name].__metadata__[0]) for p in command.params if p.name in hints]
-    return "\n\n".join([f"## {name}", about, code(example, "sh"), table(["option", "type", "default", "meaning"], rows)])
+    return "\n\n".join(
+        [
+            f"## {name}",
+            about,
+            code(example, "sh"),
+            table(["option", "type", "default", "meaning"], rows),
+        ]
+    )
 
 
 def _row(param: click.Parameter, info: Any) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from fedloom.core.words import parameters
+from fedloom.core.spec import parameters
 
 BAR = r"\|"
 
@@ -20,7 +20,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     |---|---|
     | 1 | x\\|y |
     """
-    head, *body = (f"| {' | '.join(cell.replace('|', BAR) for cell in line)} |" for line in (columns, *rows))
+    head, *body = (
+        f"| {' | '.join(cell.replace('|', BAR) for cell in line)} |" for line in (columns, *rows)
+    )
     return "\n".join([head, "|---" * len(columns) + "|", *body])
 
 
@@ -45,10 +47,19 @@ def typed(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(typed, value))}]"
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value) or "''"
+    return (
+        f"{value:g}"
+        if isinstance(value, float) and float(f"{value:g}") == value
+        else str(value) or "''"
+    )
 
 
-def between(low: float | None = None, above: float | None = None, high: float | None = None, below: float | None = None) -> str:
+def between(
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+    below: float | None = None,
+) -> str:
     """Where a number may lie.
 
     >>> between(low=0, below=1), between(above=0), between()
@@ -60,7 +71,9 @@ def between(low: float | None = None, above: float | None = None, high: float | 
 
 def options(function: Callable[..., Any], skip: Iterable[str] = ()) -> str:
     """The parameters of a registered function that a config may set."""
-    return parameter_table([p.describe() for n, p in parameters(function).items() if n not in frozenset(skip)])
+    return parameter_table(
+        [p.describe() for n, p in parameters(function).items() if n not in frozenset(skip)]
+    )
 
 
 def parameter_table(described: Sequence[Mapping[str, Any]]) -> str:

@@ -16,7 +16,10 @@ ENGINES: Columns = {
     "CPU": ("cpu_seconds", "{:.3f} s"),
     "memory": ("memory_mib", "{:.0f} MiB"),
 }
-FIXED: Columns = {"fixed": ("fixed_seconds", "{:.2f} s"), "a further round": ("round_seconds", "{:.2f} s")}
+FIXED: Columns = {
+    "fixed": ("fixed_seconds", "{:.2f} s"),
+    "a further round": ("round_seconds", "{:.2f} s"),
+}
 CROWD: Columns = {
     "peak": ("peak_mib", "{:.0f} MiB"),
     "at round 10": ("round_10_mib", "{:.0f} MiB"),
@@ -53,14 +56,22 @@ OWN: Columns = {
 
 
 def _results(root: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        (root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
+    )
     return found
 
 
 def overhead(root: Path) -> str:
     """A round beside a bare loop."""
     rows = [
-        [name, f"{r['bare_seconds']:.3f} s", f"{r['round_seconds']:.3f} s", f"{r['ratio']:.3f}", str(r["pairs"])]
+        [
+            name,
+            f"{r['bare_seconds']:.3f} s",
+            f"{r['round_seconds']:.3f} s",
+            f"{r['ratio']:.3f}",
+            str(r["pairs"]),
+        ]
         for name, r in _results(root, "overhead").items()
     ]
     return table(["one round", "bare PyTorch loop", "fedloom", "ratio", "pairs timed"], rows)
@@ -69,9 +80,15 @@ def overhead(root: Path) -> str:
 def engines(root: Path) -> str:
     """What a round takes on every engine, and the ratios of wall time."""
     found = _results(root, "engines")
-    parts = [_figures(f"{work.upper()}, {r['rounds']} rounds", r["contestants"], ENGINES) for work, r in found.items()]
+    parts = [
+        _figures(f"{work.upper()}, {r['rounds']} rounds", r["contestants"], ENGINES)
+        for work, r in found.items()
+    ]
     names = list(dict.fromkeys(name for r in found.values() for name in r["ratios"]))
-    rows = [[work.upper(), *(f"{r['ratios'][n]:.2f}" if n in r["ratios"] else "" for n in names)] for work, r in found.items()]
+    rows = [
+        [work.upper(), *(f"{r['ratios'][n]:.2f}" if n in r["ratios"] else "" for n in names)]
+        for work, r in found.items()
+    ]
     return "\n\n".join([*parts, table(["ratio", *names], rows)])
 
 
@@ -87,7 +104,11 @@ def crowd(root: Path) -> str:
 
 def crowd_own(root: Path) -> str:
     """The memory of crowds with models of their own."""
-    return _figures("clients", {f"{int(n):,}": row for n, row in _results(root, "crowd-own")["sizes"].items()}, OWN)
+    return _figures(
+        "clients",
+        {f"{int(n):,}": row for n, row in _results(root, "crowd-own")["sizes"].items()},
+        OWN,
+    )
 
 
 def growth(root: Path) -> str:
@@ -106,7 +127,9 @@ def growth(root: Path) -> str:
 
 def peers(root: Path) -> str:
     """Other libraries beside ours: a table for every workload."""
-    return "\n\n".join(_figures(work.upper(), rows, BESIDE) for work, rows in _results(root, "peers").items())
+    return "\n\n".join(
+        _figures(work.upper(), rows, BESIDE) for work, rows in _results(root, "peers").items()
+    )
 
 
 def steps(root: Path) -> str:
@@ -116,17 +139,29 @@ def steps(root: Path) -> str:
 
 def _steps(found: dict[str, Any]) -> str:
     whose, work = WHOSE[found.get("base", "fedavg")], WORK[found.get("work", "train")]
-    rows = {name: row | {n: _by_block(p) for n, p in row.items() if isinstance(p, dict)} for name, row in found["methods"].items()}
-    there = {h: column for h, column in STEPS.items() if any(column[0] in row for row in rows.values())}
-    return _figures(f"{found['model']}, batch {found['batch']}{work}", rows, {h.format(whose): c for h, c in there.items()})
+    rows = {
+        name: row | {n: _by_block(p) for n, p in row.items() if isinstance(p, dict)}
+        for name, row in found["methods"].items()
+    }
+    there = {
+        h: column for h, column in STEPS.items() if any(column[0] in row for row in rows.values())
+    }
+    return _figures(
+        f"{found['model']}, batch {found['batch']}{work}",
+        rows,
+        {h.format(whose): c for h, c in there.items()},
+    )
 
 
 def _by_block(passes: dict[str, float]) -> str:
     """Passes by block, neighbours that are alike together."""
     runs = [
-        (number, [name for name, _ in run]) for number, run in groupby(passes.items(), lambda p: f"{round(p[1], 1) + 0.0:+.1f}")
+        (number, [name for name, _ in run])
+        for number, run in groupby(passes.items(), lambda p: f"{round(p[1], 1) + 0.0:+.1f}")
     ]
-    return ", ".join(f"{' to '.join(dict.fromkeys((names[0], names[-1])))} {number}" for number, names in runs)
+    return ", ".join(
+        f"{' to '.join(dict.fromkeys((names[0], names[-1])))} {number}" for number, names in runs
+    )
 
 
 def _figures(title: str, rows: dict[str, Any], columns: Columns) -> str:
@@ -136,4 +171,7 @@ def _figures(title: str, rows: dict[str, Any], columns: Columns) -> str:
 def _cells(row: dict[str, Any], columns: Columns) -> list[str]:
     if "not measured" in row:
         return [row["not measured"], *[""] * (len(columns) - 1)]
-    return [form.format(row[figure]) if row.get(figure) is not None else "" for figure, form in columns.values()]
+    return [
+        form.format(row[figure]) if row.get(figure) is not None else ""
+        for figure, form in columns.values()
+    ]

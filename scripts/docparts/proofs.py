@@ -20,10 +20,15 @@ NONE = "unproved"
 def proofs(tests: Path, methods: Collection[str]) -> dict[str, list[str]]:
     """The kinds of proof of every method, by name; an empty list where there is none."""
     found: dict[str, set[str]] = {method: set() for method in methods}
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in sorted(tests.glob("test_*.py"))]
+    trees = [
+        ast.parse(file.read_text(encoding="utf-8")) for file in sorted(tests.glob("test_*.py"))
+    ]
     common = next((fields for tree in trees if (fields := _fields(tree))), [])
     for tree in trees:
-        for method, kind in (*_rows(tree, _fields(tree) or common, methods), *_golden(tree, methods)):
+        for method, kind in (
+            *_rows(tree, _fields(tree) or common, methods),
+            *_golden(tree, methods),
+        ):
             found[method].add(kind)
     return {method: [kind for kind in KINDS if kind in kinds] for method, kinds in found.items()}
 
@@ -35,13 +40,25 @@ def _fields(tree: ast.Module) -> list[str]:
     return [s.target.id for s in declared if isinstance(s.target, ast.Name)]
 
 
-def _rows(tree: ast.Module, fields: list[str], methods: Collection[str]) -> Iterator[tuple[str, str]]:
+def _rows(
+    tree: ast.Module, fields: list[str], methods: Collection[str]
+) -> Iterator[tuple[str, str]]:
     for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Case":
-            row = dict(zip(fields, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == "Case"
+        ):
+            row = dict(zip(fields, call.args, strict=False)) | {
+                k.arg: k.value for k in call.keywords if k.arg
+            }
             made = _methods(tree, row["make"], methods)
             if len(made) == 1:  # a row that joins several proves the joining
-                yield from ((made[0], kind) for kind, field in (("oracle", "oracle"), ("degenerate", "twin")) if _given(row, field))
+                yield from (
+                    (made[0], kind)
+                    for kind, field in (("oracle", "oracle"), ("degenerate", "twin"))
+                    if _given(row, field)
+                )
 
 
 def _given(row: dict[str, ast.expr], field: str) -> bool:
@@ -51,15 +68,31 @@ def _given(row: dict[str, ast.expr], field: str) -> bool:
 
 def _golden(tree: ast.Module, methods: Collection[str]) -> Iterator[tuple[str, str]]:
     for test in tree.body:
-        if isinstance(test, ast.FunctionDef) and test.name.startswith("test_") and "golden" in _reach(tree, test):
+        if (
+            isinstance(test, ast.FunctionDef)
+            and test.name.startswith("test_")
+            and "golden" in _reach(tree, test)
+        ):
             pieces = {_pieces(tree).get(name, "") for name in _reach(tree, test)}
-            yield from ((method, "golden") for method in methods if method in {*pieces, *_methods(tree, test, methods)})
+            yield from (
+                (method, "golden")
+                for method in methods
+                if method in {*pieces, *_methods(tree, test, methods)}
+            )
 
 
 def _pieces(tree: ast.Module) -> dict[str, str]:
     """The names that a test imports from the modules of methods, each with its method."""
-    imports = [s for s in tree.body if isinstance(s, ast.ImportFrom) and (s.module or "").startswith("fedloom.methods.")]
-    return {a.asname or a.name: (s.module or "").rpartition(".")[2].replace("_", "-") for s in imports for a in s.names}
+    imports = [
+        s
+        for s in tree.body
+        if isinstance(s, ast.ImportFrom) and (s.module or "").startswith("fedloom.methods.")
+    ]
+    return {
+        a.asname or a.name: (s.module or "").rpartition(".")[2].replace("_", "-")
+        for s in imports
+        for a in s.names
+    }
 
 
 def _methods(tree: ast.Module, node: ast.AST, methods: Collection[str]) -> list[str]:
@@ -82,7 +115,9 @@ def _defined(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return [statement.name]
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    return [
+        name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+    ]
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from docparts.markdown import table
 from fedloom.cli.output import rounds_to
-from fedloom.methods.registry import parse
+from fedloom.core.spec import parse
 
 INDICATORS = {
     "lambda_max": "largest eigenvalue",
@@ -31,11 +31,19 @@ def fedalign(root: Path) -> str:
     """Table 1: accuracy, and what the Hessian says."""
     found = _found(root, "fedalign-table1")
     rows = _columns(found)["accuracy"]
-    accuracy = _compared(rows, behind={"seconds a run": lambda name: f"{rows[name]['seconds']:.0f}"}, paper="{:g}", gain="{:+.1f}")
+    accuracy = _compared(
+        rows,
+        behind={"seconds a run": lambda name: f"{rows[name]['seconds']:.0f}"},
+        paper="{:g}",
+        gain="{:+.1f}",
+    )
     seen = found["analysis"]
     second = table(
         ["method", *INDICATORS.values()],
-        [[name, *(_spread([s[what] for s in seen[name]], "{:.3g}") for what in INDICATORS)] for name in seen],
+        [
+            [name, *(_spread([s[what] for s in seen[name]], "{:.3g}") for what in INDICATORS)]
+            for name in seen
+        ],
     )
     return f"{accuracy}\n\n{second}"
 
@@ -47,7 +55,10 @@ def fedmlb(what: str) -> Callable[[Path], str]:
         columns = _columns(_found(root, f"fedmlb-{what}"))
         end, half = columns.pop("end"), columns.pop("half")
         more: dict[str, Cell] = {"halfway": lambda name: f"{half[name]['mean']:.2f}"}
-        return _compared(end, before=more | {_head(by_row): partial(_rounds, by_row) for by_row in columns.values()})
+        return _compared(
+            end,
+            before=more | {_head(by_row): partial(_rounds, by_row) for by_row in columns.values()},
+        )
 
     return shown
 
@@ -58,8 +69,18 @@ def fedmix(data: str) -> Callable[[Path], str]:
     def shown(root: Path) -> str:
         columns = _columns(_found(root, f"fedmix-{data}"))
         to, rows = columns["rounds"], columns["accuracy"]
-        theirs = {"rounds in the paper": lambda name: _printed(to[name], "{:g}")} if any(f["printed"] for f in to.values()) else {}
-        return _compared(rows, before={_head(to): partial(_rounds, to)}, behind=theirs, paper="{:.1f}", gain="{:+.1f}")
+        theirs = (
+            {"rounds in the paper": lambda name: _printed(to[name], "{:g}")}
+            if any(f["printed"] for f in to.values())
+            else {}
+        )
+        return _compared(
+            rows,
+            before={_head(to): partial(_rounds, to)},
+            behind=theirs,
+            paper="{:.1f}",
+            gain="{:+.1f}",
+        )
 
     return shown
 
@@ -72,7 +93,14 @@ def swept(what: str) -> Callable[[Path], str]:
         first = next(iter(columns.values()))
         heads = [f"{name}{of}" for name in columns for of in ("", ", paper")]
         lines = [
-            [row, *(x for c in columns.values() for x in (_spread(c[row]["ours"], "{:.2f}"), _printed(c[row], "{:.1f}")))]
+            [
+                row,
+                *(
+                    x
+                    for c in columns.values()
+                    for x in (_spread(c[row]["ours"], "{:.2f}"), _printed(c[row], "{:.1f}"))
+                ),
+            ]
             for row in first
         ]
         return table(["method", *heads], lines)
@@ -91,7 +119,9 @@ def fedafa(root: Path) -> str:
 
 
 def _found(root: Path, name: str) -> dict[str, Any]:
-    return dict(json.loads((root / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8")))
+    return dict(
+        json.loads((root / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    )
 
 
 def _columns(found: dict[str, Any]) -> dict[str, dict[str, Figure]]:
@@ -116,7 +146,11 @@ def _compared(
 
     def line(name: str, f: Figure) -> list[str]:
         over = [a - b for a, b in zip(f["ours"], first["ours"], strict=True)]
-        theirs = f["printed"]["mean"] - first["printed"]["mean"] if f["printed"] and first["printed"] else None
+        theirs = (
+            f["printed"]["mean"] - first["printed"]["mean"]
+            if f["printed"] and first["printed"]
+            else None
+        )
         return [
             name,
             f"{f['mean']:.2f}",
@@ -129,7 +163,16 @@ def _compared(
         ]
 
     shown = TITLES[base]
-    heads = ["method", score, "by seed", f"gain on {shown}, seed by seed", *before, "paper", "gain in the paper", *behind]
+    heads = [
+        "method",
+        score,
+        "by seed",
+        f"gain on {shown}, seed by seed",
+        *before,
+        "paper",
+        "gain in the paper",
+        *behind,
+    ]
     return table(heads, [line(name, f) for name, f in rows.items()])
 
 

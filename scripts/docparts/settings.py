@@ -11,11 +11,18 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from docparts.markdown import between, code, prose, table, typed
-from fedloom.core.words import Word
-from fedloom.study import presets as room
-from fedloom.study.config import Config, Settings
+from fedloom.core.spec import Spec
+from fedloom.settings import presets as room
+from fedloom.settings.config import Config, Settings
 
-PLAIN = {int: "int", float: "float", str: "str", bool: "bool", Word: "name(arguments)", dict: "name or table"}
+PLAIN = {
+    int: "int",
+    float: "float",
+    str: "str",
+    bool: "bool",
+    Spec: "name(arguments)",
+    dict: "name or table",
+}
 BOUNDS = {"ge": "low", "gt": "above", "le": "high", "lt": "below"}
 
 
@@ -29,7 +36,9 @@ def tables(model: type[Settings], path: str = "") -> Iterator[tuple[str, type[Se
     yield path, model
     for name, field in model.model_fields.items():
         if _is_table(field):
-            yield from tables(typing.cast(type[Settings], field.annotation), f"{path}.{name}" if path else name)
+            yield from tables(
+                typing.cast(type[Settings], field.annotation), f"{path}.{name}" if path else name
+            )
 
 
 def _is_table(field: FieldInfo) -> bool:
@@ -39,12 +48,25 @@ def _is_table(field: FieldInfo) -> bool:
 def _section(path: str, model: type[Settings]) -> str:
     rows = [_row(name, field) for name, field in model.model_fields.items() if not _is_table(field)]
     head = f"## [{path}]" if path else "## The top level"
-    return "\n\n".join([head, prose(model), table(["setting", "type", "range", "default", "meaning"], rows)])
+    return "\n\n".join(
+        [head, prose(model), table(["setting", "type", "range", "default", "meaning"], rows)]
+    )
 
 
 def _row(name: str, field: FieldInfo) -> list[str]:
-    found = {BOUNDS[k]: getattr(m, k) for m in field.metadata for k in BOUNDS if getattr(m, k, None) is not None}
-    return [f"`{name}`", _kind(field.annotation), between(**found), f"`{_default(field.default)}`", field.description or ""]
+    found = {
+        BOUNDS[k]: getattr(m, k)
+        for m in field.metadata
+        for k in BOUNDS
+        if getattr(m, k, None) is not None
+    }
+    return [
+        f"`{name}`",
+        _kind(field.annotation),
+        between(**found),
+        f"`{_default(field.default)}`",
+        field.description or "",
+    ]
 
 
 def _kind(hint: Any) -> str:
@@ -62,8 +84,12 @@ def _kind(hint: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    if isinstance(value, Word):
-        return f"{value.name}({', '.join(f'{k}={typed(v)}' for k, v in value.args.items())})" if value.args else value.name
+    if isinstance(value, Spec):
+        return (
+            f"{value.name}({', '.join(f'{k}={typed(v)}' for k, v in value.args.items())})"
+            if value.args
+            else value.name
+        )
     return str(value["name"]) if isinstance(value, dict) else typed(value)
 
 
@@ -74,4 +100,7 @@ def defaults(root: Path) -> str:
 
 def presets(root: Path) -> str:
     """All presets with the comments at their heads."""
-    return table(["preset", "what it is for"], [[f"`{name}`", room.preset(name).about] for name in room.names()])
+    return table(
+        ["preset", "what it is for"],
+        [[f"`{name}`", room.preset(name).about] for name in room.names()],
+    )

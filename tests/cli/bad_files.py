@@ -16,7 +16,8 @@ TEXTS = {
     "inner.toml": '[method]\nname = "fedprox"\nmu = 1\n',
     "note.txt": "not a data set\n",
     "papers/note.txt": "not a data set either\n",
-    "heart.csv": "age,pulse,disease\n" + "".join(f"{40 + i},{60 + i},{'yes' if i % 2 else 'no'}\n" for i in range(12)),
+    "heart.csv": "age,pulse,disease\n"
+    + "".join(f"{40 + i},{60 + i},{'yes' if i % 2 else 'no'}\n" for i in range(12)),
     "single.csv": "age,label\n1,x\n2,x\n3,x\n",
     "raises.py": "raise RuntimeError('kaputt')\n",
     "syntax.py": "def mine(:\n",
@@ -79,5 +80,9 @@ def _write_idx(folder: Path) -> None:
     """Four pictures are promised, and the last of them is cut off."""
     folder.mkdir()
     for prefix in ("train", "t10k"):
-        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, 4, 2, 2) + bytes(13))
-        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes([0, 1, 0, 1]))
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4I", 0x803, 4, 2, 2) + bytes(13)
+        )
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">2I", 0x801, 4) + bytes([0, 1, 0, 1])
+        )

@@ -15,7 +15,10 @@ MEMORY = Path("/dev/shm")
 def home() -> Iterator[Path]:
     """The disk of a test file."""
     place = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="fedloom-", dir=place) as folder, pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory(prefix="fedloom-", dir=place) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("FEDLOOM_HOME", f"{folder}/home")
         talk.fedloom("data", "add", "tiny", "--from", talk.write_tiny(Path(folder) / "tiny.npz"))
         yield Path(folder)

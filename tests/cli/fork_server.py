@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from fedloom.cli.main import app
-from fedloom.study.folder import RunFolder
+from fedloom.runs.folder import RunFolder
 
 
 def serve() -> None:

@@ -29,19 +29,27 @@ class Forks:
 
     def __init__(self, server: "subprocess.Popen[str]", desk: Path) -> None:
         self._server, self._out, self._err = server, desk / "out", desk / "err"
-        self._order(["run", *TINY, "--method", "scaffold", "--rounds", "2", "--out", str(desk / "first")])
+        self._order(
+            ["run", *TINY, "--method", "scaffold", "--rounds", "2", "--out", str(desk / "first")]
+        )
 
     def _order(self, order: Any) -> None:
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
 
-    def __call__(self, *words: object, kill_after: float | None = None, die_at_line: int | None = None) -> Lived:
+    def __call__(
+        self, *words: object, kill_after: float | None = None, die_at_line: int | None = None
+    ) -> Lived:
         """Play the command; with kill_after, kill -9 it after so many seconds, with die_at_line after so many lines."""
         assert self._server.stdout is not None
         for file in (self._out, self._err):
             file.write_text("")  # a child may be killed before it has opened them
-        order = {"words": [str(w) for w in words], "kill_after": kill_after, "die_at_line": die_at_line}
+        order = {
+            "words": [str(w) for w in words],
+            "kill_after": kill_after,
+            "die_at_line": die_at_line,
+        }
         self._order({**order, "out": str(self._out), "err": str(self._err)})
         line = self._server.stdout.readline()
         assert line, "the server has died; its last words are on stderr"
@@ -57,6 +65,10 @@ def forks(desk: Path) -> Iterator[Forks]:
     script = Path(__file__).with_name("fork_server.py")
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
     ) as server:
         yield Forks(server, desk)

@@ -9,8 +9,8 @@ from typing import Annotated
 from torch import Tensor
 
 from fedloom.core.method import Method, Phase
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
 
 PAUSE = "FEDLOOM_TEST_PAUSE"
 

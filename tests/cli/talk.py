@@ -10,7 +10,18 @@ from typer.testing import CliRunner
 
 from fedloom.cli.main import app
 
-TINY = ("--data", "tiny", "--model", "mlp(layers=1,width=4)", "--clients", "8", "--per-round", "3", "--set", "train.batch=10")
+TINY = (
+    "--data",
+    "tiny",
+    "--model",
+    "mlp(layers=1,width=4)",
+    "--clients",
+    "8",
+    "--per-round",
+    "3",
+    "--set",
+    "train.batch=10",
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,9 @@ def fedloom(*words: object, code: int = 0) -> Said:
     """Run a command that must end with this exit code, and not with a traceback."""
     result = CliRunner().invoke(app, [str(w) for w in words])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise AssertionError(f"traceback of: fedloom {' '.join(map(str, words))}") from result.exception
+        raise AssertionError(
+            f"traceback of: fedloom {' '.join(map(str, words))}"
+        ) from result.exception
     assert result.exit_code == code, result.stderr
     assert "Traceback" not in result.stderr or "--debug" in words, result.stderr
     return Said(result.exit_code, result.stdout, result.stderr)
@@ -64,6 +77,10 @@ def write_tiny(file: Path) -> Path:
     draws = np.random.default_rng(7)
     labels = np.arange(320) % 4
     patterns = draws.integers(0, 255, (4, 1, 8, 8))
-    pixels = np.clip(patterns[labels] + draws.normal(0, 60, (320, 1, 8, 8)), 0, 255).astype(np.uint8)
-    np.savez(file, x_train=pixels[:240], y_train=labels[:240], x_test=pixels[240:], y_test=labels[240:])
+    pixels = np.clip(patterns[labels] + draws.normal(0, 60, (320, 1, 8, 8)), 0, 255).astype(
+        np.uint8
+    )
+    np.savez(
+        file, x_train=pixels[:240], y_train=labels[:240], x_test=pixels[240:], y_test=labels[240:]
+    )
     return file

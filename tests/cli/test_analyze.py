@@ -11,7 +11,7 @@ import torch
 
 from cli.talk import fedloom, run
 from fedloom.core.key import Key
-from fedloom.study.replay import reopened, training_samples
+from fedloom.inspect.reopen import reopened, training_samples
 
 PARTS = ["eigen", "trace", "diagonal", "pairs", "landscape", "drift"]
 QUICK = ("--samples", 40, "--probes", 12)
@@ -29,14 +29,22 @@ def looked(finished: Path) -> dict[str, Any]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def test_all_parts_are_there_and_kept(looked: dict[str, Any], finished: Path) -> None:
     place = finished / "analysis"
     assert [name for name in looked if name in PARTS] == PARTS and looked["cut"] == []
-    assert json.loads((place / "analysis.json").read_text()) == {k: v for k, v in looked.items() if k != "out"}
-    assert looked["out"] == str(place) and {p.name for p in place.iterdir()} == {"analysis.json", "analysis.npz", "landscape.png"}
+    assert json.loads((place / "analysis.json").read_text()) == {
+        k: v for k, v in looked.items() if k != "out"
+    }
+    assert looked["out"] == str(place) and {p.name for p in place.iterdir()} == {
+        "analysis.json",
+        "analysis.npz",
+        "landscape.png",
+    }
     with np.load(place / "analysis.npz", allow_pickle=False) as arrays:
         assert arrays["eigenvectors"].shape == (5, looked["parameters"])
         assert arrays["diagonal"].shape == arrays["diagonal_error"].shape == (looked["parameters"],)
@@ -49,25 +57,39 @@ def test_figures_hang_together(looked: dict[str, Any]) -> None:
     assert all(r < 0.02 * abs(eigen["values"][0]) for r in eigen["residuals"])
     both = np.hypot(trace["hutchinson"]["error"], trace["hutch++"]["error"])
     assert abs(trace["hutchinson"]["value"] - trace["hutch++"]["value"]) < 5 * both
-    assert sum(t["value"] for t in diagonal["per_tensor"].values()) == pytest.approx(trace["hutchinson"]["value"], rel=1e-5)
+    assert sum(t["value"] for t in diagonal["per_tensor"].values()) == pytest.approx(
+        trace["hutchinson"]["value"], rel=1e-5
+    )
     share = 1 - 1 / len(looked["pairs"]["clients"])
     gap = looked["pairs"]["per_tensor"]["H_N"]
     assert gap["full"] == pytest.approx(share * gap["pairs"]) and gap["error"] > 0
 
 
-def test_the_loss_and_the_accuracy_are_those_of_the_run(looked: dict[str, Any], finished: Path) -> None:
+def test_the_loss_and_the_accuracy_are_those_of_the_run(
+    looked: dict[str, Any], finished: Path
+) -> None:
     result = json.loads((finished / "result.json").read_text())["summary"]
     assert looked["weights_sha256"] == result["weights_sha256"]
     assert looked["drift"]["server"]["accuracy"] == pytest.approx(result["accuracy"])
-    assert np.mean(looked["drift"]["server"]["per_class"]) == pytest.approx(result["accuracy"])  # as many samples of each class
+    assert np.mean(looked["drift"]["server"]["per_class"]) == pytest.approx(
+        result["accuracy"]
+    )  # as many samples of each class
 
 
 def test_clients_are_replayed_as_the_run_plays_them(looked: dict[str, Any], finished: Path) -> None:
     """The round after a run's last is not run; its clients and their samples are those of the last one."""
     last = json.loads((finished / "metrics.jsonl").read_text().splitlines()[-1])
-    assert looked["pairs"]["clients"] == [c["client"] for c in looked["drift"]["clients"]] == last["participants"]
+    assert (
+        looked["pairs"]["clients"]
+        == [c["client"] for c in looked["drift"]["clients"]]
+        == last["participants"]
+    )
     for client in looked["drift"]["clients"]:
-        assert client["length"] > 0 and 0 < client["cosine"] <= 1 and all(0 < v < 1 + 1e-6 for v in client["cka"].values())
+        assert (
+            client["length"] > 0
+            and 0 < client["cosine"] <= 1
+            and all(0 < v < 1 + 1e-6 for v in client["cka"].values())
+        )
 
 
 def test_again_is_the_same_and_another_seed_is_not(looked: dict[str, Any], finished: Path) -> None:
@@ -88,26 +110,39 @@ def test_the_run_is_left_as_it_is(finished: Path, desk: Path) -> None:
     assert {n: b for n, b in after.items() if not n.startswith("analysis/")} == {
         n: b for n, b in before.items() if not n.startswith("analysis/")
     }
-    assert "analysis/landscape.png" not in after  # the folder is of the last analysis, and of no other
+    assert (
+        "analysis/landscape.png" not in after
+    )  # the folder is of the last analysis, and of no other
 
 
 def test_a_small_model_is_known_exactly(finished: Path) -> None:
     """With as many probes as weights the trace is that of the dense Hessian, in float64."""
     with reopened(finished, lambda note: None) as opened:
-        chain = opened.study.loom.federation.build().double()
+        chain = opened.prepared.simulation.federation.build().double()
         chain.load_state_dict(opened.state.params)
-        x, y = training_samples(opened.study, 40, Key.root(0).fold("analysis", "samples"))
+        x, y = training_samples(opened.prepared, 40, Key.root(0).fold("analysis", "samples"))
     weights = {n: p.detach() for n, p in chain.named_parameters()}
 
     def loss(flat: torch.Tensor) -> torch.Tensor:
         parts = flat.split([p.numel() for p in weights.values()])
         named = {n: v.view_as(p) for v, (n, p) in zip(parts, weights.items(), strict=True)}
-        return torch.nn.functional.cross_entropy(torch.func.functional_call(chain, named, (x.double(),)), y)
+        return torch.nn.functional.cross_entropy(
+            torch.func.functional_call(chain, named, (x.double(),)), y
+        )
 
     flat = torch.cat([p.reshape(-1) for p in weights.values()])
     hessian = torch.autograd.functional.hessian(loss, flat)
     found = fedloom(
-        "analyze", finished, "--samples", 40, "--probes", 300, "--only", "eigen,trace,diagonal", "--double", "--json"
+        "analyze",
+        finished,
+        "--samples",
+        40,
+        "--probes",
+        300,
+        "--only",
+        "eigen,trace,diagonal",
+        "--double",
+        "--json",
     ).json
     assert found["trace"]["hutchinson"]["error"] == 0
     assert found["trace"]["hutchinson"]["value"] == pytest.approx(float(hessian.trace()), rel=1e-9)
@@ -132,8 +167,13 @@ def test_the_table(finished: Path) -> None:
 
 
 def test_out_of_time_is_told(finished: Path) -> None:
-    said = fedloom("analyze", finished, "--samples", 240, "--probes", 200, "--minutes", 0.0001, "--json")
-    assert set(said.json["cut"]) >= {"eigen", "probes", "hutch++", "landscape"} and "out of time in eigen" in said.flat
+    said = fedloom(
+        "analyze", finished, "--samples", 240, "--probes", 200, "--minutes", 0.0001, "--json"
+    )
+    assert (
+        set(said.json["cut"]) >= {"eigen", "probes", "hutch++", "landscape"}
+        and "out of time in eigen" in said.flat
+    )
     assert said.json["eigen"]["values"] == [] and said.json["trace"]["hutchinson"]["probes"] >= 2
 
 
@@ -142,7 +182,9 @@ def test_an_unfinished_run_is_taken_as_it_stands(finished: Path, desk: Path) -> 
     for path in [*folder.glob("checkpoint/*-3.*"), folder / "result.json"]:
         path.unlink()
     said = fedloom("analyze", folder, *QUICK, "--only", "eigen", "--json")
-    assert said.json["round"] == 2 and "unfinished; this is its model after round 2 of 3" in said.flat
+    assert (
+        said.json["round"] == 2 and "unfinished; this is its model after round 2 of 3" in said.flat
+    )
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished: Path, desk: Path) -> None:
@@ -166,7 +208,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished: Path, desk: 
         (("RUN", "--samples", -4), "--samples"),
     ],
 )
-def test_what_cannot_be_done_is_said(words: tuple[object, ...], sentence: str, finished: Path, desk: Path) -> None:
+def test_what_cannot_be_done_is_said(
+    words: tuple[object, ...], sentence: str, finished: Path, desk: Path
+) -> None:
     empty = shutil.copytree(finished, desk / "empty")
     for path in (empty / "checkpoint").iterdir():
         path.unlink()
@@ -175,7 +219,7 @@ def test_what_cannot_be_done_is_said(words: tuple[object, ...], sentence: str, f
     assert sentence in said.flat
 
 
-LEAKY = {"samples": "fedmix(size=1)", "hidden states": "fedmix(size=1,at=layer1,again=true)"}
+LEAKY = {"samples": "fedmix(size=1)", "hidden states": "fedmix(size=1,at=layer1,every_round=true)"}
 
 
 @pytest.fixture(scope="module", params=LEAKY.values(), ids=LEAKY)
@@ -189,27 +233,38 @@ def test_an_average_of_one_shows_it(leaky: tuple[str, Path]) -> None:
     """Each member is a copy of an average, in the space in which it was sent, and no other sample is."""
     method, folder = leaky
     found = fedloom("analyze", folder, "--leak", "--samples", 40, "--json").json
-    leak, hidden = found["leak"], "again" in method
-    assert found["wish"]["only"] == ["leak"] and leak["averages"] == 240 and leak["block"] == ("layer1" if hidden else None)
+    leak, hidden = found["leak"], "every_round" in method
+    assert (
+        found["wish"]["only"] == ["leak"]
+        and leak["averages"] == 240
+        and leak["block"] == ("layer1" if hidden else None)
+    )
     tracing = leak["auc"]["tracing"]
     assert leak["auc"]["nearest"]["value"] == 1 and tracing["value"] > 0.5 + 4 * tracing["error"]
-    assert leak["psnr"]["members"]["largest"] == pytest.approx(100) and leak["psnr"]["others"]["largest"] < 60
+    assert (
+        leak["psnr"]["members"]["largest"] == pytest.approx(100)
+        and leak["psnr"]["others"]["largest"] < 60
+    )
     assert (leak["ssim"]["members"]["mean"] is None) is hidden
 
 
 def test_leaks_are_told_of_which_states(leaky: tuple[str, Path]) -> None:
     method, folder = leaky
     said = fedloom("analyze", folder, "--leak", "--samples", 40).out
-    assert "membership, tracing" in said and ("of what 'layer1' gives" in " ".join(said.split())) is ("again" in method)
+    assert "membership, tracing" in said and (
+        "of what 'layer1' gives" in " ".join(said.split())
+    ) is ("every_round" in method)
 
 
 def test_a_part_and_leaks(leaky: tuple[str, Path]) -> None:
-    found = fedloom("analyze", leaky[1], "--only", "trace", "--leak", "--samples", 40, "--probes", 12, "--json").json
+    found = fedloom(
+        "analyze", leaky[1], "--only", "trace", "--leak", "--samples", 40, "--probes", 12, "--json"
+    ).json
     assert "trace" in found and "leak" in found and "eigen" not in found
 
 
 def test_averages_of_many_hidden_states_show_less(home: Path) -> None:
-    run(home / "mixed", "--method", "fedmix(at=layer1,again=true)", rounds=2)
+    run(home / "mixed", "--method", "fedmix(at=layer1,every_round=true)", rounds=2)
     found = fedloom("analyze", home / "mixed", "--leak", "--samples", 40, "--json").json["leak"]
     assert found["averages"] == 8 and 0.3 < found["auc"]["nearest"]["value"] < 0.7
     assert found["psnr"]["members"]["largest"] < 60

@@ -10,13 +10,18 @@ import torch
 
 from cli import bad_files
 from cli.talk import TINY, fedloom, run
-from fedloom.study.folder import RunFolder
+from fedloom.runs.folder import RunFolder
 
 Rows = dict[str, tuple[str, ...]]
 
 # Flags alone are those of a tiny run into the folder `new`, which must not come to be.
 SETTINGS: Rows = {
-    "check typo.toml": ("2 problems", "no setting 'train.momentun'", "did you mean 'momentum'?", "lr, batch, epochs"),
+    "check typo.toml": (
+        "2 problems",
+        "no setting 'train.momentun'",
+        "did you mean 'momentum'?",
+        "lr, batch, epochs",
+    ),
     "check type.toml": ("rounds='ten'", "integer", "rounds of training"),
     "check range.toml": ("train.momentum=1.5", "less than 1", "0 is plain SGD"),
     "check broken.toml": ("'broken.toml' is not TOML", "line 1", "mend that line"),
@@ -24,7 +29,13 @@ SETTINGS: Rows = {
     "check binary.toml": ("'binary.toml' cannot be read", "give a text file in TOML"),
     "check empty": ("'empty' cannot be read", "directory", "give a text file"),
     "check nesterov.toml": ("nesterov=true needs momentum", "set train.momentum=0.9"),
-    "check many.toml": ("4 problems", "rounds=0", "did you mean 'rounds'?", "train.lr=-1", "data.clients=-4"),
+    "check many.toml": (
+        "4 problems",
+        "rounds=0",
+        "did you mean 'rounds'?",
+        "train.lr=-1",
+        "data.clients=-4",
+    ),
     "check stray.toml": ("'fedprx'", "fedprox", "method.fedprox.PARAMETER"),
     "check inner.toml": ("'mu' = 1", "method.fedprox.PARAMETER = VALUE"),
     "run --preset demoo": ("no preset 'demoo'", "did you mean 'demo'?", "fedloom presets"),
@@ -42,15 +53,22 @@ SETTINGS: Rows = {
     "--set method.fedavg=3": ("'fedavg' = 3", "not a table", "method.fedavg.PARAMETER = VALUE"),
     "--set train.schedule.kind=linear": ("train.schedule.kind='linear'", "'cosine'"),
     "--set dtype=float16": ("dtype='float16'", "'float32' or 'float64'"),
-    "--set guard.least=9": ("guard.least=9", "the 3 clients a round", "lower it"),
-    "--set train.drop_last=true --set train.batch=1000": ("train.drop_last=true", "train.batch=1000", "lower train.batch"),
+    "--set guard.min_replies=9": ("guard.min_replies=9", "the 3 clients a round", "lower it"),
+    "--set train.drop_last=true --set train.batch=1000": (
+        "train.drop_last=true",
+        "train.batch=1000",
+        "lower train.batch",
+    ),
     "--set 'data.augment=[\"flipp\"]'": ("no augmentation 'flipp'", "did you mean 'flip'?"),
     "--set 'data.mean=[0.5, 0.5]' --set 'data.std=[0.2]'": (
         "data.mean has 2 and data.std has 1",
         "have 1 channel;",
         "as many of both",
     ),
-    "--set 'data.mean=[0.5]'": ("data.mean has 1 and data.std has 0", "give as many of both, or leave both out"),
+    "--set 'data.mean=[0.5]'": (
+        "data.mean has 1 and data.std has 0",
+        "give as many of both, or leave both out",
+    ),
     "--set 'data.mean=[0.5]' --set 'data.std=[0.0]'": ("data.std", "0.0", "greater than 0"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
     "--engine rayy": ("engine='rayy'", "'inprocess'"),
@@ -67,14 +85,29 @@ METHODS: Rows = {
     "--method feddyn+fedadam": ("'feddyn+fedadam'", "two server optimisers", "keep one"),
     "--method fedavg+fedavg": ("'fedavg+fedavg'", "twice", "name each once"),
     "--method fedprox --server fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
-    "--method 'fedavg(lr=1)+fedprox(mu=-1)'": ("2 problems", "fedavg: no parameter 'lr'", "fedprox: mu=-1"),
+    "--method 'fedavg(lr=1)+fedprox(mu=-1)'": (
+        "2 problems",
+        "fedavg: no parameter 'lr'",
+        "fedprox: mu=-1",
+    ),
     "--method method.py:main": ("no function in ", "method.py 'main'", "did you mean 'mine'?"),
     "--method absent.py:mine": ("absent.py' is not a file", "file.py:function"),
-    "--method raises.py:mine": ("raises.py' does not load", "RuntimeError: kaputt", "mend the file"),
+    "--method raises.py:mine": (
+        "raises.py' does not load",
+        "RuntimeError: kaputt",
+        "mend the file",
+    ),
     "--method syntax.py:mine": ("syntax.py' does not load", "SyntaxError", "mend the file"),
-    "--method no.such.module:mine": ("'no.such.module' does not import", "install or mend it, or give file.py:function"),
+    "--method no.such.module:mine": (
+        "'no.such.module' does not import",
+        "install or mend it, or give file.py:function",
+    ),
     "--method :mine": ("':mine'", "file.py:function"),
-    "--method method.py:number": ("method.py:number' returned", "int, not a Method", "mend the function"),
+    "--method method.py:number": (
+        "method.py:number' returned",
+        "int, not a Method",
+        "mend the function",
+    ),
     "--method method.py:fails": ("method.py:fails", "KeyError", "kaputt"),
     "methods fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
 }
@@ -85,24 +118,60 @@ MODELS: Rows = {
     "--model mlp+cnn": ("model: 'mlp+cnn' is not one name", "write a name, name(argument=value)"),
     "--model lstm": ("model 'lstm' takes text", "(1, 8, 8)", "choose mlp"),
     "--model lenet5": ("model 'lenet5'", "not 8x8", "choose mlp"),
-    "--model 'resnet8(norm=batch)' --partition 'quantity(alpha=0.05)'": ("has 1 sample", "raise min_size", "norm='group'"),
-    "--model 'resnet8(norm=batch)' --set train.batch=1": ("train.batch=1", "raise it", "norm='group'"),
+    "--model 'resnet8(norm=batch)' --partition 'quantity(alpha=0.05)'": (
+        "has 1 sample",
+        "raise min_size",
+        "norm='group'",
+    ),
+    "--model 'resnet8(norm=batch)' --set train.batch=1": (
+        "train.batch=1",
+        "raise it",
+        "norm='group'",
+    ),
     "--model model.py:nett": ("no function in ", "model.py 'nett'", "did you mean 'net'?"),
     "--model model.py:number": ("model.py:number", "int, not a Module", "mend the function"),
     "--model model.py:fails": ("model.py:fails", "KeyError", "kaputt"),
-    "--model model.py:deaf": ("model.py:deaf", "unexpected keyword argument 'shape'", "mend the function"),
-    "--model model.py:narrow": ("model.py:narrow' does not take a sample", "(1, 8, 8)", "take another model"),
+    "--model model.py:deaf": (
+        "model.py:deaf",
+        "unexpected keyword argument 'shape'",
+        "mend the function",
+    ),
+    "--model model.py:narrow": (
+        "model.py:narrow' does not take a sample",
+        "(1, 8, 8)",
+        "take another model",
+    ),
     "--model model.py:few": ("model.py:few", "(1, 2)", "(1, 4) is needed", "mend its last layer"),
     "models resnt": ("no model 'resnt'", "did you mean 'resnet'?"),
 }
 DATA: Rows = {
-    "--data tinny": ("no data set 'tinny'", "did you mean 'tiny'?", "fedloom data add NAME --from PATH"),
+    "--data tinny": (
+        "no data set 'tinny'",
+        "did you mean 'tiny'?",
+        "fedloom data add NAME --from PATH",
+    ),
     "data add new --from nowhere": ("no file or folder", "nowhere", "check the path"),
-    "data add new --from idx": ("train-images-idx3-ubyte: found 13 bytes", "expected 16", "download it again"),
+    "data add new --from idx": (
+        "train-images-idx3-ubyte: found 13 bytes",
+        "expected 16",
+        "download it again",
+    ),
     "data add new --from foreign.npz": ("foreign.npz: found no readable archive", "np.savez"),
-    "data add new --from pickled.npz": ("pickled.npz", "unpickling, which can run any code", "plain arrays"),
-    "data add new --from negative.npz": ("found label -1", "whole numbers from 0", "replace each label"),
-    "data add new --from halves.npz": ("found label 0.5", "whole numbers from 0", "replace each label"),
+    "data add new --from pickled.npz": (
+        "pickled.npz",
+        "unpickling, which can run any code",
+        "plain arrays",
+    ),
+    "data add new --from negative.npz": (
+        "found label -1",
+        "whole numbers from 0",
+        "replace each label",
+    ),
+    "data add new --from halves.npz": (
+        "found label 0.5",
+        "whole numbers from 0",
+        "replace each label",
+    ),
     "data add new --from short.npz": ("4 samples", "(3,)", "make them match"),
     "data add new --from unnamed.npz": ("images", "expected an array 'x'", "name the samples x"),
     "data add new --from heart.csv --option target=diseas": ("'diseas'", "did you mean 'disease'?"),
@@ -112,18 +181,36 @@ DATA: Rows = {
     "data add new --from empty": ("no known data format", "looked for", ".csv"),
     "data add new --from papers": ("no known data format", "papers", "looked for"),
     "data add new --from heart.csv --format cvs": ("no data format 'cvs'", "table"),
-    "data add tiny --from heart.csv": ("data set 'tiny' is there already", "choose another name", "--replace"),
-    "data add ../tiny --from heart.csv": ("name '../tiny'", "letters, digits", "choose another name"),
+    "data add tiny --from heart.csv": (
+        "data set 'tiny' is there already",
+        "choose another name",
+        "--replace",
+    ),
+    "data add ../tiny --from heart.csv": (
+        "name '../tiny'",
+        "letters, digits",
+        "choose another name",
+    ),
     "data remove fashion-mnist": ("'fashion-mnist' ships with fedloom", "choose another name"),
     "data remove tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
     "data check tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
     "data show tiny --clients 8 --png note.txt/new.png": ("note.txt/new.png", "directory"),
     "--partition dirichlt": ("no partition 'dirichlt'", "did you mean 'dirichlet'?"),
     "--partition 'dirichlet(alpha=0)'": ("alpha=0", "above 0"),
-    "--partition iid+shards": ("data.partition: 'iid+shards' is not one name", "write a name, name(argument=value)"),
-    "--partition iid --clients 1000": ("1000 clients", "the data have 240", "clients or a smaller minimum"),
+    "--partition iid+shards": (
+        "data.partition: 'iid+shards' is not one name",
+        "write a name, name(argument=value)",
+    ),
+    "--partition iid --clients 1000": (
+        "1000 clients",
+        "the data have 240",
+        "clients or a smaller minimum",
+    ),
     "--partition 'classes(classes=99)'": ("classes=99", "the 4 classes of the data", "at most 4"),
-    "--partition user": ("do not say whose sample is whose", "choose another partition, such as iid"),
+    "--partition user": (
+        "do not say whose sample is whose",
+        "choose another partition, such as iid",
+    ),
     "--clients 0": ("clients=0", "at least 1", "'user' only"),
     "--per-round 9": ("sample.per_round=9", "the 8 clients", "lower it or raise data.clients"),
     "--per-round 0": ("per_round=0", "at least 1"),
@@ -139,7 +226,10 @@ COMMANDS: Rows = {
     "resume done --client 999": ("--client 999", "the 8 clients", "from 0 to 7"),
     "compare --methods fedavg,fedavg": ("--methods fedavg,fedavg", "twice", "name each once"),
     "compare --methods fedavg,fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
-    "compare --methods ,": ("--methods names no method", "write for example --methods fedavg,fedprox"),
+    "compare --methods ,": (
+        "--methods names no method",
+        "write for example --methods fedavg,fedprox",
+    ),
     "compare --methods fedavg --seeds 0": ("'--seeds'", "0 is not in the range x>=1"),
     "compare --methods fedavg --target 7": ("--target 7", "between 0 and 1", "for example 0.8"),
     "compare": ("--methods names no method", "write for example --methods fedavg,fedprox"),
@@ -180,7 +270,9 @@ def refused(*words: object) -> str:
 @pytest.mark.parametrize(("words", "fragments"), ROWS.items(), ids=ROWS)
 def test_it_is_refused_in_a_sentence(words: str, fragments: tuple[str, ...]) -> None:
     flags = words.startswith("-")
-    said = refused(*(("run", *TINY, "--rounds", 1, "--out", "new") if flags else ()), *shlex.split(words))
+    said = refused(
+        *(("run", *TINY, "--rounds", 1, "--out", "new") if flags else ()), *shlex.split(words)
+    )
     assert len(fragments) >= 2
     assert [f for f in fragments if f not in said] == [], said
 
@@ -188,13 +280,20 @@ def test_it_is_refused_in_a_sentence(words: str, fragments: tuple[str, ...]) -> 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_is_not_there() -> None:
     said = refused("run", *TINY, "--out", "new", "--device", "cuda")
-    assert "device 'cuda' is not there" in said and "usable: auto, cpu" in said and "take one of these" in said
+    assert (
+        "device 'cuda' is not there" in said
+        and "usable: auto, cpu" in said
+        and "take one of these" in said
+    )
 
 
 def test_two_processes_do_not_write_one_folder() -> None:
     with RunFolder.open(Path("done")):
         said = refused("resume", "done")
-    assert f"done is being written by process {os.getpid()}" in said and "wait until that is done" in said
+    assert (
+        f"done is being written by process {os.getpid()}" in said
+        and "wait until that is done" in said
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -209,5 +308,8 @@ def test_a_comparison_is_of_one_setting() -> None:
     words = ("compare", *TINY, "--rounds", 1, "--out", "compared")
     fedloom(*words, "--methods", "fedavg")
     said = refused(*words, "--methods", "fedprox,fedavg", "--set", "train.lr=0.3")
-    assert "compared/fedavg/seed-0' holds a run with other settings" in said and "choose another --out" in said
+    assert (
+        "compared/fedavg/seed-0' holds a run with other settings" in said
+        and "choose another --out" in said
+    )
     assert not Path("compared/fedprox").exists()

@@ -14,11 +14,27 @@ from fedloom import __version__
 def test_methods_for_programs() -> None:
     every = fedloom("methods", "--json").json
     names = [m["name"] for m in every]
-    assert names == sorted(names) and {"fedavg", "fedprox", "fedavgm", "scaffold", "feddyn", "fedadam", "fedyogi"} <= set(names)
+    assert names == sorted(names) and {
+        "fedavg",
+        "fedprox",
+        "fedavgm",
+        "scaffold",
+        "feddyn",
+        "fedadam",
+        "fedyogi",
+    } <= set(names)
     for method in every:
-        assert {"name", "paper", "parameters", "needs"} <= set(method) and method["paper"] and method["needs"]
+        assert (
+            {"name", "paper", "parameters", "needs"} <= set(method)
+            and method["paper"]
+            and method["needs"]
+        )
     (mu,) = next(m for m in every if m["name"] == "fedprox")["parameters"]
-    assert (mu["name"], mu["type"], mu["low"]) == ("mu", "float", 0) and "FedAvg" in mu["meaning"] and mu["default"] > 0
+    assert (
+        (mu["name"], mu["type"], mu["low"]) == ("mu", "float", 0)
+        and "FedAvg" in mu["meaning"]
+        and mu["default"] > 0
+    )
 
 
 def test_methods_for_people() -> None:
@@ -59,7 +75,9 @@ def test_a_table_with_its_printed_numbers() -> None:
     said = fedloom("presets", "fedalign/table2").out
     assert "60.5 ± 0.2" in said and "alpha=0.1" in said and "moon(mu=1.0" in said
     wide = fedloom("presets", "fedalign/table6").out
-    assert "C=64x0.25(100)  -            50.9 ± 0.5" in wide  # more columns than rows: columns downwards
+    assert (
+        "C=64x0.25(100)  -            50.9 ± 0.5" in wide
+    )  # more columns than rows: columns downwards
     assert "clients = 40" in fedloom("presets", "demo").out
     assert "did you mean 'fedalign/table1'" in fedloom("presets", "fedalign/tabel1", code=2).flat
 
@@ -68,13 +86,21 @@ def test_check_says_what_a_config_would_run(desk: Path) -> None:
     run(desk / "run", "--method", "fedprox", rounds=2)
     said = fedloom("check", "run/config.toml", "--set", "rounds=7", "--json").json
     assert said["ok"] is True and said["method"] == "fedprox" and said["rounds"] == 7
-    assert "280 parameters" in said["model"] and "240 training" in said["data"] and said["clients"].startswith("8,")
+    assert (
+        "280 parameters" in said["model"]
+        and "240 training" in said["data"]
+        and said["clients"].startswith("8,")
+    )
     assert "sound" in fedloom("check", "run/config.toml").out
 
 
 def test_the_doctor(desk: Path) -> None:
     said = fedloom("doctor", "--json").json
-    assert said["ok"] is True and said["one seed, one result"] is True and said["fedloom"] == __version__
+    assert (
+        said["ok"] is True
+        and said["one seed, one result"] is True
+        and said["fedloom"] == __version__
+    )
     assert "sound" in fedloom("doctor").out and list(desk.iterdir()) == []
 
 
@@ -82,7 +108,19 @@ def test_the_version() -> None:
     assert fedloom("--version").out == f"fedloom {__version__}\n"
 
 
-COMMANDS = ["demo", "run", "resume", "compare", "analyze", "cost", "methods", "models", "presets", "check", "doctor"]
+COMMANDS = [
+    "demo",
+    "run",
+    "resume",
+    "compare",
+    "analyze",
+    "cost",
+    "methods",
+    "models",
+    "presets",
+    "check",
+    "doctor",
+]
 DATA_COMMANDS = ["data add", "data list", "data check", "data show", "data remove"]
 
 
@@ -100,22 +138,48 @@ def write_clinics(folder: Path) -> Path:
         with (folder / f"{clinic}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["age", "pulse", "sex", "disease"])
-            for age, pulse in zip(draws.integers(20, 90, patients), draws.integers(50, 130, patients), strict=True):
+            for age, pulse in zip(
+                draws.integers(20, 90, patients), draws.integers(50, 130, patients), strict=True
+            ):
                 writer.writerow([age, pulse, "fm"[age % 2], "yes" if pulse > 90 else "no"])
     return folder
 
 
 def test_tables_from_clinics(desk: Path) -> None:
     """One client a clinic, from the files to the run, and away again."""
-    added = fedloom("data", "add", "clinics", "--from", write_clinics(desk / "files"), "--option", "target=disease", "--json").json
+    added = fedloom(
+        "data",
+        "add",
+        "clinics",
+        "--from",
+        write_clinics(desk / "files"),
+        "--option",
+        "target=disease",
+        "--json",
+    ).json
     assert (added["kind"], added["users"], added["classes"]) == ("table", 3, 2)
     assert added["train"] + added["test"] == 90
     assert "clinics" in [d["name"] for d in fedloom("data", "list", "--json").json]
     assert fedloom("data", "check", "clinics", "--json").json["ok"] is True
     shown = fedloom("data", "show", "clinics", "--clients", 0, "--partition", "user", "--json").json
-    assert [sum(row) for row in shown["counts"]] == sorted((sum(row) for row in shown["counts"]), reverse=True)
-    words = ("--data", "clinics", "--model", "mlp(width=8)", "--clients", 0, "--partition", "user", "--per-round", 3)
-    result = fedloom("run", *words, "--rounds", 10, "--set", "train.lr=0.5", "--out", "run", "--json").json
+    assert [sum(row) for row in shown["counts"]] == sorted(
+        (sum(row) for row in shown["counts"]), reverse=True
+    )
+    words = (
+        "--data",
+        "clinics",
+        "--model",
+        "mlp(width=8)",
+        "--clients",
+        0,
+        "--partition",
+        "user",
+        "--per-round",
+        3,
+    )
+    result = fedloom(
+        "run", *words, "--rounds", 10, "--set", "train.lr=0.5", "--out", "run", "--json"
+    ).json
     assert result["clients"] == 3 and result["accuracy"] > 0.8
     assert "removed clinics" in fedloom("data", "remove", "clinics").out
     assert "clinics" not in [d["name"] for d in fedloom("data", "list", "--json").json]
@@ -128,20 +192,39 @@ def test_arrays_added_replaced_and_shown(desk: Path) -> None:
     add = ("data", "add", "arrays", "--from", "arrays.npz")
     assert fedloom(*add, "--json").json["train"] == 32
     assert fedloom(*add, "--replace", "--option", "test_share=0.5", "--json").json["train"] == 20
-    shown = fedloom("data", "show", "arrays", "--clients", 4, "--partition", "iid", "--png", "parts.png", "--json").json
+    shown = fedloom(
+        "data",
+        "show",
+        "arrays",
+        "--clients",
+        4,
+        "--partition",
+        "iid",
+        "--png",
+        "parts.png",
+        "--json",
+    ).json
     assert np.asarray(shown["counts"]).sum() == 20 and len(shown["counts"]) == 4
     assert (desk / "parts.png").read_bytes().startswith(b"\x89PNG")
-    assert "4 clients by 2 classes" in fedloom("data", "show", "arrays", "--clients", 4, "--partition", "iid").out
+    assert (
+        "4 clients by 2 classes"
+        in fedloom("data", "show", "arrays", "--clients", 4, "--partition", "iid").out
+    )
     fedloom("data", "remove", "arrays")
 
 
 def test_damaged_data_are_found(desk: Path, home: Path) -> None:
-    np.savez(desk / "arrays.npz", x=np.arange(60, dtype=np.float32).reshape(20, 3), y=np.arange(20) % 2)
+    np.savez(
+        desk / "arrays.npz", x=np.arange(60, dtype=np.float32).reshape(20, 3), y=np.arange(20) % 2
+    )
     fedloom("data", "add", "frail", "--from", "arrays.npz")
     file = home / "home" / "data" / "frail" / "train.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
     said = fedloom("data", "check", "frail", "--json", code=1)
     assert json.loads(said.out)["ok"] is False and "damaged" in said.out
     refused = fedloom("run", *TINY, "--data", "frail", "--out", "run", code=2).flat
-    assert "train.safetensors is damaged" in refused and "fedloom data add frail --from PATH --replace" in refused
+    assert (
+        "train.safetensors is damaged" in refused
+        and "fedloom data add frail --from PATH --replace" in refused
+    )
     fedloom("data", "remove", "frail")

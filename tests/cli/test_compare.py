@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 
 from cli.talk import TINY, Said, fedloom, lines, run
-from fedloom.study import presets
-from fedloom.study.folder import RunFolder
-from fedloom.study.presets import Preset
-from fedloom.study.presets.table import table
+from fedloom.runs.folder import RunFolder
+from fedloom.settings import presets
+from fedloom.settings.paper_table import table
+from fedloom.settings.presets import Preset
 
 METHODS = ("fedavg", "fedprox(mu=1)")
 
 
 def compare(out: str, *words: object, methods: tuple[str, ...] = METHODS) -> Said:
-    return fedloom("compare", "--methods", ",".join(methods), *TINY, "--rounds", 2, "--out", out, *words)
+    return fedloom(
+        "compare", "--methods", ",".join(methods), *TINY, "--rounds", 2, "--out", out, *words
+    )
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -44,10 +46,15 @@ def test_a_comparison_is_its_runs_side_by_side(desk: Path) -> None:
     said = compare("both", "--seeds", 2, "--seed", 3, "--json").json
     assert [row["method"] for row in said["rows"]] == list(METHODS)
     for row, method in zip(said["rows"], METHODS, strict=True):
-        alone = [run(desk / f"{method}{seed}", "--method", method, "--seed", seed, rounds=2) for seed in (3, 4)]
+        alone = [
+            run(desk / f"{method}{seed}", "--method", method, "--seed", seed, rounds=2)
+            for seed in (3, 4)
+        ]
         curves = [[line["accuracy"] for line in lines(desk / f"{method}{seed}")] for seed in (3, 4)]
         assert {r["weights_sha256"] for r in alone} <= set(shas(desk / "both").values())
-        assert row["accuracies"] == pytest.approx([statistics.fmean(c) for c in curves])  # two rounds: both are the last few
+        assert row["accuracies"] == pytest.approx(
+            [statistics.fmean(c) for c in curves]
+        )  # two rounds: both are the last few
         assert row["accuracy"] == pytest.approx(statistics.fmean(row["accuracies"]))
         assert row["std"] == pytest.approx(statistics.stdev(row["accuracies"]))
         assert row["bytes"] == alone[0]["bytes_up"] + alone[0]["bytes_down"]
@@ -58,7 +65,11 @@ def test_a_comparison_is_its_runs_side_by_side(desk: Path) -> None:
 def test_seeds_are_counted_from_the_one_that_is_set_wherever_it_is_set(desk: Path) -> None:
     """A seed of a file or of --set was once taken for 0, and nothing was said."""
     (desk / "own.toml").write_text("seed = 5\n")
-    for out, *words in (("set", "--set", "seed=5"), ("file", "--config", "own.toml"), ("flag", "--seed", 5)):
+    for out, *words in (
+        ("set", "--set", "seed=5"),
+        ("file", "--config", "own.toml"),
+        ("flag", "--seed", 5),
+    ):
         compare(out, "--seeds", 2, *words, methods=METHODS[:1])
     assert shas(desk / "set") == shas(desk / "file") == shas(desk / "flag")
     assert sorted(shas(desk / "set")) == ["fedavg/seed-5", "fedavg/seed-6"]
@@ -66,14 +77,21 @@ def test_seeds_are_counted_from_the_one_that_is_set_wherever_it_is_set(desk: Pat
 
 def test_the_table_and_the_curves(desk: Path) -> None:
     said = compare("both", "--target", 0.2)
-    assert all(re.search(rf"^{re.escape(method)} .*\d\d\.\d\d", said.out, re.MULTILINE) for method in METHODS)
+    assert all(
+        re.search(rf"^{re.escape(method)} .*\d\d\.\d\d", said.out, re.MULTILINE)
+        for method in METHODS
+    )
     assert "20.0 %" in said.out and "both/curves.png" in said.out
     pixels = picture(desk / "both" / "curves.png")
     assert pixels.shape[0] > 300 and pixels.shape[1] > 600
     inked = (pixels[..., :3] < 0.9).any(axis=2)
     assert 0.005 < inked.mean() < 0.5
     colours = {tuple((255 * p).astype(int)) for p in pixels[inked][:, :3]}
-    assert (0x00, 0x72, 0xB2) in colours and (0xD5, 0x5E, 0x00) in colours  # a line for each of the two methods
+    assert (0x00, 0x72, 0xB2) in colours and (
+        0xD5,
+        0x5E,
+        0x00,
+    ) in colours  # a line for each of the two methods
 
 
 def smooth(values: list[float], momentum: float) -> list[float]:
@@ -90,12 +108,32 @@ def first(values: list[float], target: float) -> int | None:
 
 def test_accuracies_and_targets_off_a_moving_average(desk: Path) -> None:
     """All of it computed again from metrics.jsonl."""
-    words = ("--rounds", 4, "--seeds", 2, "--ema", 0.9, "--at", "2,4", "--target", 0.2, "--target", 0.999, "--json")
+    words = (
+        "--rounds",
+        4,
+        "--seeds",
+        2,
+        "--ema",
+        0.9,
+        "--at",
+        "2,4",
+        "--target",
+        0.2,
+        "--target",
+        0.999,
+        "--json",
+    )
     said = compare("both", *words).json
-    assert (said["ema"], said["targets"], said["at"]) == ({"momentum": 0.9, "start": "first"}, [0.2, 0.999], [2, 4])
+    assert (said["ema"], said["targets"], said["at"]) == (
+        {"momentum": 0.9, "start": "first"},
+        [0.2, 0.999],
+        [2, 4],
+    )
     for row in said["rows"]:
         folder = desk / "both" / row["method"].replace("(", "_").replace(")", "_")
-        averages = [smooth([x["accuracy"] for x in lines(folder / f"seed-{s}")], 0.9) for s in (0, 1)]
+        averages = [
+            smooth([x["accuracy"] for x in lines(folder / f"seed-{s}")], 0.9) for s in (0, 1)
+        ]
         assert row["accuracies"] == pytest.approx([a[-1] for a in averages]) and row["rounds"] == 4
         assert [x["round"] for x in row["at"]] == [2, 4]
         assert row["at"][0]["each"] == pytest.approx([a[1] for a in averages])
@@ -106,17 +144,23 @@ def test_accuracies_and_targets_off_a_moving_average(desk: Path) -> None:
         assert far == {"target": 0.999, "rounds": None, "each": [None, None]}
     smoothed = picture(desk / "both" / "curves.png")
     told = compare("both", *words[:4], "--target", 0.2, "--at", 2)
-    assert "at: mean of the last 4 evaluations;" in told.out and not np.array_equal(picture(desk / "both" / "curves.png"), smoothed)
+    assert "at: mean of the last 4 evaluations;" in told.out and not np.array_equal(
+        picture(desk / "both" / "curves.png"), smoothed
+    )
     other = compare("both", *words[:-1], "--ema-start", "debiased")
     assert "moving average 0.9 over evaluations, debiased;" in other.out and "4+" in other.out
 
 
 def test_seeds_of_which_only_some_reach_a_target(desk: Path) -> None:
     compare("both", "--seeds", 4, methods=METHODS[:1])
-    best = sorted(max(x["accuracy"] for x in lines(desk / "both" / "fedavg" / f"seed-{s}")) for s in range(4))
+    best = sorted(
+        max(x["accuracy"] for x in lines(desk / "both" / "fedavg" / f"seed-{s}")) for s in range(4)
+    )
     assert best[0] < best[-1]  # or there is no target that only some reach
     some = sum(b >= best[-1] for b in best)
-    said = compare("both", "--seeds", 4, "--target", best[-1], "--target", 0.999, methods=METHODS[:1])
+    said = compare(
+        "both", "--seeds", 4, "--target", best[-1], "--target", 0.999, methods=METHODS[:1]
+    )
     assert re.search(rf"^fedavg .* 2\+ \({some} of 4\) +2\+ +\d+\.\d MB", said.out, re.MULTILINE)
 
 
@@ -132,11 +176,18 @@ def test_runs_that_are_there_are_looked_at_and_left_alone(desk: Path) -> None:
     before = files(desk)
     words = ("compare", "whole", "seldom", "--ema", 0.5, "--target", 0.999, "--at", 4)
     said = fedloom(*words)
-    assert "note: 'seldom' is not finished; this is what 5 rounds of it came to" in said.flat and "'whole'" not in said.flat
-    assert re.search(r"^whole .* 4\+ ", said.out, re.MULTILINE) and re.search(r"^seldom .* 5\+ ", said.out, re.MULTILINE)
+    assert (
+        "note: 'seldom' is not finished; this is what 5 rounds of it came to" in said.flat
+        and "'whole'" not in said.flat
+    )
+    assert re.search(r"^whole .* 4\+ ", said.out, re.MULTILINE) and re.search(
+        r"^seldom .* 5\+ ", said.out, re.MULTILINE
+    )
     assert "(not every round has one)" in said.out
     rows = fedloom(*words, "--json").json["rows"]
-    assert [row["run"] for row in rows] == ["whole", "seldom"] and rows[0]["bytes"] == whole["bytes_up"] + whole["bytes_down"]
+    assert [row["run"] for row in rows] == ["whole", "seldom"] and rows[0]["bytes"] == whole[
+        "bytes_up"
+    ] + whole["bytes_down"]
     scored = [x["accuracy"] for x in lines(desk / "seldom") if "accuracy" in x]
     assert len(scored) == 3 and rows[1]["accuracy"] == pytest.approx(smooth(scored, 0.5)[-1])
     assert rows[1]["at"][0]["accuracy"] == pytest.approx(smooth(scored, 0.5)[1])
@@ -151,7 +202,11 @@ def test_runs_that_cannot_be_read_are_all_said(desk: Path) -> None:
     run(desk / "short", rounds=2)
     RunFolder.create(desk / "new", (desk / "short" / "config.toml").read_text()).close()
     said = fedloom("compare", "short", "new", "--at", 3, code=2).flat
-    assert "2 problems" in said and "'short': there is no accuracy at round 3: the run is evaluated from round 1 to 2" in said
+    assert (
+        "2 problems" in said
+        and "'short': there is no accuracy at round 3: the run is evaluated from round 1 to 2"
+        in said
+    )
     assert "'new' has no evaluation yet; go on with: fedloom resume new" in said
     for words, piece in {
         ("--rounds", 3): "--rounds 3: the runs",
@@ -163,7 +218,9 @@ def test_runs_that_cannot_be_read_are_all_said(desk: Path) -> None:
 
 
 def test_a_run_says_when_it_reached_its_target(desk: Path) -> None:
-    near = fedloom("run", *TINY, "--rounds", 2, "--set", "evaluate.target=0.01", "--out", "near").out
+    near = fedloom(
+        "run", *TINY, "--rounds", 2, "--set", "evaluate.target=0.01", "--out", "near"
+    ).out
     far = fedloom("run", *TINY, "--rounds", 2, "--set", "evaluate.target=0.999", "--out", "far").out
     assert re.search(r"rounds to 1\.0 % +1 ", near) and re.search(r"rounds to 99\.9 % +2\+", far)
 
@@ -195,9 +252,21 @@ def ill():
 def test_two_at_a_time_are_the_same_runs_and_none_suffers_from_another(desk: Path) -> None:
     (desk / "own.py").write_text(ILL)
     compare("one")
-    words = ("compare", "--methods", ",".join((METHODS[0], "own.py:ill", METHODS[1])), *TINY, "--rounds", 2, "--out", "two")
+    words = (
+        "compare",
+        "--methods",
+        ",".join((METHODS[0], "own.py:ill", METHODS[1])),
+        *TINY,
+        "--rounds",
+        2,
+        "--out",
+        "two",
+    )
     said = fedloom(*words, "--jobs", 2, code=1)
-    assert re.search(r"failed: 1 runs did not finish, the first in 'two/own.py_ill/seed-0'; go on with", said.flat)
+    assert re.search(
+        r"failed: 1 runs did not finish, the first in 'two/own.py_ill/seed-0'; go on with",
+        said.flat,
+    )
     assert shas(desk / "two") == shas(desk / "one") and len(shas(desk / "one")) == 2
 
 
@@ -209,25 +278,67 @@ def test_runs_of_code_that_was_edited_since_are_not_shown_as_its_own(desk: Path)
     assert fedloom(*words, "--json").out == fedloom(*words, "--json").out
     (desk / "own.py").write_text(well.replace("1", "2"))
     said = fedloom(*words, code=2)
-    assert "'two/own.py_ill/seed-0' holds a run of" in said.flat and "own.py' as it was before it was edited" in said.flat
+    assert (
+        "'two/own.py_ill/seed-0' holds a run of" in said.flat
+        and "own.py' as it was before it was edited" in said.flat
+    )
     assert "choose another --out, or delete that folder" in said.flat
 
 
-TABLE = ("--preset", "fedalign/table1", *TINY, "--rounds", 2, "--set", "data.classes=None", "--set", "data.pixels=None")
-TABLE += ("--set", "data.partition=iid", "--set", "sample.name=uniform", "--set", "train.epochs=1", "--set", "data.per_class=30")
+TABLE = (
+    "--preset",
+    "fedalign/table1",
+    *TINY,
+    "--rounds",
+    2,
+    "--set",
+    "data.classes=None",
+    "--set",
+    "data.pixels=None",
+)
+TABLE += (
+    "--set",
+    "data.partition=iid",
+    "--set",
+    "sample.name=uniform",
+    "--set",
+    "train.epochs=1",
+    "--set",
+    "data.per_class=30",
+)
 
 
 def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
-    words = ("compare", *TABLE, "--rows", "fedavg,fedavg+clip,fedprox", "--seeds", 2, "--out", "table")
+    words = (
+        "compare",
+        *TABLE,
+        "--rows",
+        "fedavg,fedavg+clip,fedprox",
+        "--seeds",
+        2,
+        "--out",
+        "table",
+    )
     said = fedloom(*words)
     assert "scale small, cut: 20 of 100 classes" in said.err and "6 of 6 runs to do" in said.err
-    assert re.search(r"^fedprox +\d+\.\d\d +\d+\.\d\d +[+-]\d+\.\d\d +53\.0 +\+0\.10 ", said.out, re.MULTILINE)
+    assert re.search(
+        r"^fedprox +\d+\.\d\d +\d+\.\d\d +[+-]\d+\.\d\d +53\.0 +\+0\.10 ", said.out, re.MULTILINE
+    )
     again = fedloom(*words, "--json")
     assert "runs to do" not in again.err and again.json["scale"] == "small" and again.json["cut"]
     for figure in again.json["figures"]:
-        curves = [[x["accuracy"] for x in lines(desk / "table" / figure["row"] / "accuracy" / f"seed-{s}")] for s in (0, 1)]
+        curves = [
+            [
+                x["accuracy"]
+                for x in lines(desk / "table" / figure["row"] / "accuracy" / f"seed-{s}")
+            ]
+            for s in (0, 1)
+        ]
         assert figure["ours"] == pytest.approx([100 * statistics.fmean(c) for c in curves])
-    assert again.json["figures"][1]["printed"] is None and again.json["figures"][0]["printed"]["mean"] == 52.9
+    assert (
+        again.json["figures"][1]["printed"] is None
+        and again.json["figures"][0]["printed"]["mean"] == 52.9
+    )
     alone = fedloom("run", *TABLE, "--row", "fedavg+clip", "--out", "alone", "--json").json
     assert alone["weights_sha256"] == shas(desk / "table")["fedavg+clip/accuracy/seed-0"]
     settings = (desk / "alone" / "config.toml").read_text()
@@ -241,7 +352,10 @@ def printed(number: object, row: str) -> dict[str, Any]:
 TO_TARGET = {
     "about": {"title": "t", "shows": "s", "settings": "p", "cut": "c"},
     "small": {},
-    "columns": [{"name": "R", "measure": "rounds(to=0.999, ema=0.9)"}, {"name": "at 2", "measure": "ema(at=2)"}],
+    "columns": [
+        {"name": "R", "measure": "rounds(to=0.999, ema=0.9)"},
+        {"name": "at 2", "measure": "ema(at=2)"},
+    ],
     "rows": [printed(924, "fedavg"), printed("1000+", "fedprox")],
 }
 
@@ -251,7 +365,10 @@ def test_a_table_of_rounds_to_a_target(desk: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(presets, "preset", lambda name: made)
     words = ("compare", "--preset", "made/table1", *TINY, "--seeds", 2, "--out", "table")
     refused = fedloom(*words, "--rounds", 1, code=2).flat
-    assert "columns: 'at 2' is ema(at=2): there is no accuracy at round 2" in refused and "--columns" in refused
+    assert (
+        "columns: 'at 2' is ema(at=2): there is no accuracy at round 2" in refused
+        and "--columns" in refused
+    )
     assert not (desk / "table").exists()
     said = fedloom(*words, "--rounds", 3).out
     assert "R: rounds(to=0.999, ema=0.9)" in said and "at 2: ema(at=2)" in said
@@ -259,7 +376,10 @@ def test_a_table_of_rounds_to_a_target(desk: Path, monkeypatch: pytest.MonkeyPat
     assert re.search(r"^fedprox +3\+ +- +- +1000\+ +- ", said, re.MULTILINE)
     never, *_, smoothed = fedloom(*words, "--rounds", 3, "--json").json["figures"]
     assert (never["ours"], never["mean"], never["rounds"]) == ([None, None], None, 3)
-    curves = [[x["accuracy"] for x in lines(desk / "table" / "fedprox" / "R" / f"seed-{s}")] for s in (0, 1)]
+    curves = [
+        [x["accuracy"] for x in lines(desk / "table" / "fedprox" / "R" / f"seed-{s}")]
+        for s in (0, 1)
+    ]
     assert smoothed["ours"] == pytest.approx([100 * smooth(c, 0.9)[1] for c in curves])
 
 
@@ -274,21 +394,44 @@ CHOICES = {
 }
 
 
-def test_rows_that_are_choices_stand_together_beside_what_is_printed_of_them(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_choices_stand_together_beside_what_is_printed_of_them(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Preset("made/table1", "", {}, table("made/table1", CHOICES))
     monkeypatch.setattr(presets, "preset", lambda name: made)
-    words = ("compare", "--preset", "made/table1", *TINY, "--rounds", 2, "--seeds", 2, "--out", "table")
+    words = (
+        "compare",
+        "--preset",
+        "made/table1",
+        *TINY,
+        "--rounds",
+        2,
+        "--seeds",
+        2,
+        "--out",
+        "table",
+    )
     said = fedloom(*words, "--json").json
     assert [(f["row"], f["printed"] and f["printed"]["mean"]) for f in said["figures"]] == [
         ("fedavg", None), ("fedprox", None), ("scaffold", None), ("both", 60.0)
     ]  # fmt: skip
     (together,) = said["choices"]
     means = [f["mean"] for f in said["figures"][:3]]
-    assert (together["row"], together["ours"], together["printed"]["mean"]) == ("1 of 3", means, 50.0)
-    assert together["mean"] == pytest.approx(statistics.fmean(means)) and together["std"] == pytest.approx(statistics.stdev(means))
+    assert (together["row"], together["ours"], together["printed"]["mean"]) == (
+        "1 of 3",
+        means,
+        50.0,
+    )
+    assert together["mean"] == pytest.approx(statistics.fmean(means)) and together[
+        "std"
+    ] == pytest.approx(statistics.stdev(means))
     shown = fedloom(*words).out
     assert re.search(r"^fedprox +\d+\.\d\d .* - ", shown, re.MULTILINE)
-    assert re.search(rf"^1 of 3 +3 +{together['mean']:.2f} +{together['std']:.2f} +50\.0 ± 2\.0", shown, re.MULTILINE)
+    assert re.search(
+        rf"^1 of 3 +3 +{together['mean']:.2f} +{together['std']:.2f} +50\.0 ± 2\.0",
+        shown,
+        re.MULTILINE,
+    )
     part = fedloom(*words, "--rows", "fedavg,both", "--json").json["choices"]
     assert [f["ours"] for f in part] == [means[:1]]
 
@@ -298,27 +441,65 @@ REFUSED = {
         "--target 0.4: preset 'fedalign/table1' brings what is read off",
         "--columns",
     ),
-    "compare --preset fedalign/table1 --ema 0.9": ("--ema 0.9: preset 'fedalign/table1' brings what is read off its runs",),
-    "compare --methods fedavg --target 0.4 --target 47": ("--target 47.0 must lie between 0 and 1", "for example 0.8"),
-    "compare --methods fedavg --ema 1": ("--ema 1.0 must be at least 0 and below 1", "for example 0.9"),
+    "compare --preset fedalign/table1 --ema 0.9": (
+        "--ema 0.9: preset 'fedalign/table1' brings what is read off its runs",
+    ),
+    "compare --methods fedavg --target 0.4 --target 47": (
+        "--target 47.0 must lie between 0 and 1",
+        "for example 0.8",
+    ),
+    "compare --methods fedavg --ema 1": (
+        "--ema 1.0 must be at least 0 and below 1",
+        "for example 0.9",
+    ),
     "compare --methods fedavg --ema nan": ("--ema nan must be at least 0 and below 1",),
-    "compare --methods fedavg --ema 0.9 --ema-start zero": ("no --ema-start 'zero'", "debiased, first"),
-    "compare --methods fedavg --ema-start first": ("--ema-start first is the start of a moving average", "--ema 0.9"),
+    "compare --methods fedavg --ema 0.9 --ema-start zero": (
+        "no --ema-start 'zero'",
+        "debiased, first",
+    ),
+    "compare --methods fedavg --ema-start first": (
+        "--ema-start first is the start of a moving average",
+        "--ema 0.9",
+    ),
     "compare --methods fedavg --at 2,x": ("--at 2,x: 'x' is no round", "--at 500,1000"),
     "compare --methods fedavg --at 0": ("--at 0: '0' is no round",),
     "compare --methods fedavg --at ,": ("--at ,: ',' is no round",),
-    "compare --methods fedavg --data tiny --rounds 2 --at 3": ("no accuracy at round 3", "from round 1 to 2", "ask for 1 to 2"),
+    "compare --methods fedavg --data tiny --rounds 2 --at 3": (
+        "no accuracy at round 3",
+        "from round 1 to 2",
+        "ask for 1 to 2",
+    ),
     "compare nowhere": ("nowhere is not the folder of a run", "fedloom run"),
-    "compare --preset fedalign/table1 --methods fedavg": ("--methods fedavg: preset 'fedalign/table1' brings its rows", "--rows"),
-    "compare --preset demo --methods fedavg --rows fedavg": ("--rows fedavg: only a preset that is a table", "leave it out"),
+    "compare --preset fedalign/table1 --methods fedavg": (
+        "--methods fedavg: preset 'fedalign/table1' brings its rows",
+        "--rows",
+    ),
+    "compare --preset demo --methods fedavg --rows fedavg": (
+        "--rows fedavg: only a preset that is a table",
+        "leave it out",
+    ),
     "compare --preset fedalign/table1 --scale big": ("no scale 'big'", "paper, small"),
-    "compare --preset fedalign/table1 --columns H_T": ("column 'H_T' of 'fedalign/table1' is not read off accuracies",),
-    "compare --preset fedalign/table1": ("there is no data set 'cifar100'", "fedloom data add cifar100 --from PATH"),
+    "compare --preset fedalign/table1 --columns H_T": (
+        "column 'H_T' of 'fedalign/table1' is not read off accuracies",
+    ),
+    "compare --preset fedalign/table1": (
+        "there is no data set 'cifar100'",
+        "fedloom data add cifar100 --from PATH",
+    ),
     "compare --rounds 2": ("--methods names no method", "fedloom methods"),
-    "run --preset fedalign/table1": ("is a table", "fedloom compare --preset fedalign/table1", "--row NAME (rows: fedavg, "),
+    "run --preset fedalign/table1": (
+        "is a table",
+        "fedloom compare --preset fedalign/table1",
+        "--row NAME (rows: fedavg, ",
+    ),
     "run --preset fedalign/table1 --row fedalin": ("no row 'fedalin'; did you mean 'fedalign'?",),
-    "run --preset demo --row fedavg": ("preset 'demo' is a single run", "leave --row and --column out"),
-    "run --data tiny --model mlp --set data.pixels=9": ("data.pixels=9 is more than the 8 x 8 pixels of 'tiny'",),
+    "run --preset demo --row fedavg": (
+        "preset 'demo' is a single run",
+        "leave --row and --column out",
+    ),
+    "run --data tiny --model mlp --set data.pixels=9": (
+        "data.pixels=9 is more than the 8 x 8 pixels of 'tiny'",
+    ),
     "run --data tiny --set data.classes=1": (
         "data.classes=1 should be greater than or equal to 2 (only the first so many classes",
     ),
@@ -334,9 +515,14 @@ def test_what_is_no_table_and_what_is_no_row(command: str, desk: Path) -> None:
 
 def test_the_demo(desk: Path) -> None:
     """As a newcomer starts it; every command it names is one that there is."""
-    process = subprocess.run([sys.executable, "-m", "fedloom", "demo", "--quick"], capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-m", "fedloom", "demo", "--quick"], capture_output=True, text=True
+    )
     assert process.returncode == 0 and "Traceback" not in process.stderr, process.stderr
-    assert re.search(r"^fedavg .*\d\d\.\d\d", process.stdout, re.MULTILINE) and "What to try next" in process.stdout
+    assert (
+        re.search(r"^fedavg .*\d\d\.\d\d", process.stdout, re.MULTILINE)
+        and "What to try next" in process.stdout
+    )
     assert picture(desk / "runs" / "demo-quick" / "curves.png").std() > 0
     assert all(result["rounds"] == 4 for result in results(desk / "runs" / "demo-quick").values())
     for name in set(re.findall(r"^  fedloom (\w+)", process.stdout, re.MULTILINE)):

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.talk import fedloom
-from fedloom.study import cost as room
+from fedloom.inspect import cost_tables as room
 
 KEYS = {"method", "mflops", "params_m", "printed_mflops", "printed_params_m", "verdict"}
 ONE = ("cost", "--model", "mlp(layers=1,width=4)", "--shape", "1x8x8", "--classes", 4)
@@ -23,10 +23,16 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_method_for_programs() -> None:
     (row,) = fedloom(*ONE, "--method", "fedprox", "--batch", 4, "--json").json
     assert set(row) >= KEYS and row["verdict"] is None and row["convention"] == "torch"
-    assert (row["macs"], row["mflops"], row["stored_parameters"]) == (PRODUCTS, PRODUCTS / 1e6, 2 * WEIGHTS)
+    assert (row["macs"], row["mflops"], row["stored_parameters"]) == (
+        PRODUCTS,
+        PRODUCTS / 1e6,
+        2 * WEIGHTS,
+    )
     assert row["training_macs"] == PRODUCTS + 64 * 4 + 2 * 4 * 4
     assert row["bytes_up"] == row["bytes_down"] == 4 * WEIGHTS
-    assert row["seconds"] > 0 and row["seconds_to_fedavg"] > 0 and row["peak_bytes"] > 3 * 4 * WEIGHTS
+    assert (
+        row["seconds"] > 0 and row["seconds_to_fedavg"] > 0 and row["peak_bytes"] > 3 * 4 * WEIGHTS
+    )
 
 
 def test_one_method_for_people() -> None:
@@ -42,7 +48,10 @@ def test_one_method_for_people() -> None:
 
 def test_a_table_for_programs(short: None) -> None:
     plain, spring = fedloom("cost", "fedalign/table5", "--json").json
-    assert set(plain) >= KEYS and (plain["printed_mflops"], plain["mflops"]) == (0.0003, PRODUCTS / 1e6)
+    assert set(plain) >= KEYS and (plain["printed_mflops"], plain["mflops"]) == (
+        0.0003,
+        PRODUCTS / 1e6,
+    )
     assert plain["verdicts"] == {"mflops": room.SAME, "params_m": "differs: counted in another way"}
     assert plain["verdict"] == "params_m differs: counted in another way"
     assert spring["verdict"] == room.SAME and spring["params_m"] == 2 * WEIGHTS / 1e6
@@ -51,7 +60,9 @@ def test_a_table_for_programs(short: None) -> None:
 def test_a_table_for_people(short: None) -> None:
     said = fedloom("cost", "fedalign/table5")
     assert (
-        "counting 2 of 2: Spring, toy" in said.err and "a small one" in said.out and "ok: matches to the printed digit" in said.out
+        "counting 2 of 2: Spring, toy" in said.err
+        and "a small one" in said.out
+        and "ok: matches to the printed digit" in said.out
     )
     assert "Plain, toy, params_m differs: counted in another way" in said.out
 
@@ -67,7 +78,9 @@ def test_a_table_for_people(short: None) -> None:
         ("17.3", 17.4, 0.02, "differs: why"),
     ],
 )
-def test_a_verdict_is_a_matter_of_digits(printed: str, ours: float, error: float, said: str) -> None:
+def test_a_verdict_is_a_matter_of_digits(
+    printed: str, ours: float, error: float, said: str
+) -> None:
     assert room.verdict(printed, ours, error, "why") == said
 
 
@@ -77,9 +90,11 @@ def test_the_printed_tables() -> None:
     assert [(r.name, r.mflops, r.params_m) for r in five.rows][:3] == [
         ("FedAvg", "87.3", "0.61"), ("FedProx", "87.3", "1.21"), ("MOON", "262.2", "2.21")]  # fmt: skip
     assert (len(five.rows), len(seven.rows)) == (10, 16)
-    for study in (five, seven):
-        for row in study.rows:
-            study.cases[row.case].scene(row.method, batch=2)  # raises if a name or an argument is wrong
+    for prepared in (five, seven):
+        for row in prepared.rows:
+            prepared.cases[row.case].scene(
+                row.method, batch=2
+            )  # raises if a name or an argument is wrong
 
 
 def test_resnet18_in_the_unit_of_its_table() -> None:
@@ -93,8 +108,14 @@ def test_resnet18_in_the_unit_of_its_table() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["fedalign/table55"], ("no preset with cost columns 'fedalign/table55'", "did you mean 'fedalign/table5'?")),
-        (["fedalign/table5", "--method", "fedavg"], ("'fedalign/table5' says itself", "leave --method out")),
+        (
+            ["fedalign/table55"],
+            ("no preset with cost columns 'fedalign/table55'", "did you mean 'fedalign/table5'?"),
+        ),
+        (
+            ["fedalign/table5", "--method", "fedavg"],
+            ("'fedalign/table5' says itself", "leave --method out"),
+        ),
         (["--method", "fedporx"], ("no method 'fedporx'", "did you mean 'fedprox'?")),
         (["--model", "resnet57"], ("no model 'resnet57'", "did you mean 'resnet56'?")),
         (["--model", "mlp+cnn"], ("--model 'mlp+cnn' is not one model", "write a name")),

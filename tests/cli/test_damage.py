@@ -40,10 +40,25 @@ def runs(home: Path) -> Runs:
     finished, half = home / "finished", home / "half"
     result = run(finished, "--method", "scaffold", rounds=ROUNDS)
     with forks(home) as play:
-        lived = play("run", *TINY, "--method", "scaffold", "--rounds", ROUNDS, "--out", half, die_at_line=STOP)
+        lived = play(
+            "run",
+            *TINY,
+            "--method",
+            "scaffold",
+            "--rounds",
+            ROUNDS,
+            "--out",
+            half,
+            die_at_line=STOP,
+        )
     assert lived.status == KILLED and saved_rounds(half) == [STOP - 3, STOP - 2, STOP - 1]
     return Runs(
-        finished, half, fold(shutil.copytree(half, home / "folded")), lived.said.err, result["weights_sha256"], lines(finished)
+        finished,
+        half,
+        fold(shutil.copytree(half, home / "folded")),
+        lived.said.err,
+        result["weights_sha256"],
+        lines(finished),
     )
 
 
@@ -61,7 +76,14 @@ def test_every_kind_of_file_is_there_to_be_damaged(runs: Runs) -> None:
     database = {"clients.sqlite", "clients.sqlite-wal", "clients.sqlite-shm"}
     manifests = {f"MANIFEST-{r}.json" for r in saved_rounds(runs.half)}
     states = {f"round-{r}.safetensors" for r in saved_rounds(runs.half)}
-    assert {p.name for p in files(runs.half)} == {"config.toml", "metrics.jsonl", "lock", *database, *manifests, *states}
+    assert {p.name for p in files(runs.half)} == {
+        "config.toml",
+        "metrics.jsonl",
+        "lock",
+        *database,
+        *manifests,
+        *states,
+    }
     assert "result.json" in {p.name for p in files(runs.finished)}
 
 
@@ -113,9 +135,17 @@ def damaged(base: Path, names: str, cases: int, desk: Path) -> Iterator[tuple[st
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(("which", "names", "cases"), [("half", "*", 100), ("folded", "clients.sqlite", 30), ("finished", "*", 24)])
-def test_damage_is_made_good_or_told(which: str, names: str, cases: int, runs: Runs, desk: Path) -> None:
-    met = {name: verdict(folder, runs) for name, folder in damaged(getattr(runs, which), names, cases, desk)}
+@pytest.mark.parametrize(
+    ("which", "names", "cases"),
+    [("half", "*", 100), ("folded", "clients.sqlite", 30), ("finished", "*", 24)],
+)
+def test_damage_is_made_good_or_told(
+    which: str, names: str, cases: int, runs: Runs, desk: Path
+) -> None:
+    met = {
+        name: verdict(folder, runs)
+        for name, folder in damaged(getattr(runs, which), names, cases, desk)
+    }
     assert {name: v for name, v in met.items() if v not in ("ended", "said")} == {}
     count = Counter(met.values())
     assert count.total() == cases and min(count["ended"], count["said"]) >= cases // 20, count
@@ -138,7 +168,9 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("name", "old", "new"), EDITS, ids=lambda text: text)
-def test_a_line_that_somebody_changed_is_noticed(name: str, old: str, new: str, runs: Runs, desk: Path) -> None:
+def test_a_line_that_somebody_changed_is_noticed(
+    name: str, old: str, new: str, runs: Runs, desk: Path
+) -> None:
     """Lines behind the last checkpoint are written anew; what the checkpoint vouches for must be as it was."""
     folder = shutil.copytree(runs.half, desk / "edited")
     text = (folder / name).read_text()

@@ -25,12 +25,16 @@ def odd(desk: Path) -> None:
 
 
 @contextmanager
-def process(*words: str, pause: float, monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[str]"]:
+def process(
+    *words: str, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> Iterator["subprocess.Popen[str]"]:
     """A real one, whose every step takes so many seconds."""
     with monkeypatch.context() as patch:
         patch.setenv(odd_methods.PAUSE, str(pause))
         command = [sys.executable, "-m", "fedloom", *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as running:
             yield running
             running.kill()
 
@@ -64,7 +68,10 @@ def test_one_interrupt_finishes_the_round(desk: Path, monkeypatch: pytest.Monkey
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert running.returncode == 130 and out == "", err
-    assert "finishing this round" in err and "stopped after round 2 of 4; go on with: fedloom resume stopped" in err
+    assert (
+        "finishing this round" in err
+        and "stopped after round 2 of 4; go on with: fedloom resume stopped" in err
+    )
     assert saved_rounds(desk / "stopped") == [1, 2] and len(lines(desk / "stopped")) == 2
     assert go_on(err).json["weights_sha256"] == whole["weights_sha256"]
     assert lines(desk / "stopped") == lines(desk / "whole")
@@ -90,10 +97,16 @@ def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
     where = r"client (\d) failed in round 2, phase 0, step 2, batch shapes .*10, 1, 8, 8.*: ArithmeticError: stumbled over a stone"
     failed = re.search(where, said.flat)
     assert failed and saved_rounds(desk / "fell") == [1], said.err
-    command = re.search(r"replay just this client with: fedloom (resume fell --client (\d) --debug)", said.err)
+    command = re.search(
+        r"replay just this client with: fedloom (resume fell --client (\d) --debug)", said.err
+    )
     assert command and command[2] == failed[1], said.err
     replayed = fedloom(*shlex.split(command[1]), code=1)
-    assert "Traceback" in replayed.err and "odd_methods.py" in replayed.err and "raise ArithmeticError" in replayed.err
+    assert (
+        "Traceback" in replayed.err
+        and "odd_methods.py" in replayed.err
+        and "raise ArithmeticError" in replayed.err
+    )
     assert f"client {failed[1]} failed in round 2, phase 0, step 2" in replayed.flat
     assert saved_rounds(desk / "fell") == [1]
 
@@ -120,7 +133,10 @@ def test_a_client_without_numbers_is_refused_and_named(desk: Path) -> None:
 def test_a_round_without_any_sound_client_ends_the_run_and_keeps_the_last_one(desk: Path) -> None:
     words = ("--method", "odd_methods.py:poisoned(since=2)", "--rounds", ROUNDS, "--out", "all")
     said = fedloom("run", *TINY, *words, code=1).flat
-    assert "only 0 sound replies in this round, and at least 1 are needed" in said and "lower the learning rate" in said
+    assert (
+        "only 0 sound replies in this round, and at least 1 are needed" in said
+        and "lower the learning rate" in said
+    )
     assert saved_rounds(desk / "all") == [1, 2] and len(lines(desk / "all")) == 2
     state = (desk / "all" / "checkpoint" / "round-2.safetensors").read_bytes()
     assert "only 0 sound replies" in fedloom("resume", "all", code=1).flat

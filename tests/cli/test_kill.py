@@ -14,7 +14,12 @@ from cli.talk import TINY, lines, saved_rounds
 from fedloom.core.key import Key
 
 ROUNDS = 20
-STATEFUL = ("fedavg", "scaffold", "feddyn", "fedadam")  # nothing; clients and server; both; server alone
+STATEFUL = (
+    "fedavg",
+    "scaffold",
+    "feddyn",
+    "fedadam",
+)  # nothing; clients and server; both; server alone
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +94,14 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
     pace = whole.seconds
     while amidst < kills:
         trial += 1
-        assert trial <= 8 * kills, f"only {amidst} of {trial - 1} kills fell into the middle of a run"
+        assert trial <= 8 * kills, (
+            f"only {amidst} of {trial - 1} kills fell into the middle of a run"
+        )
         out = home / f"killed-{method}-{kills}-{trial}"
         lived = play(*command(method, out), kill_after=pace * fraction(method, kills, trial))
-        assert max(reported(lived.said.err), default=0) <= last_saved(out), "a round was reported that was not safe yet"
+        assert max(reported(lived.said.err), default=0) <= last_saved(out), (
+            "a round was reported that was not safe yet"
+        )
         amidst += lived.status == KILLED and 0 < last_saved(out) < ROUNDS
         pace *= 1.4 if last_saved(out) == 0 else 0.7 if lived.status == 0 else 1.0
         assert_ends_like(whole, play, method, out)
@@ -100,17 +109,25 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize("method", STATEFUL)
-def test_a_resume_can_be_killed_as_often_as_one_likes(method: str, play: Forks, wholes: dict[str, Whole], home: Path) -> None:
-    """One run, killed again and again: twice at a round two or three further on, then in turn at a moment that nothing chooses."""
+def test_a_resume_can_be_killed_as_often_as_one_likes(
+    method: str, play: Forks, wholes: dict[str, Whole], home: Path
+) -> None:
+    """One run, killed again and every_round: twice at a round two or three further on, then in turn at a moment that nothing chooses."""
     whole, out, reached = wholes[method], home / f"again-{method}", [0]
     for attempt in range(12):
         chance = fraction("again", method, attempt)
         further = min(reached[-1] + 2 + round(chance), ROUNDS - 1)
-        moment = {"die_at_line": further} if attempt < 2 or attempt % 2 == 0 else {"kill_after": whole.seconds / 4 * (0.5 + chance)}
+        moment = (
+            {"die_at_line": further}
+            if attempt < 2 or attempt % 2 == 0
+            else {"kill_after": whole.seconds / 4 * (0.5 + chance)}
+        )
         lived = play(*go_on(method, out), **moment)
         if lived.status != KILLED:
             break
         reached.append(last_saved(out))
     assert sorted(reached) == reached, "a kill has cost a checkpoint"
-    assert sum(0 < r < ROUNDS for r in reached) >= 2, f"too few kills fell into the middle of the run: {reached}"
+    assert sum(0 < r < ROUNDS for r in reached) >= 2, (
+        f"too few kills fell into the middle of the run: {reached}"
+    )
     assert_ends_like(whole, play, method, out)

@@ -11,18 +11,20 @@ import numpy as np
 import pytest
 
 from cli.talk import TINY, Said, fedloom, lines, run
-from fedloom.study import presets
-from fedloom.study.own import by_class, held, own
-from fedloom.study.presets import Preset
-from fedloom.study.presets.table import table
-from fedloom.study.vary import varied
+from fedloom.reports.client_scores import by_class, held, own
+from fedloom.reports.sweep import varied
+from fedloom.settings import presets
+from fedloom.settings.paper_table import table
+from fedloom.settings.presets import Preset
 
 METHODS = ("fedavg", "ditto", "finetune(lr=0.2, batch=10)")
 SKEWED = (*TINY, "--partition", "dirichlet(alpha=0.3, min_size=4)", "--set", "data.longtail=6")
 
 
 def compare(*words: object, methods: tuple[str, ...] = METHODS, out: str = "all") -> Said:
-    return fedloom("compare", "--methods", ",".join(methods), *SKEWED, "--rounds", 2, "--out", out, *words)
+    return fedloom(
+        "compare", "--methods", ",".join(methods), *SKEWED, "--rounds", 2, "--out", out, *words
+    )
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -38,13 +40,25 @@ def test_the_scores_of_clients_stand_beside_the_accuracy(desk: Path) -> None:
         assert row["personal"] == ("personal" in seeds[0]) == (row["method"] != "fedavg")
         for score in ("recall", "weighted"):
             for what in ("mean", "std", "worst_tenth"):
-                assert row["clients"][score][what] == pytest.approx(statistics.fmean(r[score][what] for r in own_or_global))
+                assert row["clients"][score][what] == pytest.approx(
+                    statistics.fmean(r[score][what] for r in own_or_global)
+                )
     last = lines(folders[0] / "seed-0")[-1]
-    assert result(folders[0] / "seed-0")["global"] == {**last["clients"], "per_class": last["per_class"], "groups": last["groups"]}
+    assert result(folders[0] / "seed-0")["global"] == {
+        **last["clients"],
+        "per_class": last["per_class"],
+        "groups": last["groups"],
+    }
     shown = compare("--seeds", 2).out
-    assert re.search(r"method +personal % +worst tenth +weighted % +accuracy %", shown) and "personal: mean recall over" in shown
+    assert (
+        re.search(r"method +personal % +worst tenth +weighted % +accuracy %", shown)
+        and "personal: mean recall over" in shown
+    )
     scores = [f"{100 * row['clients']['recall']['mean']:.2f}" for row in said["rows"]]
-    assert all(re.search(rf"^{re.escape(m)} +{score} ", shown, re.MULTILINE) for m, score in zip(METHODS, scores, strict=True))
+    assert all(
+        re.search(rf"^{re.escape(m)} +{score} ", shown, re.MULTILINE)
+        for m, score in zip(METHODS, scores, strict=True)
+    )
 
 
 def test_methods_without_own_models_have_no_such_columns(desk: Path) -> None:
@@ -70,7 +84,9 @@ def runs(home: Path) -> dict[str, Path]:
     return {name: home / name for name in (*METHODS, "elsewhere")}
 
 
-def test_recall_by_class_is_over_the_clients_that_have_it(runs: dict[str, Path], desk: Path) -> None:
+def test_recall_by_class_is_over_the_clients_that_have_it(
+    runs: dict[str, Path], desk: Path
+) -> None:
     paths = {name: [runs[name]] for name in METHODS}
     ends = {name: [found] for name, (path,) in paths.items() if (found := own(path)) is not None}
     seen = by_class(ends, paths)
@@ -79,7 +95,10 @@ def test_recall_by_class_is_over_the_clients_that_have_it(runs: dict[str, Path],
     expected = [hits[counts[:, c] > 0, c].mean() / 20 for c in range(4)]
     assert seen.recalls["ditto"] == pytest.approx(expected, abs=1e-6)
     assert seen.recalls["fedavg"] == result(runs["fedavg"])["global"]["per_class"]
-    assert counts.sum(0).tolist() == sorted(counts.sum(0).tolist(), reverse=True) and counts.sum() < 240
+    assert (
+        counts.sum(0).tolist() == sorted(counts.sum(0).tolist(), reverse=True)
+        and counts.sum() < 240
+    )
 
 
 def test_rows_of_other_classes_or_without_scores_are_not_compared_by_class() -> None:
@@ -100,8 +119,12 @@ def test_recall_by_class_of_one_client(runs: dict[str, Path], desk: Path) -> Non
     seen = by_class(ends, paths, client)
     assert seen is not None and 0 < len(has) < 4
     assert seen.classes == [f"{c}\n({counts[client, c]})" for c in has]
-    assert seen.recalls["ditto"] == pytest.approx([result(runs["ditto"])["personal"]["hits"][client][c] / 20 for c in has])
-    assert seen.recalls["fedavg"] == pytest.approx([result(runs["fedavg"])["global"]["per_class"][c] for c in has])
+    assert seen.recalls["ditto"] == pytest.approx(
+        [result(runs["ditto"])["personal"]["hits"][client][c] / 20 for c in has]
+    )
+    assert seen.recalls["fedavg"] == pytest.approx(
+        [result(runs["fedavg"])["global"]["per_class"][c] for c in has]
+    )
 
 
 def picture(path: str) -> np.ndarray:
@@ -119,7 +142,9 @@ def test_pictures_by_class(runs: dict[str, Path], desk: Path) -> None:
         colour = np.array([(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)][number]) / 255
         assert (np.abs(whole - colour).max(axis=2) < 0.01).sum() > 300
     told = fedloom("compare", *folders, "--client", 0, "--out", "seen").out
-    assert "classes: seen/classes.png" in told and not np.array_equal(picture("seen/classes.png"), whole)
+    assert "classes: seen/classes.png" in told and not np.array_equal(
+        picture("seen/classes.png"), whole
+    )
     alone = fedloom("compare", folders[0], "--out", "alone", "--json").json
     assert alone["classes"] is None and not Path("alone/classes.png").exists()
 
@@ -127,12 +152,20 @@ def test_pictures_by_class(runs: dict[str, Path], desk: Path) -> None:
 def test_clients_that_cannot_be_drawn(runs: dict[str, Path], desk: Path) -> None:
     words = ("compare", runs["fedavg"], runs["ditto"])
     assert "add --out FOLDER" in fedloom(*words, "--client", 0, code=2).flat
-    assert "--client 8 is not one of the 8 clients" in fedloom(*words, "--client", 8, "--out", "seen", code=2).flat
-    other = fedloom("compare", runs["ditto"], runs["elsewhere"], "--client", 0, "--out", "seen", code=2).flat
+    assert (
+        "--client 8 is not one of the 8 clients"
+        in fedloom(*words, "--client", 8, "--out", "seen", code=2).flat
+    )
+    other = fedloom(
+        "compare", runs["ditto"], runs["elsewhere"], "--client", 0, "--out", "seen", code=2
+    ).flat
     assert "client 0 holds other data in" in other and "the same data, partition and seed" in other
     shutil.copytree(runs["ditto"], "early")
     Path("early/result.json").unlink()
-    assert "'early' has no scores of client 0" in fedloom("compare", "early", "--client", 0, "--out", "seen", code=2).flat
+    assert (
+        "'early' has no scores of client 0"
+        in fedloom("compare", "early", "--client", 0, "--out", "seen", code=2).flat
+    )
     assert (
         "--client 0: it is for pictures of runs that are there"
         in fedloom("compare", "--methods", "ditto", "--client", 0, code=2).flat
@@ -145,7 +178,11 @@ def test_runs_by_a_setting(runs: dict[str, Path], desk: Path) -> None:
         run(desk / f"ditto{lam}", *SKEWED, "--method", f"ditto(lam={lam})", "--seed", 1)
     folders = [desk / "ditto10.0", runs["ditto"], desk / "ditto0.5", runs["elsewhere"]]
     found = varied(folders, "method.ditto.lam")
-    assert [(f.row, f.column) for f in found] == [("lam=0.5", "ditto"), ("lam=1.0", "ditto"), ("lam=10.0", "ditto")]
+    assert [(f.row, f.column) for f in found] == [
+        ("lam=0.5", "ditto"),
+        ("lam=1.0", "ditto"),
+        ("lam=10.0", "ditto"),
+    ]
     scores = [100 * result(folder)["personal"]["recall"]["mean"] for folder in folders]
     assert [f.ours for f in found] == [(scores[2],), (scores[1], scores[3]), (scores[0],)]
     said = fedloom("compare", *folders, "--by", "method.ditto.lam", "--out", "seen", "--json").json
@@ -159,12 +196,17 @@ def test_runs_by_a_setting(runs: dict[str, Path], desk: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "piece"),
     [
-        ("method.ditto.lamb", "--by method.ditto.lamb: a run of 'ditto' has no setting 'lamb' there"),
+        (
+            "method.ditto.lamb",
+            "--by method.ditto.lamb: a run of 'ditto' has no setting 'lamb' there",
+        ),
         ("train", "--by train is a table of settings; name one of them, for example train.lr"),
         ("train.lr.x", "a run of 'ditto' has no setting 'x' there"),
     ],
 )
-def test_settings_that_cannot_be_drawn(setting: str, piece: str, runs: dict[str, Path], desk: Path) -> None:
+def test_settings_that_cannot_be_drawn(
+    setting: str, piece: str, runs: dict[str, Path], desk: Path
+) -> None:
     assert piece in fedloom("compare", runs["ditto"], "--by", setting, "--out", "seen", code=2).flat
     assert "add --out FOLDER" in fedloom("compare", runs["ditto"], "--by", setting, code=2).flat
 
@@ -190,17 +232,39 @@ def test_a_table_of_personal_scores(desk: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(presets, "preset", lambda name: made)
     words = ("compare", "--preset", "made/table1", *SKEWED, "--rounds", 2, "--out", "table")
     refused = fedloom(*words, "--set", "evaluate.personal=false", code=2).flat
-    assert "'own' is personal: the clients' own models are not scored; set evaluate.personal=true" in refused
+    assert (
+        "'own' is personal: the clients' own models are not scored; set evaluate.personal=true"
+        in refused
+    )
     assert not (desk / "table").exists()
     said = fedloom(*words, "--json").json
     figures = {(f["row"], f["column"]): f["ours"][0] for f in said["figures"]}
-    plain, mine = result(desk / "table/plain/own/seed-0")["global"], result(desk / "table/own/own/seed-0")["personal"]
-    for row, scores in (("plain", plain), ("own", mine)):
+    plain, memories = (
+        result(desk / "table/plain/own/seed-0")["global"],
+        result(desk / "table/own/own/seed-0")["personal"],
+    )
+    for row, scores in (("plain", plain), ("own", memories)):
         assert figures[row, "own"] == pytest.approx(100 * scores["recall"]["mean"])
         assert figures[row, "labels"] == pytest.approx(100 * scores["weighted"]["worst_tenth"])
         assert figures[row, "rare"] == pytest.approx(100 * scores["groups"]["tail"])
         assert figures[row, "R"] is None
     assert said["picture"] == "table/table.png" and picture("table/table.png").std() > 0
-    assert re.search(r"^own +\d+\.\d\d +- +[+-]\d+\.\d\d +45\.5 +\+5\.50 ", fedloom(*words).out, re.MULTILINE)
-    level = fedloom(*words[:3], *TINY, "--partition", "iid", "--rounds", 1, "--columns", "rare", "--out", "level", code=2).flat
-    assert "there is no 'tail': the classes are equally frequent" in level and "data.longtail" in level
+    assert re.search(
+        r"^own +\d+\.\d\d +- +[+-]\d+\.\d\d +45\.5 +\+5\.50 ", fedloom(*words).out, re.MULTILINE
+    )
+    level = fedloom(
+        *words[:3],
+        *TINY,
+        "--partition",
+        "iid",
+        "--rounds",
+        1,
+        "--columns",
+        "rare",
+        "--out",
+        "level",
+        code=2,
+    ).flat
+    assert (
+        "there is no 'tail': the classes are equally frequent" in level and "data.longtail" in level
+    )

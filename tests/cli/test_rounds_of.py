@@ -6,19 +6,26 @@ from typing import Any
 import pytest
 
 from cli.talk import TINY, Said, fedloom, lines, run
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec
+from fedloom.experiment.reuse import find_run_with_same_rounds, leaves_rounds_unchanged
 from fedloom.methods.registry import names
-from fedloom.study.compare import folder_name
-from fedloom.study.folder import RunFolder
-from fedloom.study.inherit import donor, idle
-from fedloom.study.own import settings_of
+from fedloom.reports.comparison import folder_name
+from fedloom.runs.folder import RunFolder
+from fedloom.settings.config import load_file
 
 TUNED = "finetune(lr=0.2, batch=10)"
-PAIRS = [("fedavg", TUNED), ("fedprox", f"fedprox+{TUNED}"), ("scaffold", f"scaffold+{TUNED}"), ("fedavgm", "ros+fedavgm")]
+PAIRS = [
+    ("fedavg", TUNED),
+    ("fedprox", f"fedprox+{TUNED}"),
+    ("scaffold", f"scaffold+{TUNED}"),
+    ("fedavgm", "ros+fedavgm"),
+]
 
 
 def compare(*methods: str, out: str = "all", more: tuple[object, ...] = ()) -> Said:
-    return fedloom("compare", "--methods", ",".join(methods), *TINY, "--rounds", 3, "--out", out, *more)
+    return fedloom(
+        "compare", "--methods", ",".join(methods), *TINY, "--rounds", 3, "--out", out, *more
+    )
 
 
 def ends(folder: Path) -> dict[str, Any]:
@@ -28,7 +35,9 @@ def ends(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("plain", "tuned"), PAIRS)
-def test_a_result_is_the_same_with_rounds_of_another_run(desk: Path, plain: str, tuned: str) -> None:
+def test_a_result_is_the_same_with_rounds_of_another_run(
+    desk: Path, plain: str, tuned: str
+) -> None:
     said = compare(plain, tuned, out="all")
     assert said.err.count("are taken over") == 1 and f"{tuned} seed 0: round" not in said.err
     alone = run(desk / "alone", "--method", tuned, rounds=3)
@@ -43,7 +52,11 @@ def test_a_result_is_the_same_with_rounds_of_another_run(desk: Path, plain: str,
 def test_beside_each_other_they_are_taken_over_too(desk: Path) -> None:
     compare("fedavg", out="one")
     compare("fedavg", TUNED, "ros", out="one", more=("--jobs", 2))
-    assert all("personal" in ends(p / "seed-0") for p in (desk / "one").iterdir() if p.is_dir() and p.name != "fedavg")
+    assert all(
+        "personal" in ends(p / "seed-0")
+        for p in (desk / "one").iterdir()
+        if p.is_dir() and p.name != "fedavg"
+    )
 
 
 def test_one_run_takes_over_the_rounds_it_is_told(desk: Path) -> None:
@@ -57,30 +70,69 @@ def test_one_run_takes_over_the_rounds_it_is_told(desk: Path) -> None:
     ("words", "fragments"),
     [
         (("--method", "finetune", "--seed", 5), ("seed is 0 there and 5 here", "--config")),
-        (("--method", "fedprox+finetune"), ("those of fedavg", "fedprox+finetune has others", "finetune")),
+        (
+            ("--method", "fedprox+finetune"),
+            ("those of fedavg", "fedprox+finetune has others", "finetune"),
+        ),
         (("--method", "ditto"), ("those of fedavg", "ditto has others")),
     ],
 )
-def test_rounds_that_are_not_the_same_are_refused(desk: Path, words: tuple[object, ...], fragments: tuple[str, ...]) -> None:
+def test_rounds_that_are_not_the_same_are_refused(
+    desk: Path, words: tuple[object, ...], fragments: tuple[str, ...]
+) -> None:
     run(desk / "plain", rounds=2)
-    said = fedloom("run", *TINY, "--rounds", 2, "--rounds-of", desk / "plain", "--out", "new", *words, code=2)
+    said = fedloom(
+        "run", *TINY, "--rounds", 2, "--rounds-of", desk / "plain", "--out", "new", *words, code=2
+    )
     assert all(f in said.flat for f in fragments) and not (desk / "new").exists()
 
 
 def test_rounds_with_scores_of_own_models_are_played(desk: Path) -> None:
     told = ("--set", "evaluate.personal_every=1")
     run(desk / "plain", "--method", "ros", *told, rounds=2)
-    said = fedloom("run", *TINY, "--rounds", 2, "--method", "finetune", "--rounds-of", "plain", *told, "--out", "new", code=2)
+    said = fedloom(
+        "run",
+        *TINY,
+        "--rounds",
+        2,
+        "--method",
+        "finetune",
+        "--rounds-of",
+        "plain",
+        *told,
+        "--out",
+        "new",
+        code=2,
+    )
     assert "evaluate.personal_every=1" in said.flat and "leave it out" in said.flat
     compare("ros", "finetune", more=told)
-    assert lines(desk / "all/ros/seed-0")[0]["personal"] != lines(desk / "all/finetune/seed-0")[0]["personal"]
+    assert (
+        lines(desk / "all/ros/seed-0")[0]["personal"]
+        != lines(desk / "all/finetune/seed-0")[0]["personal"]
+    )
 
 
 def test_rounds_that_are_not_over_are_refused(desk: Path) -> None:
     run(desk / "plain", rounds=2)
     (desk / "plain" / "result.json").unlink()
-    said = fedloom("run", *TINY, "--rounds", 2, "--method", "finetune", "--rounds-of", desk / "plain", "--out", "new", code=2)
-    assert "is not finished" in said.flat and "fedloom resume" in said.flat and not (desk / "new").exists()
+    said = fedloom(
+        "run",
+        *TINY,
+        "--rounds",
+        2,
+        "--method",
+        "finetune",
+        "--rounds-of",
+        desk / "plain",
+        "--out",
+        "new",
+        code=2,
+    )
+    assert (
+        "is not finished" in said.flat
+        and "fedloom resume" in said.flat
+        and not (desk / "new").exists()
+    )
 
 
 OWN = """
@@ -98,13 +150,23 @@ def test_rounds_of_code_that_was_edited_since_are_played_anew(desk: Path) -> Non
     fedloom(*words, "--out", "taken")
     (desk / "own.py").write_text(OWN + "# a remark")
     said = fedloom(*words, "--out", "new", code=2)
-    assert "own.py' as it was before it was edited" in said.flat and "leave out --rounds-of" in said.flat
-    config = settings_of(desk / "taken")
-    assert donor(config, [desk / "plain"]) is None
+    assert (
+        "own.py' as it was before it was edited" in said.flat
+        and "leave out --rounds-of" in said.flat
+    )
+    config = load_file(desk / "taken" / "config.toml")
+    assert find_run_with_same_rounds(config, [desk / "plain"]) is None
     (desk / "own.py").write_text(OWN)
-    assert donor(config, [desk / "plain"]) == desk / "plain"
+    assert find_run_with_same_rounds(config, [desk / "plain"]) == desk / "plain"
 
 
 def test_which_methods_only_follow_the_rounds() -> None:
-    assert {n for n in names() if idle(Word(n))} == {"fedavg", "finetune", "ros", "crt", "m2m", "fedafa"}
-    assert not idle(Word("fedavg", {"server_lr": 0.5}))
+    assert {n for n in names() if leaves_rounds_unchanged(Spec(n))} == {
+        "fedavg",
+        "finetune",
+        "ros",
+        "crt",
+        "m2m",
+        "fedafa",
+    }
+    assert not leaves_rounds_unchanged(Spec("fedavg", {"server_lr": 0.5}))

@@ -26,7 +26,9 @@ x = torch.randn(4, FEATURES, dtype=torch.float64, generator=torch.Generator().ma
 def test_a_stretch_and_the_next_are_the_whole_stretch(first: str | None, second: str) -> None:
     chain = nested().eval()
     into = chain.run(x, until=first) if first else x
-    assert torch.equal(chain.run(chain.run(into, after=first, until=second), after=second), chain(x))
+    assert torch.equal(
+        chain.run(chain.run(into, after=first, until=second), after=second), chain(x)
+    )
 
 
 def test_taps_are_the_outputs_of_the_blocks() -> None:
@@ -52,7 +54,11 @@ def test_blocks_are_found_by_name() -> None:
     chain = nested()
     assert chain.block("head") is chain.get_submodule("head")
     assert chain.between("stem", None) == ("body", "head")
-    for ask in (lambda: chain.block("haed"), lambda: chain.run(x, until="haed"), lambda: chain.run(x, after="haed")):
+    for ask in (
+        lambda: chain.block("haed"),
+        lambda: chain.run(x, until="haed"),
+        lambda: chain.run(x, after="haed"),
+    ):
         with pytest.raises(UserError, match="no block 'haed'; did you mean 'head'"):
             ask()
 
@@ -74,7 +80,10 @@ def test_norms_are_found_however_deep() -> None:
     assert norms(bare()) == frozenset()
 
 
-@pytest.mark.parametrize("norm", [nn.GroupNorm(1, 4), nn.LayerNorm(4), nn.InstanceNorm1d(4, affine=True), nn.BatchNorm2d(4)])
+@pytest.mark.parametrize(
+    "norm",
+    [nn.GroupNorm(1, 4), nn.LayerNorm(4), nn.InstanceNorm1d(4, affine=True), nn.BatchNorm2d(4)],
+)
 def test_every_kind_of_norm_is_a_norm(norm: nn.Module) -> None:
     chain = Chain({"only": nn.Sequential(nn.Sequential(nn.Linear(4, 4), norm))})
     assert norms(chain) == {f"only.0.1.{n}" for n in norm.state_dict()}
@@ -82,7 +91,8 @@ def test_every_kind_of_norm_is_a_norm(norm: nn.Module) -> None:
 
 def test_a_block_that_is_a_norm_itself() -> None:
     assert norms(Chain({"norm": nn.BatchNorm1d(2), "head": nn.Linear(2, 2)})) == {
-        f"norm.{n}" for n in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+        f"norm.{n}"
+        for n in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     }
 
 

@@ -14,10 +14,10 @@ from fedloom.core.errors import RunError
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import sha256
-from fedloom.core.round import Engine, begin, rounds
+from fedloom.core.round import Engine, init_state, rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.select import blocks, norms
-from fedloom.core.solver import HeavyBall, Sgd
+from fedloom.core.solver import Sgd, SGDRule
 from fedloom.core.state import MemoryStore
 from fedloom.core.step import Step
 from fedloom.engines.inprocess import ClientError, InProcess
@@ -36,7 +36,9 @@ class Breaks(TensorClient):
     after: int = 0
     asked: list[int] | None = None
 
-    def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
+    ) -> tuple[Tensor, Tensor]:
         x, y = super().batch(positions)
         assert self.asked is not None
         self.asked.append(len(positions))
@@ -52,12 +54,28 @@ def test_an_error_says_where_it_happened() -> None:
     """Two steps a phase and round: the eighth batch is step 2 of phase 1 in the second round, which people count from 1."""
     method = Method("two", (Phase(), Phase(slot="own")))
     with pytest.raises(ClientError) as error:
-        weave(method, 3, build=bare, clients=breaking(after=7), sampler=everyone(), solver=Sgd(batch=4))
+        weave(
+            method,
+            3,
+            build=bare,
+            clients=breaking(after=7),
+            sampler=everyone(),
+            solver=Sgd(batch=4),
+        )
     sentence = str(error.value)
-    assert sentence.startswith("client 2 failed in round 2, phase 1, step 2, batch shapes (4, 2), (4,): ")
+    assert sentence.startswith(
+        "client 2 failed in round 2, phase 1, step 2, batch shapes (4, 2), (4,): "
+    )
     assert "mat1 and mat2 shapes cannot be multiplied" in sentence
     facts = {**error.value.facts, "cause": ""}
-    assert facts == {"client": 2, "round": 1, "phase": 1, "step": 2, "shapes": [[4, 2], [4]], "cause": ""}
+    assert facts == {
+        "client": 2,
+        "round": 1,
+        "phase": 1,
+        "step": 2,
+        "shapes": [[4, 2], [4]],
+        "cause": "",
+    }
     assert isinstance(error.value, RunError)
     assert isinstance(error.value.__cause__, RuntimeError)
 
@@ -67,7 +85,9 @@ def test_an_error_before_the_first_batch() -> None:
         def __call__(self, data: Any, generator: torch.Generator) -> Tensor:
             raise OSError("disk gone")
 
-    with pytest.raises(ClientError, match=r"phase 0, step 0, batch shapes no batch yet: OSError: disk gone"):
+    with pytest.raises(
+        ClientError, match=r"phase 0, step 0, batch shapes no batch yet: OSError: disk gone"
+    ):
         weave(Method("x", (Phase(order=NoOrder()),)), 1)
 
 
@@ -82,8 +102,8 @@ def test_the_callers_random_state_and_threads_are_as_before(method: Method, buil
     model = first_model(build)
     torch.manual_seed(11)
     before = torch.get_rng_state()
-    loom = setting(method, build=build)
-    list(rounds(loom, begin(loom, model), MemoryStore(), 2))
+    simulation = setting(method, build=build)
+    list(rounds(simulation, init_state(simulation, model), MemoryStore(), 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 2
 
@@ -139,12 +159,14 @@ WORKERS = {
 @pytest.mark.parametrize("method", WORKERS.values(), ids=WORKERS)
 def test_a_fresh_worker_and_a_busy_one_answer_alike(method: Method, build: Build) -> None:
     """Pools give a client to any worker: what a bench did or built before must not show."""
-    loom = setting(method, build=build)
-    sent = Broadcast("train", 0, begin(loom, first_model(build)).params)
-    busy = dict(InProcess(loom.federation).map(sent, [Task(c) for c in (0, 3, 1)]))[1]
-    fresh = dict(InProcess(loom.federation).map(sent, [Task(1)]))[1]
+    simulation = setting(method, build=build)
+    sent = Broadcast("train", 0, init_state(simulation, first_model(build)).params)
+    busy = dict(InProcess(simulation.federation).map(sent, [Task(c) for c in (0, 3, 1)]))[1]
+    fresh = dict(InProcess(simulation.federation).map(sent, [Task(1)]))[1]
     assert sha256(busy.uploads["model"]) == sha256(fresh.uploads["model"])
-    assert {s: sha256(m) for s, m in busy.mine.items()} == {s: sha256(m) for s, m in fresh.mine.items()}
+    assert {s: sha256(m) for s, m in busy.memories.items()} == {
+        s: sha256(m) for s, m in fresh.memories.items()
+    }
 
 
 class Backwards:
@@ -159,31 +181,45 @@ class Backwards:
 
 @pytest.mark.parametrize("method", [scaffold(), fedprox()], ids=["scaffold", "fedprox"])
 def test_the_order_of_the_answers_is_free(method: Method) -> None:
-    loom = setting(method)
-    loom = replace(loom, engine=Backwards(loom.engine))
-    *_, (state, _) = rounds(loom, begin(loom, first_model(nested)), MemoryStore(), 3)
+    simulation = setting(method)
+    simulation = replace(simulation, engine=Backwards(simulation.engine))
+    *_, (state, _) = rounds(
+        simulation, init_state(simulation, first_model(nested)), MemoryStore(), 3
+    )
     assert sha256(state.tensors()) == sha256(weave(method).state.tensors())
 
 
 @pytest.mark.parametrize(
-    "method", [Method("tuned", finale=(Phase(),)), Method("own", (Phase(), Phase(slot="own")), evaluates="own")]
+    "method",
+    [
+        Method("tuned", finale=(Phase(),)),
+        Method("own", (Phase(), Phase(slot="own")), evaluates="own"),
+    ],
 )
 def test_the_model_that_is_scored_is_the_one_handed_out(method: Method) -> None:
     test = tiny_clients((40,))[0]
-    loom = setting(method)
-    federation = replace(loom.federation, test=[(test.x[:25], test.y[:25]), (test.x[25:], test.y[25:])], classes=CLASSES)
-    woven = replace(weave(method), loom=replace(loom, engine=InProcess(federation)))
+    simulation = setting(method)
+    federation = replace(
+        simulation.federation,
+        test=[(test.x[:25], test.y[:25]), (test.x[25:], test.y[25:])],
+        classes=CLASSES,
+    )
+    woven = replace(weave(method), simulation=replace(simulation, engine=InProcess(federation)))
     sent = Broadcast("score", 3, woven.state.params)
-    for client, scored in woven.loom.engine.map(sent, [Task(c, woven.store.recall(c)) for c in range(3)]):
+    for client, scored in woven.simulation.engine.map(
+        sent, [Task(c, woven.store.recall(c)) for c in range(3)]
+    ):
         model = nested().eval().requires_grad_(False)
         model.load_state_dict(woven.personal(client))
         right = model(test.x).argmax(1) == test.y
         assert scored.hits.tolist() == [int(right[test.y == c].sum()) for c in range(CLASSES)]
         assert scored.seen.tolist() == [int((test.y == c).sum()) for c in range(CLASSES)]
-        assert scored.loss == pytest.approx(float(nn.functional.cross_entropy(model(test.x), test.y)))
+        assert scored.loss == pytest.approx(
+            float(nn.functional.cross_entropy(model(test.x), test.y))
+        )
 
 
-KEEPING = Sgd(batch=4, reset=False, rule=HeavyBall(momentum=0.9))
+KEEPING = Sgd(batch=4, reset=False, rule=SGDRule(momentum=0.9))
 
 
 @pytest.mark.parametrize("solver", [SOLVER, KEEPING], ids=["plain", "kept momentum"])
@@ -191,19 +227,31 @@ def test_nothing_that_was_sent_is_changed(solver: Sgd) -> None:
     """A round that is lost half-way must leave the state and the clients' memories as they were."""
     woven = weave(scaffold(), 2, solver=solver, sampler=everyone())
     tasks = [Task(c, woven.store.recall(c)) for c in range(8)]
-    before = sha256(woven.state.tensors()), [{s: sha256(m) for s, m in t.mine.items()} for t in tasks]
-    list(woven.loom.engine.map(Broadcast("train", 2, woven.state.params, woven.state.shared), tasks))
-    assert (sha256(woven.state.tensors()), [{s: sha256(m) for s, m in t.mine.items()} for t in tasks]) == before
+    before = (
+        sha256(woven.state.tensors()),
+        [{s: sha256(m) for s, m in t.memories.items()} for t in tasks],
+    )
+    list(
+        woven.simulation.engine.map(
+            Broadcast("train", 2, woven.state.params, woven.state.shared), tasks
+        )
+    )
+    assert (
+        sha256(woven.state.tensors()),
+        [{s: sha256(m) for s, m in t.memories.items()} for t in tasks],
+    ) == before
 
 
 def test_a_report_counts_what_happened() -> None:
     woven = weave(scaffold(), 2, build=bare, solver=Sgd(batch=4))
     weights = sum(t.numel() * 8 for t in bare().state_dict().values())
     for report, sent_along in zip(woven.reports, (0, weights), strict=True):
-        sizes = [len(woven.loom.federation.clients[c]) for c in report.clients]
+        sizes = [len(woven.simulation.federation.clients[c]) for c in report.clients]
         assert report.steps == sum(-(-n // 4) for n in sizes)
         assert report.bytes_up == 3 * 2 * weights
         assert report.bytes_down == 3 * (weights + sent_along)
     first = woven.replies[:3]
     assert woven.reports[0].clients == tuple(r.client for r in first)
-    assert woven.reports[0].loss == pytest.approx(sum(r.loss * r.samples for r in first) / sum(r.samples for r in first))
+    assert woven.reports[0].loss == pytest.approx(
+        sum(r.loss * r.samples for r in first) / sum(r.samples for r in first)
+    )

@@ -44,15 +44,26 @@ def pool(answers: Sequence[Params], key: Key) -> Params:
 
 
 def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
-    foreign = job.shared["mashed"]
-    return (1 - LAM) * x + LAM * foreign["x"], (1 - LAM) * F.one_hot(y, job.classes).double() + LAM * foreign["y"]
+    foreign = job.shared["averaged_data_exchange"]
+    return (1 - LAM) * x + LAM * foreign["x"], (1 - LAM) * F.one_hot(
+        y, job.classes
+    ).double() + LAM * foreign["y"]
 
 
 def test_a_question_before_round_0_reaches_the_mix() -> None:
     """NaiveMix: averaged data of all clients, blended into every batch."""
-    woven = weave(Method("naivemix", (Phase(mix=blend),), prologue=(Exchange("mashed", ask, pool),)), 1)
+    woven = weave(
+        Method(
+            "naivemix",
+            (Phase(mix=blend),),
+            prologue=(Exchange("averaged_data_exchange", ask, pool),),
+        ),
+        1,
+    )
     far_x = torch.stack([c.x.mean(0) for c in WORLD.clients]).mean(0)
-    far_y = torch.stack([torch.bincount(c.y, minlength=CLASSES).double() / len(c.y) for c in WORLD.clients]).mean(0)
+    far_y = torch.stack(
+        [torch.bincount(c.y, minlength=CLASSES).double() / len(c.y) for c in WORLD.clients]
+    ).mean(0)
 
     def mixed(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         logs = model((1 - LAM) * x + LAM * far_x).log_softmax(1)
@@ -115,12 +126,14 @@ def test_what_all_steps_share_is_made_once() -> None:
 
 
 def previous(job: Job) -> Chain:
-    return job.frozen("previous" if "previous" in job.mine else "received")
+    return job.frozen("previous" if "previous" in job.memories else "received")
 
 
 def contrast(step: Step) -> Tensor:
     z, anchors = step.taps["body"], (teacher, previous)
-    near = [F.cosine_similarity(z, step.job.once(a).run(step.x, until="body")) / 0.5 for a in anchors]
+    near = [
+        F.cosine_similarity(z, step.job.once(a).run(step.x, until="body")) / 0.5 for a in anchors
+    ]
     return F.cross_entropy(torch.stack(near, 1), torch.zeros(len(z), dtype=torch.int64))
 
 
@@ -128,7 +141,7 @@ def test_a_client_remembers_its_last_model() -> None:
     """MOON: in a client's first round both anchors are the received model, and the term is ln 2 without a gradient."""
 
     def remember(outcome: Outcome) -> Extra:
-        return Extra(mine={"previous": outcome.weights["model"]})
+        return Extra(memories={"previous": outcome.weights["model"]})
 
     moon = Method("moon", (Phase(terms=(contrast,)),), after=(remember,))
     plain, taught = (weave(method, 2, sampler=everyone()) for method in (Method("fedavg"), moon))
@@ -156,7 +169,11 @@ def test_where_a_phase_starts(phases: tuple[Phase, ...], slot: str, steps: int) 
     for ours, theirs in zip(woven.replies, straight.replies, strict=True):
         start = woven.start.params
         for name, change in theirs.uploads["model"].items():
-            got = ours.mine[slot][name] if slot == "own" else start[name] + ours.uploads["model"][name]
+            got = (
+                ours.memories[slot][name]
+                if slot == "own"
+                else start[name] + ours.uploads["model"][name]
+            )
             close(got, start[name] + change)
     assert [r.steps for r in woven.replies] == [2 if slot == "model" else 1] * 3
 
@@ -165,7 +182,11 @@ def test_a_slot_of_ones_own_goes_on_in_the_next_round() -> None:
     own = Method("own", (Phase(), Phase(slot="own")))
     woven = weave(own, 3, build=bare, solver=Sgd(lr=0.1, batch=100), sampler=everyone())
     alone = weave(
-        Method("alone", private=blocks(until="body")), 1, build=bare, solver=Sgd(lr=0.1, batch=100, steps=3), sampler=everyone()
+        Method("alone", private=blocks(until="body")),
+        1,
+        build=bare,
+        solver=Sgd(lr=0.1, batch=100, steps=3),
+        sampler=everyone(),
     )
     for ours, theirs in zip(woven.replies[-8:], alone.replies, strict=True):
-        close(ours.mine["own"]["stem.0.weight"], theirs.mine["private"]["stem.0.weight"])
+        close(ours.memories["own"]["stem.0.weight"], theirs.memories["private"]["stem.0.weight"])

@@ -12,8 +12,8 @@ from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError
 from fedloom.core.guard import Guard
 from fedloom.core.params import sha256
-from fedloom.core.report import Report
-from fedloom.core.round import Engine, begin, rounds
+from fedloom.core.round import Engine, init_state, rounds
+from fedloom.core.round_report import RoundReport
 from fedloom.core.server import Reply
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.methods.scaffold import scaffold
@@ -35,7 +35,9 @@ class Tampered:
 
 
 def upload(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], word: str = "model") -> Change:
-    return lambda reply: replace(reply, uploads={**reply.uploads, word: change(dict(reply.uploads[word]))})
+    return lambda reply: replace(
+        reply, uploads={**reply.uploads, word: change(dict(reply.uploads[word]))}
+    )
 
 
 def put(name: str, value: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
@@ -53,17 +55,31 @@ def poisoned(name: str, value: float) -> Callable[[dict[str, Tensor]], dict[str,
 
 def opposed(params: dict[str, Tensor]) -> dict[str, Tensor]:
     """Infinities that cancel in a sum must not pass."""
-    return poisoned("head.weight", float("inf"))({**params, "head.bias": torch.tensor([-torch.inf, 0, 0], dtype=torch.float64)})
+    return poisoned("head.weight", float("inf"))(
+        {**params, "head.bias": torch.tensor([-torch.inf, 0, 0], dtype=torch.float64)}
+    )
 
 
 VAR = "body.0.downsample.1.running_var"
 WEIGHT = "must lie above 0 and at most 1e+08"
 MALICIOUS: dict[str, tuple[Change, str]] = {
-    "NaN": (upload(poisoned("head.weight", float("nan"))), "upload 'model': tensor 'head.weight' is not finite"),
-    "infinity": (upload(poisoned("stem.0.bias", float("inf"))), "upload 'model': tensor 'stem.0.bias' is not finite"),
-    "minus infinity": (upload(poisoned("stem.0.bias", -float("inf"))), "upload 'model': tensor 'stem.0.bias' is not finite"),
+    "NaN": (
+        upload(poisoned("head.weight", float("nan"))),
+        "upload 'model': tensor 'head.weight' is not finite",
+    ),
+    "infinity": (
+        upload(poisoned("stem.0.bias", float("inf"))),
+        "upload 'model': tensor 'stem.0.bias' is not finite",
+    ),
+    "minus infinity": (
+        upload(poisoned("stem.0.bias", -float("inf"))),
+        "upload 'model': tensor 'stem.0.bias' is not finite",
+    ),
     "two infinities": (upload(opposed), "is not finite"),
-    "NaN in a statistic": (upload(poisoned(VAR, float("nan"))), f"upload 'model': tensor '{VAR}' is not finite"),
+    "NaN in a statistic": (
+        upload(poisoned(VAR, float("nan"))),
+        f"upload 'model': tensor '{VAR}' is not finite",
+    ),
     "NaN in another upload": (
         upload(poisoned("head.bias", float("nan")), "control"),
         "upload 'control': tensor 'head.bias' is not",
@@ -72,12 +88,18 @@ MALICIOUS: dict[str, tuple[Change, str]] = {
         upload(put("head.bias", torch.zeros(1, dtype=torch.float64))),
         "upload 'model': tensor 'head.bias' is torch.float64 (1,), expected torch.float64 (3,)",
     ),
-    "wrong type": (upload(put("head.bias", torch.zeros(3))), "is torch.float32 (3,), expected torch.float64 (3,)"),
+    "wrong type": (
+        upload(put("head.bias", torch.zeros(3))),
+        "is torch.float32 (3,), expected torch.float64 (3,)",
+    ),
     "missing name": (
         upload(lambda p: {n: t for n, t in p.items() if n != "head.bias"}),
         "upload 'model': tensor names differ from the model's at ['head.bias']",
     ),
-    "extra name": (upload(put("extra", torch.zeros(1))), "upload 'model': tensor names differ from the model's at ['extra']"),
+    "extra name": (
+        upload(put("extra", torch.zeros(1))),
+        "upload 'model': tensor names differ from the model's at ['extra']",
+    ),
     "missing upload": (
         lambda r: replace(r, uploads={"model": r.uploads["model"]}),
         "uploads are ['model'], expected ['control', 'model']",
@@ -88,21 +110,33 @@ MALICIOUS: dict[str, tuple[Change, str]] = {
     ),
     "no samples": (lambda r: replace(r, samples=0), f"samples is 0, and {WEIGHT}"),
     "negative samples": (lambda r: replace(r, samples=-5), f"samples is -5, and {WEIGHT}"),
-    "absurd samples": (lambda r: replace(r, samples=10**15), f"samples is 1000000000000000, and {WEIGHT}"),
+    "absurd samples": (
+        lambda r: replace(r, samples=10**15),
+        f"samples is 1000000000000000, and {WEIGHT}",
+    ),
     "NaN samples": (lambda r: replace(r, samples=float("nan")), f"samples is nan, and {WEIGHT}"),  # type: ignore[arg-type]
     "nothing seen": (lambda r: replace(r, seen=0), f"seen is 0, and {WEIGHT}"),
     "NaN memory": (
-        lambda r: replace(r, mine={"control": poisoned("head.bias", float("nan"))(dict(r.mine["control"]))}),
+        lambda r: replace(
+            r,
+            memories={"control": poisoned("head.bias", float("nan"))(dict(r.memories["control"]))},
+        ),
         "memory 'control': tensor 'head.bias' is not finite",
     ),
 }
 
 
-def one_round(cohort: list[int], changes: Mapping[int, Change], guard: Guard | None = None) -> tuple[Any, Report, MemoryStore]:
-    loom = setting(scaffold(), sampler=given([cohort]))
+def one_round(
+    cohort: list[int], changes: Mapping[int, Change], guard: Guard | None = None
+) -> tuple[Any, RoundReport, MemoryStore]:
+    simulation = setting(scaffold(), sampler=given([cohort]))
     store = MemoryStore()
-    loom = replace(loom, engine=Tampered(loom.engine, changes), guard=guard or Guard())
-    ((state, report),) = rounds(loom, begin(loom, first_model(loom.federation.build)), store, 1)
+    simulation = replace(
+        simulation, engine=Tampered(simulation.engine, changes), guard=guard or Guard()
+    )
+    ((state, report),) = rounds(
+        simulation, init_state(simulation, first_model(simulation.federation.build)), store, 1
+    )
     return state, report, store
 
 
@@ -131,14 +165,18 @@ def test_large_but_finite_is_sound() -> None:
 
 def test_too_few_sound_replies_end_the_run_and_change_nothing() -> None:
     nan = MALICIOUS["NaN"][0]
-    loom = setting(scaffold(), sampler=given([[0, 1, 2]]))
-    loom = replace(loom, engine=Tampered(loom.engine, {0: nan, 1: nan}), guard=Guard(least=2))
-    state, store = begin(loom, first_model(loom.federation.build)), MemoryStore()
+    simulation = setting(scaffold(), sampler=given([[0, 1, 2]]))
+    simulation = replace(
+        simulation, engine=Tampered(simulation.engine, {0: nan, 1: nan}), guard=Guard(min_replies=2)
+    )
+    state, store = init_state(simulation, first_model(simulation.federation.build)), MemoryStore()
     before = sha256(state.tensors())
     with pytest.raises(RunError) as error:
-        list(rounds(loom, state, store, 1))
+        list(rounds(simulation, state, store, 1))
     sentence = str(error.value)
-    assert sentence.startswith("only 1 sound replies in this round, and at least 2 are needed (client 0: upload 'model'")
+    assert sentence.startswith(
+        "only 1 sound replies in this round, and at min_replies 2 are needed (client 0: upload 'model'"
+    )
     assert "client 1: upload 'model': tensor 'head.weight' is not finite" in sentence
     assert sha256(state.tensors()) == before
     assert all(store.recall(c) == {} for c in range(3))
@@ -153,15 +191,19 @@ def test_nobody_left_is_too_few() -> None:
 def test_replies_are_put_in_client_order() -> None:
     like: dict[str, dict[str, Tensor]] = {"model": {}}
     replies = [Reply(c, 1, 1, {"model": {}}) for c in (5, 2, 9)]
-    sound, refused = Guard().sift(replies, like, asked=[2, 5, 9])
+    sound, refused = Guard().validate(replies, like, asked=[2, 5, 9])
     assert [r.client for r in sound] == [2, 5, 9]
     assert refused == {}
 
 
 def test_a_client_counts_once() -> None:
     like: dict[str, dict[str, Tensor]] = {"model": {}}
-    twice = [Reply(2, 1, 1, {"model": {}}), Reply(2, 9, 9, {"model": {}}), Reply(3, 1, 1, {"model": {}})]
-    sound, refused = Guard().sift(twice, like, asked=[2, 3])
+    twice = [
+        Reply(2, 1, 1, {"model": {}}),
+        Reply(2, 9, 9, {"model": {}}),
+        Reply(3, 1, 1, {"model": {}}),
+    ]
+    sound, refused = Guard().validate(twice, like, asked=[2, 3])
     assert [(r.client, r.samples) for r in sound] == [(2, 1), (3, 1)]
     assert refused == {2: "was not asked, or has answered already"}
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.job import Bench, Job
+from fedloom.core.job import Job, ModelPool
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params, sha256
 from fedloom.core.select import blocks, everything, norms
@@ -31,11 +31,13 @@ def test_closed_tensors_stay_and_closed_norms_use_their_running_statistics() -> 
     """A frozen body is the received one, statistics and counters included."""
     woven = weave(Method("head", (Phase(trains=blocks("head")),)), 1, solver=Sgd(lr=0.3, batch=100))
     for reply in woven.replies:
-        data = woven.loom.federation.clients[reply.client]
+        data = woven.simulation.federation.clients[reply.client]
         model = first_model(nested).eval()
         nn.functional.cross_entropy(model(data.x), data.y).backward()
         for name, change in reply.uploads["model"].items():
-            expected = -0.3 * model.get_parameter(name).grad if name in HEAD else torch.zeros_like(change)
+            expected = (
+                -0.3 * model.get_parameter(name).grad if name in HEAD else torch.zeros_like(change)
+            )
             torch.testing.assert_close(change, expected, rtol=0, atol=1e-14)
 
 
@@ -47,65 +49,73 @@ def test_norms_alone() -> None:
 
 def test_opening_and_closing_leaves_no_trace() -> None:
     """Modes and open tensors are those of the last phase, whatever was open before."""
-    bench = Bench(nested)
-    model = bench.load("model", start())
+    model_pool = ModelPool(nested)
+    model = model_pool.load("model", start())
     for selector in (everything, blocks("head"), everything):
-        bench.open(selector)
+        model_pool.set_trainable(selector)
     assert all(p.requires_grad for p in model.parameters())
     assert all(m.training for m in model.modules())
-    bench.open(blocks("head"))
+    model_pool.set_trainable(blocks("head"))
     assert {n for n, p in model.named_parameters() if p.requires_grad} == HEAD
     assert not any(m.training for m in model.modules() if isinstance(m, nn.BatchNorm1d))
 
 
 def test_what_is_read_is_a_copy() -> None:
-    bench, weights = Bench(nested), start()
-    model = bench.load("model", weights)
-    read = bench.read("model")
+    model_pool, weights = ModelPool(nested), start()
+    model = model_pool.load("model", weights)
+    read = model_pool.take("model")
     with torch.no_grad():
         model.get_parameter("head.bias").fill_(7)
     assert sha256(read) == sha256(weights) == sha256(start())
-    assert bench.load("model", weights) is model
+    assert model_pool.load("model", weights) is model
     assert sha256(model.state_dict()) == sha256(weights)
-    assert bench.load("another", weights) is not model
+    assert model_pool.load("another", weights) is not model
 
 
 def test_a_teacher_is_loaded_once_for_all_who_received_the_same() -> None:
     """And again where one tensor is another one: of the next round, or a client's private one."""
     loads: list[str] = []
 
-    class Counting(Bench):
+    class Counting(ModelPool):
         def load(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
             loads.append(label)
             return super().load(label, weights)
 
-    bench, weights = Counting(nested), start()
+    model_pool, weights = Counting(nested), start()
     private = {**weights, "head.bias": weights["head.bias"] + 1}
-    for received, so_far in ((weights, 1), (dict(weights), 1), (private, 2), (weights, 3), (start(), 4)):
-        teacher = replace(job(), bench=bench, received=received).frozen()
+    for received, so_far in (
+        (weights, 1),
+        (dict(weights), 1),
+        (private, 2),
+        (weights, 3),
+        (start(), 4),
+    ):
+        teacher = replace(job(), model_pool=model_pool, received=received).frozen()
         assert len(loads) == so_far and sha256(teacher.state_dict()) == sha256(received)
-    bench.hold("another", weights)
+    model_pool.load_frozen("another", weights)
     assert loads[-1] == "another"
 
 
 def test_what_a_client_remembers() -> None:
-    mine = {"h": {"head.bias": torch.ones(3)}}
-    assert job(mine=mine).recall("h").keys() == {"head.bias"}
-    fresh = job().recall("h")
+    memories = {"h": {"head.bias": torch.ones(3)}}
+    assert job(memories=memories).memory("h").keys() == {"head.bias"}
+    fresh = job().memory("h")
     assert fresh.keys() == {n for n, _ in nested().named_parameters()}
     assert not any(t.any() for t in fresh.values())
-    assert job().recall("h", default=dict)["head.bias"].equal(start()["head.bias"])
+    assert job().memory("h", default=dict)["head.bias"].equal(start()["head.bias"])
 
 
 def test_what_a_server_tells() -> None:
     """For weights of which it knows nothing, private ones for instance, the default stands."""
-    told = job(shared={"c": {"head.bias": torch.ones(3)}}).told("c")
-    assert told.keys() == job().told("c").keys() == {n for n, _ in nested().named_parameters()}
+    told = job(shared={"c": {"head.bias": torch.ones(3)}}).from_server("c")
+    assert (
+        told.keys() == job().from_server("c").keys() == {n for n, _ in nested().named_parameters()}
+    )
     assert told["head.bias"].tolist() == [1, 1, 1]
     assert not told["head.weight"].any()
 
 
-@pytest.mark.parametrize("where", ["mine", "shared"])
+@pytest.mark.parametrize("where", ["memories", "shared"])
 def test_a_teacher_from_a_memory(where: str) -> None:
     """What the memory lacks is taken from the received weights."""
     teacher = job(**{where: {"old": {"head.bias": torch.full((3,), 9.0)}}}).frozen("old")

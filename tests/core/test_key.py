@@ -55,7 +55,11 @@ def test_the_digest_is_a_chain_of_sha256() -> None:
 @pytest.mark.parametrize(
     ("key", "hexadecimal", "seed"),
     [
-        (Key.root(0), "c63fbe593fd547e47ad2533ca8ece53a71f6ddfc8390c56ae47fffab4d8f1d2a", 7142672916787405810),
+        (
+            Key.root(0),
+            "c63fbe593fd547e47ad2533ca8ece53a71f6ddfc8390c56ae47fffab4d8f1d2a",
+            7142672916787405810,
+        ),
         (
             Key.root(7).fold("round", 3, "client", 5),
             "7cad6c85861afe51df49e5a7ae6ffedd4eadd16736a1ec6bac84cb7fadf914d4",
@@ -71,4 +75,7 @@ def test_frozen_nodes(key: Key, hexadecimal: str, seed: int) -> None:
 def test_frozen_draws() -> None:
     key = Key.root(7).fold("round", 3, "client", 5)
     assert torch.randperm(8, generator=key.generator()).tolist() == [4, 2, 6, 7, 5, 3, 0, 1]
-    assert torch.rand(2, generator=key.generator(), dtype=torch.float64).tolist() == [0.042745673583939214, 0.5814933913176167]
+    assert torch.rand(2, generator=key.generator(), dtype=torch.float64).tolist() == [
+        0.042745673583939214,
+        0.5814933913176167,
+    ]

@@ -28,7 +28,10 @@ COMPLAINTS = {
         Method("scaffold", sends=("control",)),
         "upload 'control' has no combiner; add mean(of='control')",
     ),
-    "no mean at all": (Method("x", server=(apply_mean(),)), "upload 'model' has no combiner; add mean(of='model')"),
+    "no mean at all": (
+        Method("x", server=(apply_mean(),)),
+        "upload 'model' has no combiner; add mean(of='model')",
+    ),
     "two means": (
         Method("x", server=(mean(), mean(by="clients"), apply_mean())),
         "upload 'model' has 2 combiners (mean of model by samples, mean of model by clients); keep one",
@@ -70,7 +73,9 @@ COMPLAINTS = {
         "two exchanges are called 'mean'; only one can be",
     ),
     "two uploads of one name": (
-        Method("x", server=(mean(), mean(of="control"), apply_mean()), sends=("control", "control")),
+        Method(
+            "x", server=(mean(), mean(of="control"), apply_mean()), sends=("control", "control")
+        ),
         "two uploads are called 'control'; only one can be",
     ),
     "a name that a file cannot hold": (
@@ -96,7 +101,9 @@ def test_complaints(method: Method, sentence: str) -> None:
 
 
 def test_all_complaints_at_once() -> None:
-    method = Method("x", server=(mean(),), sends=("control",), evaluates="own", needs=(blocks_needed(9),))
+    method = Method(
+        "x", server=(mean(),), sends=("control",), evaluates="own", needs=(blocks_needed(9),)
+    )
     with pytest.raises(UserError) as error:
         method.check(nested())
     first, *rest = str(error.value).splitlines()
@@ -112,8 +119,13 @@ def longer(chain: Chain, key: Key) -> Chain:
 
 
 def test_needs_are_asked_of_the_plain_model_and_the_rest_of_the_reshaped_one() -> None:
-    reshaping = Method("x", (Phase(trains=blocks("more")),), needs=(blocks_needed(4),), reshape=(longer,))
-    with pytest.raises(UserError, match=r"^method 'x': needs a model of at least 4 blocks, .* blocks stem, body, head$"):
+    reshaping = Method(
+        "x", (Phase(trains=blocks("more")),), needs=(blocks_needed(4),), reshape=(longer,)
+    )
+    with pytest.raises(
+        UserError,
+        match=r"^method 'x': needs a model of at least 4 blocks, .* blocks stem, body, head$",
+    ):
         reshaping.reshaped(nested(), Key.root(0))
     fitting = replace(reshaping, needs=(blocks_needed(3),))
     fitting.check(fitting.reshaped(nested(), Key.root(0)))
@@ -125,7 +137,13 @@ def test_a_method_that_reshapes_nothing_takes_the_model_as_it_is() -> None:
 
 
 def test_joined_methods_reshape_one_after_the_other() -> None:
-    joined = join([Method("a", reshape=(longer,)), fedavg(), Method("b", reshape=(lambda chain, key: chain.double(),))])
+    joined = join(
+        [
+            Method("a", reshape=(longer,)),
+            fedavg(),
+            Method("b", reshape=(lambda chain, key: chain.double(),)),
+        ]
+    )
     assert len(joined.reshape) == 2
     assert joined.reshaped(nested(), Key.root(0)).names == ("stem", "body", "head", "more")
 

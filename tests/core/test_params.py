@@ -4,7 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedloom.core.params import Params, add, blank, clone, nbytes, select, sha256, subtract, zeros
+from fedloom.core.params import (
+    Params,
+    add,
+    clone,
+    nbytes,
+    select,
+    sha256,
+    subtract,
+    zeros,
+    zeros_view,
+)
 
 
 def sample() -> Params:
@@ -50,7 +60,10 @@ def test_sha256_is_frozen() -> None:
 
 
 def test_arithmetic_by_hand() -> None:
-    a, b = {"x": torch.tensor([1.0, 2.0]), "y": torch.tensor([5.0])}, {"x": torch.tensor([10.0, 20.0])}
+    a, b = (
+        {"x": torch.tensor([1.0, 2.0]), "y": torch.tensor([5.0])},
+        {"x": torch.tensor([10.0, 20.0])},
+    )
     assert subtract(b, a)["x"].tolist() == [9.0, 18.0]
     assert add(a, b, scale=0.5)["x"].tolist() == [6.0, 12.0]
     assert add(a, b)["y"].tolist() == [5.0]
@@ -75,5 +88,7 @@ def test_a_clone_shares_no_memory() -> None:
 
 
 def test_blanks_are_zeros_that_take_no_memory() -> None:
-    assert sha256(blank(sample())) == sha256(zeros(sample()))
-    assert all(t.untyped_storage().nbytes() == t.element_size() for t in blank(sample()).values())
+    assert sha256(zeros_view(sample())) == sha256(zeros(sample()))
+    assert all(
+        t.untyped_storage().nbytes() == t.element_size() for t in zeros_view(sample()).values()
+    )

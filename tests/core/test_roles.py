@@ -25,7 +25,9 @@ LAYERS = ("body.0.unit.1", "body.0.downsample.1")
 def test_roles_of_a_nested_model() -> None:
     chain = nested()
     roles = Roles.of(chain)
-    assert roles.statistics == {f"{layer}.{s}" for layer in LAYERS for s in ("running_mean", "running_var")}
+    assert roles.statistics == {
+        f"{layer}.{s}" for layer in LAYERS for s in ("running_mean", "running_var")
+    }
     assert roles.counters == {f"{layer}.num_batches_tracked" for layer in LAYERS}
     assert roles.weights == set(chain.state_dict()) - roles.statistics - roles.counters
     assert {f"{layer}.weight" for layer in LAYERS} <= roles.weights
@@ -44,23 +46,42 @@ def test_what_a_model_does_not_save_has_no_role() -> None:
 
 
 def test_moved_by_hand() -> None:
-    params = {"w": torch.tensor([1.0, 2.0]), "count": torch.tensor(3), "private": torch.tensor([9.0])}
-    after = moved(params, {"w": torch.tensor([0.5, 0.5]), "count": torch.tensor(1.9, dtype=torch.float64)})
+    params = {
+        "w": torch.tensor([1.0, 2.0]),
+        "count": torch.tensor(3),
+        "private": torch.tensor([9.0]),
+    }
+    after = moved(
+        params, {"w": torch.tensor([0.5, 0.5]), "count": torch.tensor(1.9, dtype=torch.float64)}
+    )
     assert after["w"].tolist() == [1.5, 2.5]
     assert after["count"].item() == 4
     assert after["count"].dtype == torch.int64
     assert after["private"] is params["private"]
 
 
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=40), st.integers(0, 10_000), st.integers(0, 10_000))
-def test_equal_counts_have_that_count_as_their_mean(sizes: list[int], before: int, steps: int) -> None:
+@given(
+    st.lists(st.integers(1, 200), min_size=1, max_size=40),
+    st.integers(0, 10_000),
+    st.integers(0, 10_000),
+)
+def test_equal_counts_have_that_count_as_their_mean(
+    sizes: list[int], before: int, steps: int
+) -> None:
     """Whatever rounding the weights bring."""
     shares = [s / sum(sizes) for s in sizes]
     mean = weighted_sum([{"count": torch.tensor(steps)} for _ in sizes], shares)
     assert int(moved({"count": torch.tensor(before)}, mean)["count"]) == before + steps
 
 
-SERVERS = [fedadam(lr=1.0), fedyogi(lr=1.0), fedavgm(0.95), feddyn(0.01), fedavg(server_lr=3.0), scaffold(2.0)]
+SERVERS = [
+    fedadam(lr=1.0),
+    fedyogi(lr=1.0),
+    fedavgm(0.95),
+    feddyn(0.01),
+    fedavg(server_lr=3.0),
+    scaffold(2.0),
+]
 
 
 @pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
@@ -82,7 +103,9 @@ def test_no_server_optimiser_touches_statistics(method: Method) -> None:
 def test_statistics_are_the_mean_of_the_clients(method: Method) -> None:
     woven = weave(method, 1)
     by_clients = method.name in ("feddyn", "scaffold")
-    weights = torch.tensor([1.0 if by_clients else r.samples for r in woven.replies], dtype=torch.float64)
+    weights = torch.tensor(
+        [1.0 if by_clients else r.samples for r in woven.replies], dtype=torch.float64
+    )
     for name in Roles.of(nested()).statistics:
         changes = torch.stack([r.uploads["model"][name] for r in woven.replies])
         expected = woven.start.params[name] + (weights / weights.sum()) @ changes

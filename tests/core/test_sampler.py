@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.sampler import SAMPLERS, Sampler, availability, by_size, everyone, in_advance, uniform
+from fedloom.core.sampler import (
+    SAMPLERS,
+    Sampler,
+    availability,
+    by_size,
+    everyone,
+    in_advance,
+    uniform,
+)
 from support.golden import golden
 
 KEY = Key.root(1)
@@ -19,9 +27,13 @@ sizes_and_count = st.lists(st.integers(1, 500), min_size=1, max_size=30).flatmap
 )
 
 
-@pytest.mark.parametrize("make", [uniform, by_size, in_advance], ids=["uniform", "by size", "in advance"])
+@pytest.mark.parametrize(
+    "make", [uniform, by_size, in_advance], ids=["uniform", "by size", "in advance"]
+)
 @given(sizes_and_count, st.integers(0, 50))
-def test_so_many_different_clients_in_order(make: type, drawn: tuple[list[int], int], round: int) -> None:
+def test_so_many_different_clients_in_order(
+    make: type, drawn: tuple[list[int], int], round: int
+) -> None:
     sizes, count = drawn
     chosen = make(count)(round, KEY.fold(round), sizes)
     assert len(chosen) == count
@@ -31,7 +43,9 @@ def test_so_many_different_clients_in_order(make: type, drawn: tuple[list[int], 
 
 
 @given(sizes_and_count, st.integers(0, 50), st.floats(0.001, 1), st.integers(0, 5))
-def test_availability_is_never_empty(drawn: tuple[list[int], int], round: int, share: float, period: int) -> None:
+def test_availability_is_never_empty(
+    drawn: tuple[list[int], int], round: int, share: float, period: int
+) -> None:
     sizes, count = drawn
     chosen = availability(count, share, period)(round, KEY.fold(round), sizes)
     assert 1 <= len(chosen) <= count
@@ -51,7 +65,9 @@ def frequencies(sampler: Sampler, sizes: Sequence[int], rounds: int) -> list[flo
 def inclusion(sizes: Sequence[int]) -> list[float]:
     """The chance to be among two, drawn one after the other in proportion to size without replacement."""
     p = [s / sum(sizes) for s in sizes]
-    return [p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(len(p)) if j != i) for i in range(len(p))]
+    return [
+        p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(len(p)) if j != i) for i in range(len(p))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +104,10 @@ def test_full_availability_is_so_many_clients() -> None:
 def test_a_client_sleeps_at_its_own_hour() -> None:
     """Client 0 is surely reached at its hour and never half a day later; nobody shares its hour."""
     sampler = availability(8, 0.5, period=4)
-    days = [[sampler(4 * day + hour, KEY.fold(4 * day + hour), [1] * 8) for hour in range(4)] for day in range(60)]
+    days = [
+        [sampler(4 * day + hour, KEY.fold(4 * day + hour), [1] * 8) for hour in range(4)]
+        for day in range(60)
+    ]
     assert all(0 in day[0] for day in days)
     assert not any(0 in day[2] for day in days)
     assert any(1 in day[2] for day in days)

@@ -11,7 +11,9 @@ from fedloom.core.state import MemoryStore, ServerState
 from fedloom.methods.fedyogi import fedyogi
 from fedloom.stages.optimise import adaptive, momentum, scale
 
-ROLES = Roles(weights=frozenset({"w"}), statistics=frozenset({"var"}), counters=frozenset({"count"}))
+ROLES = Roles(
+    weights=frozenset({"w"}), statistics=frozenset({"var"}), counters=frozenset({"count"})
+)
 
 
 def number(value: float) -> Tensor:
@@ -19,7 +21,12 @@ def number(value: float) -> Tensor:
 
 
 def reply(client: int, change: float, samples: int = 1, seen: int = 1, steps: int = 0) -> Reply:
-    return Reply(client, samples, seen, {"model": {"w": number(change), "var": number(change), "count": torch.tensor(steps)}})
+    return Reply(
+        client,
+        samples,
+        seen,
+        {"model": {"w": number(change), "var": number(change), "count": torch.tensor(steps)}},
+    )
 
 
 def cohort(*replies: Reply) -> Cohort:
@@ -29,20 +36,25 @@ def cohort(*replies: Reply) -> Cohort:
 
 @pytest.mark.parametrize(("by", "expected"), [("samples", 2.5), ("clients", 2.0), ("seen", 1.2)])
 def test_means(by: By, expected: float) -> None:
-    _, c = mean(by=by).step({}, cohort(reply(0, 1.0, samples=1, seen=9), reply(1, 3.0, samples=3, seen=1)))
+    _, c = mean(by=by).step(
+        {}, cohort(reply(0, 1.0, samples=1, seen=9), reply(1, 3.0, samples=3, seen=1))
+    )
     assert c.mean["model"]["w"].item() == pytest.approx(expected, abs=1e-15)
     assert c.mean["model"]["var"].item() == pytest.approx(expected, abs=1e-15)
 
 
 def test_the_mean_of_another_upload() -> None:
-    replies = [Reply(c, n, n, {"control": {"w": number(v)}}) for c, n, v in ((0, 1, 2.0), (1, 3, 6.0))]
+    replies = [
+        Reply(c, n, n, {"control": {"w": number(v)}}) for c, n, v in ((0, 1, 2.0), (1, 3, 6.0))
+    ]
     _, c = mean(of="control", by="clients").step({}, cohort(*replies))
     assert c.mean["control"]["w"].item() == 4.0
 
 
 def test_counters_are_summed_in_float64() -> None:
     total = weighted_sum(
-        [{"count": torch.tensor(20)}, {"count": torch.tensor(10)}, {"count": torch.tensor(51)}], [0.25, 0.125, 0.625]
+        [{"count": torch.tensor(20)}, {"count": torch.tensor(10)}, {"count": torch.tensor(51)}],
+        [0.25, 0.125, 0.625],
     )
     assert total["count"].dtype == torch.float64
     assert total["count"].item() == 38.125
@@ -76,14 +88,18 @@ def test_momentum() -> None:
 
 
 def test_adam() -> None:
-    steps, memory = run(adaptive("adam", lambda v, s: 0.75 * v + 0.25 * s, lr=1.0, beta1=0.5, tau=1.0), [3.0, 0.0])
+    steps, memory = run(
+        adaptive("adam", lambda v, s: 0.75 * v + 0.25 * s, lr=1.0, beta1=0.5, tau=1.0), [3.0, 0.0]
+    )
     assert memory["first"]["w"].item() == 0.75  # 1.5, then halved
     assert memory["second"]["w"].item() == 2.25  # 0.75 + 2.25 = 3, then 0.75 * 3
     assert steps == [pytest.approx(1.5 / (3**0.5 + 1)), pytest.approx(0.75 / (1.5 + 1))]
 
 
 def test_yogi_moves_by_a_bounded_amount_in_both_directions() -> None:
-    (stage,) = [s for s in fedyogi(lr=1.0, beta1=0.0, beta2=0.5, tau=2.0).server if s.kind == "optimise"]
+    (stage,) = [
+        s for s in fedyogi(lr=1.0, beta1=0.0, beta2=0.5, tau=2.0).server if s.kind == "optimise"
+    ]
     steps, memory = run(stage, [4.0, 1.0, 0.0])
     # v = 4 - 8 sign(4 - 16) = 12, then 12 - 0.5 sign(12 - 1) = 11.5, and a change of nothing leaves it
     assert memory["second"]["w"].item() == 11.5
@@ -93,7 +109,11 @@ def test_yogi_moves_by_a_bounded_amount_in_both_directions() -> None:
 def test_apply() -> None:
     _, c = mean().step({}, cohort(reply(0, 1.0, steps=3), reply(1, 2.0, steps=6)))
     _, c = apply_mean().step({}, c)
-    assert (c.params["w"].item(), c.params["var"].item(), c.params["count"].item()) == (11.5, 6.5, 6)
+    assert (c.params["w"].item(), c.params["var"].item(), c.params["count"].item()) == (
+        11.5,
+        6.5,
+        6,
+    )
 
 
 def test_a_slot_that_is_remembered_replaces_no_other() -> None:
@@ -101,7 +121,10 @@ def test_a_slot_that_is_remembered_replaces_no_other() -> None:
     store.remember(3, {"a": {"w": number(1.0)}, "b": {"w": number(2.0)}})
     store.remember(3, {"b": {"w": number(5.0)}})
     store.remember(4, {})
-    assert {slot: memory["w"].item() for slot, memory in store.recall(3).items()} == {"a": 1.0, "b": 5.0}
+    assert {slot: memory["w"].item() for slot, memory in store.recall(3).items()} == {
+        "a": 1.0,
+        "b": 5.0,
+    }
     assert store.recall(4) == store.recall(0) == {}
 
 
@@ -109,7 +132,10 @@ def test_a_state_is_its_tensors() -> None:
     state = ServerState(
         7,
         {"a.w": number(1.0), "a/b.w": number(2.0), "count": torch.tensor(3)},
-        {"momentum(beta=0.5, lr=1)": {"velocity": {"a.w": number(4.0)}}, "adam": {"first": {"a/b.w": number(5.0)}}},
+        {
+            "momentum(beta=0.5, lr=1)": {"velocity": {"a.w": number(4.0)}},
+            "adam": {"first": {"a/b.w": number(5.0)}},
+        },
         {"control": {"a.w": number(6.0)}},
     )
     assert ServerState.from_tensors(7, state.tensors()) == state

@@ -14,7 +14,7 @@ from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
 from fedloom.core.select import blocks
-from fedloom.core.solver import Goal, HeavyBall, Schedule, Sgd, Trace, shuffled
+from fedloom.core.solver import DescentResult, Objective, Schedule, Sgd, SGDRule, shuffled
 from fedloom.core.step import ce
 from fedloom.methods.fedavg import fedavg
 from support.clients import TensorClient, tiny_clients
@@ -24,24 +24,28 @@ from support.weave import first_model, lone_job, weave
 KEY = Key.root(9)
 
 
-def batches(size: int, batch: int, epochs: int, key: Key = KEY, smallest: int = 1) -> Iterator[Tensor]:
+def batches(
+    size: int, batch: int, epochs: int, key: Key = KEY, smallest: int = 1
+) -> Iterator[Tensor]:
     """Shuffled mini-batches, epoch by epoch, as any data loader gives them."""
     for epoch in range(epochs):
         order = torch.randperm(size, generator=key.fold("epoch", epoch).generator())
         yield from (b for b in order.split(batch) if len(b) >= smallest)
 
 
-def descend(solver: Sgd, build: Any = bare, size: int = 11) -> tuple[Params, Trace]:
+def descend(solver: Sgd, build: Any = bare, size: int = 11) -> tuple[Params, DescentResult]:
     """One client's descent, outside any round."""
     (data,) = tiny_clients((size,))
     model = first_model(build)
     job = lone_job(build, dict(model.state_dict()), data)
-    chain = job.bench.load("model", job.received)
-    trace = solver(chain, Goal(ce, shuffled), job, KEY)
-    return job.bench.read("model"), trace
+    chain = job.model_pool.load("model", job.received)
+    trace = solver(chain, Objective(ce, shuffled), job, KEY)
+    return job.model_pool.take("model"), trace
 
 
-def with_torch(build: Any, size: int, steps: Iterator[Tensor], clip: float | None = None, **options: Any) -> Params:
+def with_torch(
+    build: Any, size: int, steps: Iterator[Tensor], clip: float | None = None, **options: Any
+) -> Params:
     """The same descent by torch.optim.SGD."""
     (data,) = tiny_clients((size,))
     model = first_model(build)
@@ -68,7 +72,7 @@ RULES = {
 @pytest.mark.parametrize("clip", [None, 0.3, 1e6], ids=["no clip", "clip", "clip out of reach"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_equals_torch_bit_for_bit(rule: dict[str, Any], clip: float | None, build: Any) -> None:
-    ours, trace = descend(Sgd(lr=0.2, batch=4, epochs=3, clip=clip, rule=HeavyBall(**rule)), build)
+    ours, trace = descend(Sgd(lr=0.2, batch=4, epochs=3, clip=clip, rule=SGDRule(**rule)), build)
     theirs = with_torch(build, 11, batches(11, 4, epochs=3), clip, lr=0.2, **rule)
     assert trace.steps == 9
     for name, tensor in theirs.items():
@@ -104,7 +108,7 @@ def test_the_clip_bites() -> None:
 def test_counts(settings: dict[str, Any], build: Any, size: int, steps: int, seen: int) -> None:
     _, trace = descend(Sgd(batch=4, **settings), build, size)
     assert (trace.steps, trace.seen) == (steps, seen)
-    assert trace.path == pytest.approx(steps * 0.05)
+    assert trace.lr_sum == pytest.approx(steps * 0.05)
 
 
 def test_steps_go_through_the_same_batches_as_epochs() -> None:
@@ -115,7 +119,9 @@ def test_steps_go_through_the_same_batches_as_epochs() -> None:
 @pytest.mark.parametrize("build", [bare, nested], ids=["no norm", "batch norm"])
 def test_a_tail_of_one_is_left_out_only_under_batch_norm(build: Any) -> None:
     ours, _ = descend(Sgd(lr=0.2, batch=4, epochs=2), build, size=9)
-    theirs = with_torch(build, 9, batches(9, 4, epochs=2, smallest=2 if build is nested else 1), lr=0.2)
+    theirs = with_torch(
+        build, 9, batches(9, 4, epochs=2, smallest=2 if build is nested else 1), lr=0.2
+    )
     assert all(torch.equal(ours[n], t) for n, t in theirs.items())
 
 
@@ -123,14 +129,18 @@ def test_the_loss_is_the_mean_over_the_steps() -> None:
     (data,), model = tiny_clients((8,)), first_model(bare)
     _, trace = descend(Sgd(lr=0.0, batch=4), size=8)
     with torch.no_grad():
-        losses = [nn.functional.cross_entropy(model(data.x[b]), data.y[b]) for b in batches(8, 4, 1)]
+        losses = [
+            nn.functional.cross_entropy(model(data.x[b]), data.y[b]) for b in batches(8, 4, 1)
+        ]
     assert trace.loss == pytest.approx(float(sum(losses) / 2), abs=1e-15)
 
 
 def rounds_of_momentum(reset: bool) -> Params:
     (data,) = tiny_clients((11,))
-    solver = Sgd(lr=0.2, batch=4, epochs=1, reset=reset, rule=HeavyBall(momentum=0.9))
-    return weave(fedavg(), 3, build=bare, clients=[data], sampler=everyone(), solver=solver).state.params
+    solver = Sgd(lr=0.2, batch=4, epochs=1, reset=reset, rule=SGDRule(momentum=0.9))
+    return weave(
+        fedavg(), 3, build=bare, clients=[data], sampler=everyone(), solver=solver
+    ).state.params
 
 
 def one_after_another() -> Iterator[Tensor]:
@@ -146,13 +156,15 @@ def test_kept_momentum_is_one_uninterrupted_descent() -> None:
 
 def test_reset_momentum_is_another_descent() -> None:
     theirs = with_torch(bare, 11, one_after_another(), lr=0.2, momentum=0.9)
-    assert not torch.allclose(rounds_of_momentum(reset=True)["head.weight"], theirs["head.weight"], atol=1e-3)
+    assert not torch.allclose(
+        rounds_of_momentum(reset=True)["head.weight"], theirs["head.weight"], atol=1e-3
+    )
 
 
 def test_every_phase_keeps_its_own_momentum() -> None:
     """Two phases on one slot, training different tensors, as methods that split body and head do."""
     halves = Method("halves", (Phase(trains=blocks("head")), Phase(trains=blocks("stem", "body"))))
-    solver = Sgd(batch=4, reset=False, rule=HeavyBall(momentum=0.9))
+    solver = Sgd(batch=4, reset=False, rule=SGDRule(momentum=0.9))
     woven = weave(halves, 2, build=bare, solver=solver, sampler=everyone())
     kept = {slot: set(memory) for slot, memory in woven.store.recall(0).items()}
     weights = set(bare().state_dict())
@@ -164,10 +176,16 @@ def test_a_finale_starts_with_fresh_momentum() -> None:
     """Fine-tuning is a descent of its own, though training keeps its momentum."""
     tuned = Method("tuned", (Phase(trains=blocks("head")),), finale=(Phase(),))
     kept, reset = (
-        weave(tuned, 2, build=bare, sampler=everyone(), solver=Sgd(batch=4, reset=r, rule=HeavyBall(momentum=0.9)))
+        weave(
+            tuned,
+            2,
+            build=bare,
+            sampler=everyone(),
+            solver=Sgd(batch=4, reset=r, rule=SGDRule(momentum=0.9)),
+        )
         for r in (False, True)
     )
-    same = weave(tuned, 2, build=bare, sampler=everyone(), solver=Sgd(batch=4, reset=True, rule=HeavyBall(momentum=0.9)),
+    same = weave(tuned, 2, build=bare, sampler=everyone(), solver=Sgd(batch=4, reset=True, rule=SGDRule(momentum=0.9)),
                  since=(kept.state, kept.store))  # fmt: skip
     assert not torch.equal(kept.state.params["head.weight"], reset.state.params["head.weight"])
     assert torch.equal(kept.personal(0)["stem.0.weight"], same.personal(0)["stem.0.weight"])
@@ -210,17 +228,21 @@ class Twice:
     def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[float]:
         return []
 
-    def step(self, weights: list[Tensor], gradient: Any, lr: float, state: list[float]) -> list[float]:
+    def step(
+        self, weights: list[Tensor], gradient: Any, lr: float, state: list[float]
+    ) -> list[float]:
         return [*state, *(float(gradient(n)[0].abs().sum()) for n in (0, 1))]
 
     def end(self, names: list[str], state: list[float]) -> tuple[dict[str, Params], None]:
         return {"noted": {"gradients": torch.tensor(state)}}, None
 
-    def reach(self, steps: int) -> float:
+    def effective_steps(self, steps: int) -> float:
         return steps
 
 
-@pytest.mark.parametrize(("settings", "steps"), [({"epochs": 1}, 1), ({"epochs": 2}, 3), ({"steps": 4}, 4)])
+@pytest.mark.parametrize(
+    ("settings", "steps"), [({"epochs": 1}, 1), ({"epochs": 2}, 3), ({"steps": 4}, 4)]
+)
 def test_a_rule_gets_as_many_batches_as_it_asks_for(settings: dict[str, int], steps: int) -> None:
     """Across the border of an epoch too; what is left over at the end is left out."""
     _, trace = descend(Sgd(batch=4, rule=Twice(), **settings), size=11)
@@ -240,7 +262,9 @@ def gradients_at_the_start(count: int) -> Iterator[float]:
 class Noting(TensorClient):
     """A client that notes the draws of each batch it is asked for."""
 
-    def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
+    ) -> tuple[Tensor, Tensor]:
         assert generator is not None and train
         x, y = super().batch(positions)
         return x + torch.rand(x.shape, generator=generator, dtype=x.dtype), y
@@ -251,9 +275,9 @@ def test_augmentation_draws_from_the_key() -> None:
 
     def run(key: Key) -> Tensor:
         job = lone_job(bare, dict(first_model(bare).state_dict()), Noting(data.x, data.y))
-        chain = job.bench.load("model", job.received)
-        Sgd(batch=4)(chain, Goal(ce, shuffled), job, key)
-        return job.bench.read("model")["head.weight"]
+        chain = job.model_pool.load("model", job.received)
+        Sgd(batch=4)(chain, Objective(ce, shuffled), job, key)
+        return job.model_pool.take("model")["head.weight"]
 
     assert torch.equal(run(KEY), run(KEY))
     assert not torch.equal(run(KEY), run(KEY.fold("other")))
@@ -268,8 +292,10 @@ def test_a_mix_sees_the_batch_first_and_gets_a_key_of_its_own() -> None:
 
     (data,) = tiny_clients((8,))
     job = lone_job(bare, dict(first_model(bare).state_dict()), data)
-    chain: Chain = job.bench.load("model", job.received)
-    Sgd(batch=4, epochs=2)(chain, Goal(ce, shuffled, mix), job, KEY)
+    chain: Chain = job.model_pool.load("model", job.received)
+    Sgd(batch=4, epochs=2)(chain, Objective(ce, shuffled, mix), job, KEY)
     assert len(set(seeds)) == len(seeds) == 4
-    assert torch.equal(chain.get_parameter("stem.0.weight"), job.received["stem.0.weight"])  # zeros in, no gradient
+    assert torch.equal(
+        chain.get_parameter("stem.0.weight"), job.received["stem.0.weight"]
+    )  # zeros in, no gradient
     assert not torch.equal(chain.get_parameter("head.bias"), job.received["head.bias"])

@@ -53,7 +53,9 @@ def test_noise_is_taken_off() -> None:
 
 def test_nothing_but_noise_has_no_direction() -> None:
     found = indicators([Estimate(torch.ones(4), 2 * torch.ones(4), 5), known(1, 1, 1, 1)])
-    assert math.isnan(found.direction.pairs) and math.isnan(found.norm.pairs) and found.noise[0] == 4
+    assert (
+        math.isnan(found.direction.pairs) and math.isnan(found.norm.pairs) and found.noise[0] == 4
+    )
 
 
 def test_few_probes_are_right_on_average() -> None:
@@ -61,7 +63,10 @@ def test_few_probes_are_right_on_average() -> None:
     generator = torch.Generator().manual_seed(3)
     mixed = torch.randn(40, 40, generator=generator, dtype=torch.float64)
     matrix = mixed + mixed.T
-    rough = [hutchinson(lambda v: v @ matrix, matrix[0], [40], Key.root(n), 8).diagonal for n in range(200)]
+    rough = [
+        hutchinson(lambda v: v @ matrix, matrix[0], [40], Key.root(n), 8).diagonal
+        for n in range(200)
+    ]
     squares = torch.stack([r.value.square().sum() - r.error.square().sum() for r in rough])
     true = float(matrix.diagonal().square().sum())
     assert abs(float(squares.mean()) - true) < 4 * float(squares.std()) / math.sqrt(200)
@@ -73,11 +78,18 @@ def test_few_probes_are_right_on_average() -> None:
 def test_the_standard_errors_are_the_spread_over_many_keys() -> None:
     generator = torch.Generator().manual_seed(4)
     mixed = torch.randn(3, 12, 12, generator=generator, dtype=torch.float64)
-    matrices = mixed + mixed.mT + 6 * torch.eye(12, dtype=torch.float64) * torch.tensor([1.0, 2.0, 3.0])[:, None, None]
+    matrices = (
+        mixed
+        + mixed.mT
+        + 6 * torch.eye(12, dtype=torch.float64) * torch.tensor([1.0, 2.0, 3.0])[:, None, None]
+    )
 
     def seen(number: int) -> Indicators:
         keys = [Key.root(number).fold(client) for client in range(3)]
-        every = [hutchinson(lambda v, m=m: v @ m, m[0], [5, 7], key, 40) for m, key in zip(matrices, keys, strict=True)]
+        every = [
+            hutchinson(lambda v, m=m: v @ m, m[0], [5, 7], key, 40)
+            for m, key in zip(matrices, keys, strict=True)
+        ]
         return indicators([e.tensors if number % 2 else e.diagonal for e in every])
 
     for parity in (0, 1):
@@ -85,4 +97,6 @@ def test_the_standard_errors_are_the_spread_over_many_keys() -> None:
         for name in ("norm", "direction"):
             values = torch.tensor([getattr(f, name).pairs for f in found])
             errors = torch.tensor([getattr(f, name).error for f in found])
-            assert float(errors.square().mean().sqrt()) == pytest.approx(float(values.std()), rel=0.3)
+            assert float(errors.square().mean().sqrt()) == pytest.approx(
+                float(values.std()), rel=0.3
+            )

@@ -15,8 +15,8 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.key import Key
 from fedloom.diagnostics.curvature import Surface, chunks, top_eigen
-from fedloom.diagnostics.pace import Pace
 from fedloom.diagnostics.probes import hutch_plus_plus, hutchinson, probed, signs
+from fedloom.diagnostics.time_budget import Pace
 from support.curved import curved
 from support.golden import golden
 
@@ -51,10 +51,18 @@ def test_eigenvalues(gold: dict[str, Tensor]) -> None:
     found = top_eigen(surface, 5, KEY)
     exact = gold["eig_exact"][gold["eig_exact"].abs().argsort(descending=True)]
     torch.testing.assert_close(found.values, exact[:5], atol=1e-9, rtol=0)
-    torch.testing.assert_close(found.values[:2], gold["eig_top2_official_converged"], atol=1e-5, rtol=0)
-    assert float(found.values[0]) == pytest.approx(float(gold["eig_top1_official_default"]), rel=4e-3)
-    torch.testing.assert_close(found.vectors @ found.vectors.T, torch.eye(5, dtype=torch.float64), atol=1e-9, rtol=0)
-    torch.testing.assert_close(found.vectors @ gold["hessian"], found.values[:, None] * found.vectors, atol=1e-8, rtol=0)
+    torch.testing.assert_close(
+        found.values[:2], gold["eig_top2_official_converged"], atol=1e-5, rtol=0
+    )
+    assert float(found.values[0]) == pytest.approx(
+        float(gold["eig_top1_official_default"]), rel=4e-3
+    )
+    torch.testing.assert_close(
+        found.vectors @ found.vectors.T, torch.eye(5, dtype=torch.float64), atol=1e-9, rtol=0
+    )
+    torch.testing.assert_close(
+        found.vectors @ gold["hessian"], found.values[:, None] * found.vectors, atol=1e-8, rtol=0
+    )
     assert float(found.residuals.max()) < 1e-8 and found.at_least <= float(exact[0].abs()) + 1e-12
 
 
@@ -70,7 +78,9 @@ def test_the_exact_diagonal(gold: dict[str, Tensor]) -> None:
     found = probed(surface.products, surface.vector, surface.sizes, KEY, probes=53)
     assert surface.sizes == gold["param_sizes"].tolist()
     torch.testing.assert_close(found.diagonal.value, gold["diag_exact"], atol=1e-9, rtol=0)
-    torch.testing.assert_close(found.tensors.value, gold["diag_per_tensor_exact"], atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        found.tensors.value, gold["diag_per_tensor_exact"], atol=1e-9, rtol=0
+    )
     assert float(found.trace.value) == pytest.approx(float(gold["trace_exact"]), abs=1e-9)
     assert float(found.trace.error) == 0 and float(found.diagonal.error.max()) == 0
 
@@ -80,18 +90,30 @@ def test_hutchinson_as_often_as_the_authors(gold: dict[str, Tensor]) -> None:
     h, sizes = gold["hessian"], gold["param_sizes"].tolist()
     found = hutchinson(lambda v: v @ h, gold["params_flat"], sizes, KEY, 4000)
     spread = math.sqrt(2 * float(h.square().sum() - h.diagonal().square().sum()) / 4000)
-    assert float(found.trace.error) == pytest.approx(spread, rel=0.1) and spread == pytest.approx(0.061, abs=5e-4)
+    assert float(found.trace.error) == pytest.approx(spread, rel=0.1) and spread == pytest.approx(
+        0.061, abs=5e-4
+    )
     assert abs(float(found.trace.value - gold["trace_exact"])) < 4 * float(found.trace.error)
-    assert abs(float(found.trace.value - gold["trace_official_4000"])) < 4 * math.sqrt(2) * float(found.trace.error)
-    assert bool(((found.tensors.value - gold["diag_per_tensor_exact"]).abs() < 4 * found.tensors.error).all())
-    assert bool(((found.diagonal.value - gold["diag_exact"]).abs() < 5 * found.diagonal.error).all())
+    assert abs(float(found.trace.value - gold["trace_official_4000"])) < 4 * math.sqrt(2) * float(
+        found.trace.error
+    )
+    assert bool(
+        (
+            (found.tensors.value - gold["diag_per_tensor_exact"]).abs() < 4 * found.tensors.error
+        ).all()
+    )
+    assert bool(
+        ((found.diagonal.value - gold["diag_exact"]).abs() < 5 * found.diagonal.error).all()
+    )
 
 
 def steep(size: int, seed: int) -> Tensor:
     """A symmetric matrix with a few large eigenvalues, some of them negative."""
     draws = np.random.default_rng(seed)
     basis = np.linalg.qr(draws.normal(size=(size, size)))[0]
-    return torch.from_numpy((basis * (draws.choice([-1, 1, 1], size) * 30.0 / np.arange(1, size + 1) ** 2)) @ basis.T)
+    return torch.from_numpy(
+        (basis * (draws.choice([-1, 1, 1], size) * 30.0 / np.arange(1, size + 1) ** 2)) @ basis.T
+    )
 
 
 def test_hutch_plus_plus_is_unbiased_and_knows_its_error() -> None:
@@ -119,7 +141,11 @@ def test_the_same_key_gives_the_same_numbers(gold: dict[str, Tensor]) -> None:
         surface = curved(gold)
         passed = probed(surface.products, surface.vector, surface.sizes, key, 10)
         eigen = top_eigen(surface, 3, key)
-        return [passed.diagonal.value, eigen.vectors, hutch_plus_plus(surface.products, surface.vector, key, 12).value]
+        return [
+            passed.diagonal.value,
+            eigen.vectors,
+            hutch_plus_plus(surface.products, surface.vector, key, 12).value,
+        ]
 
     first, again, other = all_of(KEY), all_of(KEY), all_of(Key.root(6))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
@@ -139,7 +165,9 @@ def test_out_of_time_ends_with_what_there_is(gold: dict[str, Tensor]) -> None:
     pace = Pace(1.0, 3, lambda *seen: None, lambda: float(next(ticks)))
     eigen = top_eigen(surface, 2, KEY, go=pace.part("eigen"))
     assert len(eigen.values) == 0 and 0 < eigen.at_least <= float(gold["eig_exact"].abs().max())
-    passed = probed(surface.products, surface.vector, surface.sizes, KEY, 50, pace.part("probes", 50))
+    passed = probed(
+        surface.products, surface.vector, surface.sizes, KEY, 50, pace.part("probes", 50)
+    )
     assert 2 <= passed.trace.probes < 50
     plus = hutch_plus_plus(surface.products, surface.vector, KEY, 50, pace.part("hutch++", 48))
     assert 6 <= plus.probes < 48
@@ -148,11 +176,23 @@ def test_out_of_time_ends_with_what_there_is(gold: dict[str, Tensor]) -> None:
 
 def test_norms_use_their_running_statistics() -> None:
     """In evaluation mode a sample's loss does not hang on its neighbours, so chunks do not matter and statistics stay."""
-    chain = Chain({"body": nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU()), "head": nn.Linear(3, 2)}).double()
-    nn.utils.vector_to_parameters(torch.sin(torch.arange(29.0, dtype=torch.float64)), chain.parameters())
+    chain = Chain(
+        {
+            "body": nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU()),
+            "head": nn.Linear(3, 2),
+        }
+    ).double()
+    nn.utils.vector_to_parameters(
+        torch.sin(torch.arange(29.0, dtype=torch.float64)), chain.parameters()
+    )
     x, y = torch.cos(torch.arange(48.0, dtype=torch.float64)).view(12, 4), torch.arange(12) % 2
     before = {n: t.clone() for n, t in chain.state_dict().items()}
-    torch.testing.assert_close(dense(Surface(chain, chunks(x, y, 5))), dense(Surface(chain, chunks(x, y, 12))), atol=1e-13, rtol=0)
+    torch.testing.assert_close(
+        dense(Surface(chain, chunks(x, y, 5))),
+        dense(Surface(chain, chunks(x, y, 12))),
+        atol=1e-13,
+        rtol=0,
+    )
     assert all(torch.equal(before[n], t) for n, t in chain.state_dict().items())
 
 
@@ -167,7 +207,9 @@ def test_a_loss_without_curvature_is_told(gold: dict[str, Tensor]) -> None:
         top_eigen(flat, 2, KEY)
 
 
-def test_without_scipy_the_extra_is_named(gold: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_extra_is_named(
+    gold: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "scipy.sparse.linalg", None)
     with pytest.raises(UserError, match=re.escape('pip install "fedloom[analysis]"')):
         top_eigen(curved(gold), 2, KEY)

@@ -35,7 +35,9 @@ seeds = st.integers(0, 10_000)
 
 
 @settings(max_examples=40, deadline=None)
-@given(seeds, st.integers(3, 12), st.integers(1, 9), st.floats(-50, 50).filter(lambda s: abs(s) > 1e-3))
+@given(
+    seeds, st.integers(3, 12), st.integers(1, 9), st.floats(-50, 50).filter(lambda s: abs(s) > 1e-3)
+)
 def test_laws_of_cka(seed: int, samples: int, width: int, scale: float) -> None:
     """1 with itself; blind to rotation, scale and shift; symmetric; between 0 and 1."""
     x, y = features(seed, samples, width), features(seed + 1, samples, 4)
@@ -55,7 +57,12 @@ def test_cka_is_the_ratio_of_cross_covariances() -> None:
 
 
 def chain_of(seed: int) -> Chain:
-    chain = Chain({"body": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU()), "head": nn.Linear(6, 3)}).double()
+    chain = Chain(
+        {
+            "body": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU()),
+            "head": nn.Linear(6, 3),
+        }
+    ).double()
     nn.utils.vector_to_parameters(features(seed, 1, 63)[0], chain.parameters())
     return chain
 
@@ -66,8 +73,11 @@ def test_blocks_are_compared_one_by_one() -> None:
     with torch.no_grad():
         other.get_submodule("head").weight.copy_(features(5, 3, 6))
     before = {n: t.clone() for n, t in chain.state_dict().items()}
-    mine, theirs = grams(chain, chunks(x, torch.zeros(20), 7)), grams(other, chunks(x, torch.zeros(20), 20))
-    found = by_block(mine, theirs)
+    memories, theirs = (
+        grams(chain, chunks(x, torch.zeros(20), 7)),
+        grams(other, chunks(x, torch.zeros(20), 20)),
+    )
+    found = by_block(memories, theirs)
     assert list(found) == ["body", "head"]
     assert found["body"] == pytest.approx(1, abs=1e-12) and found["head"] < 0.95
     assert all(torch.equal(before[n], t) for n, t in chain.state_dict().items())

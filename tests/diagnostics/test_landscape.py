@@ -37,7 +37,9 @@ def test_each_point_is_the_loss_there(seen: tuple[Surface, Eigen]) -> None:
     before = surface.vector.clone()
     found = landscape(surface, eigen.vectors, span=2.0, points=5)
     moved = Chain({n: m for n, m in surface.chain.named_children()})
-    nn.utils.vector_to_parameters(before - 2.0 * eigen.vectors[0] + 1.0 * eigen.vectors[1], moved.parameters())
+    nn.utils.vector_to_parameters(
+        before - 2.0 * eigen.vectors[0] + 1.0 * eigen.vectors[1], moved.parameters()
+    )
     assert found.steps.tolist() == [-2, -1, 0, 1, 2]
     assert found.loss[0, 3] == pytest.approx(Surface(moved, surface.batches).loss(), rel=1e-12)
     nn.utils.vector_to_parameters(before, moved.parameters())

@@ -13,7 +13,9 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 def pages() -> list[Path]:
     """Every page of the tree."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
+    return sorted(
+        [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
+    )
 
 
 def named(page: Path) -> str:
@@ -23,12 +25,16 @@ def named(page: Path) -> str:
 
 def fenced(page: Path, language: str) -> list[str]:
     """The fenced blocks of a language, in their order."""
-    return [text for kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
+    return [
+        text for kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language
+    ]
 
 
 def shown(page: Path) -> list[list[str]]:
     """The shell commands a page shows, as words; a comment behind one is no part of it."""
-    lines = (line for block in fenced(page, "sh") for line in block.replace(" && ", "\n").splitlines())
+    lines = (
+        line for block in fenced(page, "sh") for line in block.replace(" && ", "\n").splitlines()
+    )
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 

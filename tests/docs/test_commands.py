@@ -41,7 +41,9 @@ def test_help_can_be_shown(name: str) -> None:
 
 @every_command
 def test_every_option_has_a_meaning(name: str) -> None:
-    assert [p.name for p in COMMANDS[name].params if isinstance(p, click.Option) and not p.help] == []
+    assert [
+        p.name for p in COMMANDS[name].params if isinstance(p, click.Option) and not p.help
+    ] == []
 
 
 @pytest.mark.parametrize("page", [p for p in pages() if shown(p)], ids=named)
@@ -51,7 +53,9 @@ def test_commands_on_pages_parse(page: Path) -> None:
             parse(words)
 
 
-@pytest.mark.parametrize("line", ["fedloom run --metod fedavg", "fedloom run --rounds few", "fedloom data add heart"])
+@pytest.mark.parametrize(
+    "line", ["fedloom run --metod fedavg", "fedloom run --rounds few", "fedloom data add heart"]
+)
 def test_a_wrong_command_does_not_parse(line: str) -> None:
     with pytest.raises(click.UsageError):
         parse(line.split())

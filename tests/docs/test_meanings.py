@@ -8,14 +8,14 @@ from docparts.settings import tables
 from reading import ROOT
 
 from fedloom.core.sampler import SAMPLERS
-from fedloom.core.words import parameters
+from fedloom.core.spec import parameters
 from fedloom.data.augment import AUGMENTS
 from fedloom.data.partition import GIVEN, PARTITIONS, stream
 from fedloom.data.sources import SOURCES
 from fedloom.methods import registry
 from fedloom.models.registry import MODELS
-from fedloom.study import presets
-from fedloom.study.config import Config, Settings
+from fedloom.settings import presets
+from fedloom.settings.config import Config, Settings
 
 FILLED_IN = GIVEN | {"shape", "classes", "path", "key"}
 REGISTERED: dict[str, Callable[..., Any]] = {
@@ -30,10 +30,14 @@ REGISTERED: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("make", REGISTERED.values(), ids=REGISTERED)
-def test_every_parameter_has_a_meaning_and_every_function_a_docstring(make: Callable[..., Any]) -> None:
+def test_every_parameter_has_a_meaning_and_every_function_a_docstring(
+    make: Callable[..., Any],
+) -> None:
     own = {n: p for n, p in parameters(make).items() if n not in FILLED_IN or p.about.meaning}
     assert [name for name, p in own.items() if not p.about.meaning.strip()] == []
-    assert make.__doc__ or make.__module__.startswith("fedloom.methods.")  # a method's words stand in its module
+    assert make.__doc__ or make.__module__.startswith(
+        "fedloom.methods."
+    )  # a method's words stand in its module
 
 
 @pytest.mark.parametrize("name", registry.names())

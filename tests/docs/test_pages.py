@@ -19,9 +19,16 @@ every_page = pytest.mark.parametrize("page", pages(), ids=named)
 
 
 def test_no_page_is_stale_wherever_and_however_narrow(tmp_path: Path) -> None:
-    environment = os.environ | {"COLUMNS": "30", "TERM": "dumb", "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "COLUMNS": "30",
+        "TERM": "dumb",
+        "PYTHONHASHSEED": "7",
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, str(ROOT / "scripts" / "docs.py"), "--check"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -30,11 +37,15 @@ def tree(tmp_path: Path) -> Path:
     """A tree with two pages, one of them without generated parts."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(README)
-    (tmp_path / "docs" / "other.md").write_text("`<!-- begin presets -->` in a sentence is no mark\n")
+    (tmp_path / "docs" / "other.md").write_text(
+        "`<!-- begin presets -->` in a sentence is no mark\n"
+    )
     return tmp_path
 
 
-def test_a_stale_page_is_named_and_then_written(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stale_page_is_named_and_then_written(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match=r"^stale: README\.md; write them with: make docs$"):
         docs.main(["--check"], tree)
     assert (tree / "README.md").read_text() == README
@@ -50,8 +61,14 @@ def test_a_stale_page_is_named_and_then_written(tree: Path, capsys: pytest.Captu
     ("text", "sentence"),
     [
         ("<!-- begin presets -->\n", r"README\.md: '<!-- begin presets -->' has no partner"),
-        ("<!-- begin presets -->\n<!-- end methods -->\n", r"README\.md: '<!-- begin presets -->' has no partner"),
-        ("<!-- begin nonsense -->\n<!-- end nonsense -->\n", r"README\.md: no part 'nonsense' in scripts/docparts \(choices: "),
+        (
+            "<!-- begin presets -->\n<!-- end methods -->\n",
+            r"README\.md: '<!-- begin presets -->' has no partner",
+        ),
+        (
+            "<!-- begin nonsense -->\n<!-- end nonsense -->\n",
+            r"README\.md: no part 'nonsense' in scripts/docparts \(choices: ",
+        ),
     ],
     ids=["no end", "another end", "no such part"],
 )
@@ -62,7 +79,11 @@ def test_wrong_marks_are_refused(tree: Path, text: str, sentence: str) -> None:
 
 
 def test_every_part_stands_on_some_page() -> None:
-    used = [m["name"] for page in docs.pages(ROOT) for m in docs.BLOCK.finditer(page.read_text(encoding="utf-8"))]
+    used = [
+        m["name"]
+        for page in docs.pages(ROOT)
+        for m in docs.BLOCK.finditer(page.read_text(encoding="utf-8"))
+    ]
     assert sorted(used) == sorted(BLOCKS)
 
 

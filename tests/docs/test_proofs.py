@@ -68,8 +68,12 @@ def test_what_counts_as_a_proof(tmp_path: Path) -> None:
 def test_the_rows_as_python_sees_them() -> None:
     seen = [(case.make().name, case.twin) for case in rows()]
     found = proofs(METHODS, registry.names())
-    assert {m for m, kinds in found.items() if "oracle" in kinds} == {name for name, _ in seen if "+" not in name}
-    assert {m for m, kinds in found.items() if "degenerate" in kinds} == {n for n, twin in seen if twin and "+" not in n}
+    assert {m for m, kinds in found.items() if "oracle" in kinds} == {
+        name for name, _ in seen if "+" not in name
+    }
+    assert {m for m, kinds in found.items() if "degenerate" in kinds} == {
+        n for n, twin in seen if twin and "+" not in n
+    }
 
 
 def test_a_method_without_a_row_is_unproved(tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedloom.core.evaluate import Tally
+from fedloom.core.evaluate import ClassCounts
 from fedloom.core.server import Reply
 from fedloom.engines.arena import Arena
 from fedloom.engines.wire import nest, pack, unnest, unpack
 
 shapes = st.lists(st.integers(0, 4), max_size=3)
-dtypes = st.sampled_from([torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16])
+dtypes = st.sampled_from(
+    [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16]
+)
 names = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=6)
 
 
@@ -24,12 +26,19 @@ def tensors(draw: st.DrawFn) -> dict[str, torch.Tensor]:
     found = {}
     for name in draw(st.lists(names, unique=True, max_size=5)):
         shape, dtype = draw(shapes), draw(dtypes)
-        found[name] = torch.arange(max(1, torch.Size(shape).numel())).view(-1)[: torch.Size(shape).numel()].view(shape).to(dtype)
+        found[name] = (
+            torch.arange(max(1, torch.Size(shape).numel()))
+            .view(-1)[: torch.Size(shape).numel()]
+            .view(shape)
+            .to(dtype)
+        )
     return found
 
 
 @given(tensors(), tensors())
-def test_the_other_side_reads_what_was_written_last(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+def test_the_other_side_reads_what_was_written_last(
+    first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]
+) -> None:
     ours = Arena()
     theirs = Arena(os.dup(ours.fd))
     for written in (first, second):
@@ -49,7 +58,11 @@ def test_an_arena_grows_under_its_readers() -> None:
     small = theirs.read(ours.write({"a": torch.ones(3)}))["a"]
     large = theirs.read(ours.write({"a": torch.arange(100_000.0)}))["a"]
     assert large[-1] == 99_999
-    assert small.tolist() == [0.0, 1.0, 2.0]  # a view of the same memory: valid until the next write
+    assert small.tolist() == [
+        0.0,
+        1.0,
+        2.0,
+    ]  # a view of the same memory: valid until the next write
     ours.close()
     theirs.close()
 
@@ -60,7 +73,9 @@ def test_a_view_shares_memory_and_no_file_has_a_name() -> None:
     layout = arena.write({"x": torch.zeros(4)})
     arena.read(layout)["x"][2] = 5.0
     assert arena.read(layout)["x"].tolist() == [0.0, 0.0, 5.0, 0.0]
-    assert (set(Path("/dev/shm").glob("fedloom-*")) if Path("/dev/shm").is_dir() else set()) == before
+    assert (
+        set(Path("/dev/shm").glob("fedloom-*")) if Path("/dev/shm").is_dir() else set()
+    ) == before
     arena.close()
 
 
@@ -71,8 +86,16 @@ def test_nested_rooms_come_back(rooms: dict[str, dict[str, torch.Tensor]]) -> No
 
 
 def test_every_kind_of_answer_comes_back() -> None:
-    reply = Reply(3, 10, 8, {"model": {"w": torch.ones(2)}, "control": {}}, {"h": {"w": torch.zeros(1)}, "empty": {}}, 0.5, 7)
-    tally = Tally(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 2.0]), 0.25)
+    reply = Reply(
+        3,
+        10,
+        8,
+        {"model": {"w": torch.ones(2)}, "control": {}},
+        {"h": {"w": torch.zeros(1)}, "empty": {}},
+        0.5,
+        7,
+    )
+    tally = ClassCounts(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 2.0]), 0.25)
     weights = {"a.b": torch.arange(3)}
     rooms = {"mashed": {"x": torch.ones(1, 2)}, "nothing": {}}
     for answer in (reply, tally, weights, {}, rooms):

@@ -15,7 +15,7 @@ import pytest
 from fedloom.core.errors import RunError
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.pool import Pool
-from fedloom.study.session import run
+from fedloom.experiment.train import run
 from support.small import EVERY_METHOD, FEW, OWN, shas, study_of
 
 
@@ -37,7 +37,9 @@ def test_every_round_of_every_method_has_the_same_bits(method: str, pools: dict[
 
 def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, Pool]) -> None:
     alone, pooled = (run(study_of(f"{OWN}:everything", pool, **FEW)) for pool in (None, pools[2]))
-    assert {k: v for k, v in pooled.items() if k != "seconds"} == {k: v for k, v in alone.items() if k != "seconds"}
+    assert {k: v for k, v in pooled.items() if k != "seconds"} == {
+        k: v for k, v in alone.items() if k != "seconds"
+    }
 
 
 def kill(pid: int) -> None:
@@ -46,7 +48,7 @@ def kill(pid: int) -> None:
 
 
 def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
-    alone, study, pool = shas(study_of("scaffold")), study_of("scaffold", pools[2]), pools[2]
+    alone, prepared, pool = shas(study_of("scaffold")), study_of("scaffold", pools[2]), pools[2]
     turn, real = itertools.count(), pool._next
 
     def kill_now_and_then(member: Any, *given: Any) -> None:
@@ -56,7 +58,7 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
 
     pool._next = kill_now_and_then  # type: ignore[method-assign]
     try:
-        assert shas(study) == alone
+        assert shas(prepared) == alone
     finally:
         del pool._next
     assert next(turn) > 15
@@ -64,29 +66,34 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
 
 def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
     """Its workers play on, and those that are killed as well are replaced from another."""
-    alone, study, pool = shas(study_of("feddyn")), study_of("feddyn", pools[2]), pools[2]
+    alone, prepared, pool = shas(study_of("feddyn")), study_of("feddyn", pools[2]), pools[2]
     turn, real, killed = itertools.count(), pool._next, set[int]()
 
     def kill_now_and_then(member: Any, *given: Any) -> None:
         real(member, *given)
         if next(turn) in (1, 8):
-            assert pool.nursery.process is not None and member.process.pid not in killed
-            killed.update(both := (pool.nursery.process.pid, member.process.pid))
+            assert pool.fork_server.process is not None and member.process.pid not in killed
+            killed.update(both := (pool.fork_server.process.pid, member.process.pid))
             for pid in both:
                 kill(pid)
 
     pool._next = kill_now_and_then  # type: ignore[method-assign]
     try:
-        assert shas(study) == alone
+        assert shas(prepared) == alone
     finally:
         del pool._next
     assert len(killed) == 4
 
 
-def test_a_client_that_ends_every_worker_ends_the_run(pools: dict[int, Pool], tmp_path: Path) -> None:
+def test_a_client_that_ends_every_worker_ends_the_run(
+    pools: dict[int, Pool], tmp_path: Path
+) -> None:
     lives = tmp_path / "lives"
     lives.write_bytes(b"...")
-    with pytest.raises(RunError, match=r"client \d+ ended 3 workers in round 1 \(exit code -9\); there may be too little memory"):
+    with pytest.raises(
+        RunError,
+        match=r"client \d+ ended 3 workers in round 1 \(exit code -9\); there may be too little memory",
+    ):
         shas(study_of(f"{OWN}:mortal(lives={lives})", pools[1]))
 
 

@@ -16,12 +16,13 @@ from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.params import Params
 from fedloom.core.select import blocks
-from fedloom.core.solver import HeavyBall, Schedule, Sgd
+from fedloom.core.solver import Schedule, Sgd, SGDRule
+from fedloom.core.spec import parse
 from fedloom.core.step import Step
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from fedloom.methods.fedavg import fedavg
-from fedloom.methods.registry import build, names, parse
+from fedloom.methods.registry import build, names
 from support.clients import tiny_clients
 from support.lanes import SOLVER, Nobody, assert_alike, federation_of, linear, played, term
 from support.models import CLASSES, FEATURES, bare
@@ -41,9 +42,9 @@ def test_every_method_is_alike_or_left_alone(method: str) -> None:
 
 
 SOLVERS = {
-    "momentum": replace(SOLVER, rule=HeavyBall(momentum=0.9)),
-    "nesterov": replace(SOLVER, rule=HeavyBall(momentum=0.9, nesterov=True)),
-    "weight decay": replace(SOLVER, rule=HeavyBall(momentum=0.5, weight_decay=0.1)),
+    "momentum": replace(SOLVER, rule=SGDRule(momentum=0.9)),
+    "nesterov": replace(SOLVER, rule=SGDRule(momentum=0.9, nesterov=True)),
+    "weight decay": replace(SOLVER, rule=SGDRule(momentum=0.5, weight_decay=0.1)),
     "clip": replace(SOLVER, clip=0.3),
     "clip none": replace(SOLVER, clip=1e6),
     "steps": replace(SOLVER, steps=7),
@@ -64,7 +65,9 @@ def test_a_clip_is_of_each_lane() -> None:
     """One client's gradient is a hundred times the other's; the bound lies between, so that only one of them is shortened."""
     calm, wild = tiny_clients((8, 8))
     clients = [calm, replace(wild, x=100 * wild.x)]
-    engine = Vectorised(federation_of(fedavg(), clients, Sgd(lr=0.1, batch=8, clip=2.0), linear), Nobody())
+    engine = Vectorised(
+        federation_of(fedavg(), clients, Sgd(lr=0.1, batch=8, clip=2.0), linear), Nobody()
+    )
     sent = Broadcast("train", 0, first_model(linear).state_dict())
     length = {
         c: float(torch.cat([t.flatten() for t in r.uploads["model"].values()]).norm())
@@ -81,9 +84,15 @@ def test_a_clip_is_of_each_lane() -> None:
     epochs=st.integers(1, 3),
     width=st.integers(1, 8),
 )
-def test_any_sizes_in_any_batches_on_any_number_of_lanes(sizes: list[int], batch: int, epochs: int, width: int) -> None:
-    solver = Sgd(lr=0.1, batch=batch, epochs=epochs, rule=HeavyBall(momentum=0.9))
-    assert_alike(federation_of(build(parse("scaffold")), tiny_clients(tuple(sizes)), solver), until=2, lanes=width)
+def test_any_sizes_in_any_batches_on_any_number_of_lanes(
+    sizes: list[int], batch: int, epochs: int, width: int
+) -> None:
+    solver = Sgd(lr=0.1, batch=batch, epochs=epochs, rule=SGDRule(momentum=0.9))
+    assert_alike(
+        federation_of(build(parse("scaffold")), tiny_clients(tuple(sizes)), solver),
+        until=2,
+        lanes=width,
+    )
 
 
 def test_clients_of_one_sample() -> None:
@@ -92,14 +101,20 @@ def test_clients_of_one_sample() -> None:
 
 
 def test_a_client_without_a_batch_stays_where_it_is() -> None:
-    federation = federation_of(build(parse("scaffold")), tiny_clients((3, 9, 2)), replace(SOLVER, drop_last=True))
+    federation = federation_of(
+        build(parse("scaffold")), tiny_clients((3, 9, 2)), replace(SOLVER, drop_last=True)
+    )
     sent = Broadcast("train", 0, first_model(bare).state_dict())
     exact = dict(InProcess(federation).map(sent, [Task(c) for c in range(3)]))
     for asked in ([0, 1, 2], [0, 2]):
         replies = dict(Vectorised(federation, Nobody()).map(sent, [Task(c) for c in asked]))
         assert sorted(replies) == asked
         for c, reply in replies.items():
-            assert (reply.samples, reply.seen, reply.steps) == (exact[c].samples, exact[c].seen, exact[c].steps)
+            assert (reply.samples, reply.seen, reply.steps) == (
+                exact[c].samples,
+                exact[c].seen,
+                exact[c].steps,
+            )
             assert any(t.any() for t in reply.uploads["model"].values()) == (c == 1)
             assert reply.loss == pytest.approx(exact[c].loss)
 
@@ -125,20 +140,27 @@ class Constant(nn.Module):
 
 
 def with_buffers() -> Chain:
-    return Chain({"stem": nn.Linear(FEATURES, 5), "still": Constant(), "head": nn.Linear(5, CLASSES)}).double()
+    return Chain(
+        {"stem": nn.Linear(FEATURES, 5), "still": Constant(), "head": nn.Linear(5, CLASSES)}
+    ).double()
 
 
 def test_buffers_that_stay_are_sent_as_no_change() -> None:
     assert_alike(federation_of(fedavg(), build=with_buffers))
     state, _, _ = played(
-        federation_of(fedavg(), build=with_buffers), Vectorised(federation_of(fedavg(), build=with_buffers), Nobody())
+        federation_of(fedavg(), build=with_buffers),
+        Vectorised(federation_of(fedavg(), build=with_buffers), Nobody()),
     )
     assert state.params["still.version"] == 3
 
 
 def test_a_loss_of_ones_own_on_weights_is_vectorised() -> None:
     """A group norm of every tensor: not a sum over weights, so that lanes that leaked into each other would show."""
-    assert_alike(federation_of(term(lambda step: 0.01 * torch.stack([p.norm() for p in step.params.values()]).sum())))
+    assert_alike(
+        federation_of(
+            term(lambda step: 0.01 * torch.stack([p.norm() for p in step.params.values()]).sum())
+        )
+    )
 
 
 def test_a_loss_knows_the_number_of_its_step() -> None:
@@ -147,10 +169,10 @@ def test_a_loss_knows_the_number_of_its_step() -> None:
 
 def test_memories_of_ones_own_go_through_once() -> None:
     def towards(job: Job) -> Params:
-        return job.recall("last", lambda weights: {n: t + 1 for n, t in weights.items()})
+        return job.memory("last", lambda weights: {n: t + 1 for n, t in weights.items()})
 
     def remember(outcome: Outcome) -> Extra:
-        return Extra(mine={"last": {n: t for n, t in outcome.weights["model"].items()}})
+        return Extra(memories={"last": {n: t for n, t in outcome.weights["model"].items()}})
 
     def spring(step: Step) -> Tensor:
         return 0.1 * (step.vector - step.along(towards)).square().sum()

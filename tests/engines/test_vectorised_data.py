@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fedloom.core.params import Params, sha256
-from fedloom.core.round import begin, rounds
+from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.engines.vectorised import Vectorised
-from fedloom.study.assemble import Study, assemble
-from fedloom.study.config import load
+from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.settings.config import load
 from support.lanes import Nobody, gap
 
 REAL = {
@@ -26,18 +26,23 @@ REAL = {
 }
 
 
-def after(study: Study, engine: Any, count: int) -> Params:
-    loom = replace(study.loom, engine=engine)
-    *_, (state, _) = rounds(loom, begin(loom, study.model), MemoryStore(), count)
+def after(prepared: PreparedRun, engine: Any, count: int) -> Params:
+    simulation = replace(prepared.simulation, engine=engine)
+    *_, (state, _) = rounds(
+        simulation, init_state(simulation, prepared.model), MemoryStore(), count
+    )
     return state.params
 
 
 def assert_alike_on_real_data(tolerance: float, **changes: Any) -> None:
-    study = assemble(load({**REAL, **changes}))
-    federation = study.loom.federation
+    prepared = prepare(load({**REAL, **changes}))
+    federation = prepared.simulation.federation
     engine = Vectorised(federation, Nobody())
     for count in (1, 3):
-        assert gap(after(study, study.loom.engine, count), after(study, engine, count)) < tolerance
+        assert (
+            gap(after(prepared, prepared.simulation.engine, count), after(prepared, engine, count))
+            < tolerance
+        )
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox(mu=0.1)", "scaffold"])
@@ -48,7 +53,9 @@ def test_real_data_within_the_stated_tolerance(method: str) -> None:
 
 def test_a_convolutional_net() -> None:
     data = {"clients": 600, "partition": "dirichlet(alpha=0.3)"}
-    assert_alike_on_real_data(1e-5, model="lenet5", data=data, train={"batch": 10}, sample={"per_round": 4})
+    assert_alike_on_real_data(
+        1e-5, model="lenet5", data=data, train={"batch": 10}, sample={"per_round": 4}
+    )
 
 
 def test_augmentation_draws_what_it_would_draw_alone() -> None:
@@ -57,7 +64,7 @@ def test_augmentation_draws_what_it_would_draw_alone() -> None:
 
 
 def test_one_seed_has_one_result() -> None:
-    study = assemble(load(REAL))
-    federation = study.loom.federation
-    first, second = (sha256(after(study, Vectorised(federation, Nobody()), 2)) for _ in range(2))
+    prepared = prepare(load(REAL))
+    federation = prepared.simulation.federation
+    first, second = (sha256(after(prepared, Vectorised(federation, Nobody()), 2)) for _ in range(2))
     assert first == second

@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 
 from cli import talk
-from fedloom.data import gallery, store
+from fedloom.data import averages_plot, store
+from fedloom.data.averages_plot import Gallery, pixels
 from fedloom.data.client import normaliser
-from fedloom.data.gallery import Gallery, pixels
-from fedloom.study.gallery import mashed_gallery
+from fedloom.inspect.averages import averages_gallery
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,22 +32,40 @@ def test_pixels_undo_what_normalisation_did() -> None:
 
 
 def test_the_picture_is_of_samples_and_of_means() -> None:
-    settings, shown = mashed_gallery({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
+    settings, shown = averages_gallery({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
     whole = store.load("tiny").train.x / 255
     assert settings.data.name == "tiny" and shown.images.shape == (5, 4, 1, 8, 8)
     assert list(shown.columns) == ["1 sample", "5 samples", "20 samples", "all"]
     assert list(shown.rows) == [f"client {n}, 30 samples" for n in (0, 1, 3, 4, 6)]
     single = shown.images[:, 0].flatten(1)
-    assert float(torch.cdist(single.double(), whole.flatten(1).double()).amin(1).max()) < 1e-4  # each is a sample
+    assert (
+        float(torch.cdist(single.double(), whole.flatten(1).double()).amin(1).max()) < 1e-4
+    )  # each is a sample
     apart = (shown.images[:, :, 0] - whole.mean(0)[0]).square().mean((0, 2, 3))
     assert apart[0] > 3 * apart[1] > 6 * apart[3]  # the more, the nearer to the mean of all
 
 
 def test_only_images_have_averages_to_be_seen(home: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(12, 5))
-    np.savez(home / "rows.npz", x_train=rows, y_train=np.arange(12) % 2, x_test=rows, y_test=np.arange(12) % 2)
+    np.savez(
+        home / "rows.npz",
+        x_train=rows,
+        y_train=np.arange(12) % 2,
+        x_test=rows,
+        y_test=np.arange(12) % 2,
+    )
     talk.fedloom("data", "add", "rows", "--from", home / "rows.npz")
-    said = talk.fedloom("data", "show", "rows", "--mashed", "--clients", 2, "--partition", "iid", code=2)
+    said = talk.fedloom(
+        "data",
+        "show",
+        "rows",
+        "--averaged_data_exchange",
+        "--clients",
+        2,
+        "--partition",
+        "iid",
+        code=2,
+    )
     assert "are a table, and averages are shown of images" in said.flat
 
 
@@ -60,13 +78,17 @@ def picture(value: float) -> Gallery:
 def written(shown: Gallery, colour: bool) -> str:
     console = Console(force_terminal=True, color_system="truecolor" if colour else None, width=120)
     with console.capture() as seen:
-        console.print(gallery.terminal(shown, colour))
+        console.print(averages_plot.terminal(shown, colour))
     return seen.get()
 
 
 def test_a_terminal_shows_two_pixels_a_character_or_their_shade() -> None:
     coloured, plain = written(picture(1.0), True), written(picture(1.0), False)
-    assert coloured.count("▀") == 2 * 16 * 8 and "38;2;255;255;255" in coloured and "48;2;0;0;0" in coloured
+    assert (
+        coloured.count("▀") == 2 * 16 * 8
+        and "38;2;255;255;255" in coloured
+        and "48;2;0;0;0" in coloured
+    )
     lines = plain.splitlines()
     assert len(lines) == 2 + 8 and all(line.startswith("█" * 16 + " " * 18) for line in lines[2:])
     assert "▓" in written(picture(0.7), False)
@@ -74,7 +96,18 @@ def test_a_terminal_shows_two_pixels_a_character_or_their_shade() -> None:
 
 def test_a_png_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs fedloom[plots]")
-    talk.fedloom("data", "show", "tiny", "--mashed", "--clients", 8, "--partition", "iid", "--png", tmp_path / "m.png")
+    talk.fedloom(
+        "data",
+        "show",
+        "tiny",
+        "--averaged_data_exchange",
+        "--clients",
+        8,
+        "--partition",
+        "iid",
+        "--png",
+        tmp_path / "m.png",
+    )
     from matplotlib.image import imread
 
     drawn = imread(tmp_path / "m.png")
@@ -82,7 +115,17 @@ def test_a_png_is_drawn(tmp_path: Path) -> None:
 
 
 def test_the_figures_of_the_picture_as_json() -> None:
-    said = talk.fedloom("data", "show", "tiny", "--mashed", "--clients", 8, "--partition", "iid", "--json").json
+    said = talk.fedloom(
+        "data",
+        "show",
+        "tiny",
+        "--averaged_data_exchange",
+        "--clients",
+        8,
+        "--partition",
+        "iid",
+        "--json",
+    ).json
     assert said["averages_of"][-1] == "all" and len(said["deviation"]) == len(said["clients"]) == 5
     assert all(row[0] > row[3] for row in said["deviation"])
 
@@ -90,12 +133,27 @@ def test_the_figures_of_the_picture_as_json() -> None:
 def test_an_analysis_finds_raw_samples_and_finds_large_averages_quiet(home: Path) -> None:
     found = {}
     for size in (1, 0):
-        talk.run(home / f"of {size}", "--method", f"naivemix(size={size})", "--partition", "iid", rounds=1)
-        found[size] = talk.fedloom("analyze", home / f"of {size}", "--only", "leak", "--json").json["leak"]
+        talk.run(
+            home / f"of {size}",
+            "--method",
+            f"naivemix(size={size})",
+            "--partition",
+            "iid",
+            rounds=1,
+        )
+        found[size] = talk.fedloom("analyze", home / f"of {size}", "--only", "leak", "--json").json[
+            "leak"
+        ]
     raw, means = found[1], found[0]
     assert raw["averages"] == 240 and means["averages"] == 8
-    assert raw["auc"]["nearest"]["value"] > 0.99 and raw["auc"]["tracing"]["value"] > 0.99 and raw["psnr"]["members"]["mean"] > 60
-    assert abs(means["auc"]["nearest"]["value"] - 0.5) < 0.2 and means["psnr"]["members"]["mean"] < 25
+    assert (
+        raw["auc"]["nearest"]["value"] > 0.99
+        and raw["auc"]["tracing"]["value"] > 0.99
+        and raw["psnr"]["members"]["mean"] > 60
+    )
+    assert (
+        abs(means["auc"]["nearest"]["value"] - 0.5) < 0.2 and means["psnr"]["members"]["mean"] < 25
+    )
     assert means["auc"]["tracing"]["value"] > means["auc"]["nearest"]["value"] - 0.1
 
 

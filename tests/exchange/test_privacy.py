@@ -7,10 +7,10 @@ import pytest
 
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
+from fedloom.core.exchange import notices
 from fedloom.core.key import Key
 from fedloom.core.method import Method
-from fedloom.core.pooling import notices
-from fedloom.exchange.mash import mashed
+from fedloom.exchange.averaged_data import averaged_data_exchange
 from fedloom.exchange.privacy import Release, check, epsilon, sentence, strongest
 from support.clients import tiny_clients
 from support.models import nested
@@ -25,7 +25,10 @@ def analytic(strength: float, delta: float) -> float:
     """The exact epsilon of a Gaussian release: delta = P(s/2 - e/s) - exp(e) P(-s/2 - e/s), by halving."""
 
     def excess(e: float) -> float:
-        below = [0.5 * math.erfc(-t / math.sqrt(2)) for t in (strength / 2 - e / strength, -strength / 2 - e / strength)]
+        below = [
+            0.5 * math.erfc(-t / math.sqrt(2))
+            for t in (strength / 2 - e / strength, -strength / 2 - e / strength)
+        ]
         return below[0] - math.exp(e) * below[1] - delta
 
     low, high = 0.0, 500.0
@@ -38,7 +41,9 @@ def analytic(strength: float, delta: float) -> float:
 @pytest.mark.parametrize(("z", "expected"), [(0.5, 10.0), (1, 4.38), (2, 1.99), (4, 0.93)])
 def test_one_release_costs_what_the_table_says(z: float, expected: float) -> None:
     assert round(epsilon(1 / z, DELTA), 2) == expected
-    release = Release(smallest=50, clip=28.0, noise=z * 2 * 28 / 50)  # deviation z times the sensitivity 2C/M
+    release = Release(
+        smallest=50, clip=28.0, noise=z * 2 * 28 / 50
+    )  # deviation z times the sensitivity 2C/M
     assert round(epsilon(release.samples, DELTA), 2) == expected
 
 
@@ -51,9 +56,15 @@ def test_epsilon_is_the_closed_form_and_never_below_it(strength: float, delta: f
 
 @pytest.mark.parametrize(
     ("limit", "z", "deviations"),
-    [(1, 3.73, (41.8, 20.9, 4.2, 0.42)), (8, 0.60, (6.7, 3.4, 0.67, 0.07)), (30, 0.21, (2.4, 1.2, 0.24, 0.02))],
+    [
+        (1, 3.73, (41.8, 20.9, 4.2, 0.42)),
+        (8, 0.60, (6.7, 3.4, 0.67, 0.07)),
+        (30, 0.21, (2.4, 1.2, 0.24, 0.02)),
+    ],
 )
-def test_the_noise_that_a_limit_needs_is_that_of_the_table(limit: float, z: float, deviations: tuple[float, ...]) -> None:
+def test_the_noise_that_a_limit_needs_is_that_of_the_table(
+    limit: float, z: float, deviations: tuple[float, ...]
+) -> None:
     """Pixels of norm 28, averages of 5, 10, 50 and 500."""
     allowed = strongest(limit, DELTA)
     assert epsilon(allowed, DELTA) <= limit <= epsilon(allowed * 1.001, DELTA)
@@ -66,7 +77,9 @@ def test_the_noise_that_a_limit_needs_is_that_of_the_table(limit: float, z: floa
 
 def test_labels_have_a_budget_of_their_own() -> None:
     release = Release(smallest=20, clip=5.0, noise=0.4, label_noise=0.05)
-    assert release.samples == pytest.approx(2 * 5 / 20 / 0.4) and release.labels == pytest.approx(math.sqrt(2) / 20 / 0.05)
+    assert release.samples == pytest.approx(2 * 5 / 20 / 0.4) and release.labels == pytest.approx(
+        math.sqrt(2) / 20 / 0.05
+    )
     accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
     for strength in (release.samples, release.labels):
         accountant.compose(accounting.GaussianDpEvent(1 / strength))
@@ -86,9 +99,15 @@ def test_an_exchange_that_is_made_again_is_paid_for_again() -> None:
 @pytest.mark.parametrize(
     ("release", "said"),
     [
-        (Release(5), "the smallest of 5 samples; averaging alone guarantees nothing: set clip, noise and label_noise"),
+        (
+            Release(5),
+            "the smallest of 5 samples; averaging alone guarantees nothing: set clip, noise and label_noise",
+        ),
         (Release(1), "the smallest of a single sample; averaging alone guarantees nothing"),
-        (Release(5, noise=0.3), "noise guarantees nothing as long as a sample's norm has no bound: set clip"),
+        (
+            Release(5, noise=0.3),
+            "noise guarantees nothing as long as a sample's norm has no bound: set clip",
+        ),
         (Release(5, clip=3.0), "averaging alone guarantees nothing"),
         (
             Release(50, 28.0, 1.12),
@@ -99,7 +118,10 @@ def test_an_exchange_that_is_made_again_is_paid_for_again() -> None:
             "but their labels depend on the split by class, so for both there is no guarantee",
         ),
         (Release(50, 28.0, 1.12, 1.0), "the seed, and 4.378 for the samples without their labels"),
-        (Release(5, 28.0, 0.01, 1.0), "(epsilon, delta) = (above 5000, 1e-05) against whoever does not know the seed"),
+        (
+            Release(5, 28.0, 0.01, 1.0),
+            "(epsilon, delta) = (above 5000, 1e-05) against whoever does not know the seed",
+        ),
     ],
 )
 def test_what_is_guaranteed_is_said(release: Release, said: str) -> None:
@@ -121,9 +143,13 @@ def test_the_sum_of_both_budgets_is_what_is_said_first() -> None:
         ({"clip": 3.0, "noise": 1.0, "label_noise": 1.0, "split": "same-class"}, "split=random"),
     ],
 )
-def test_a_limit_is_refused_where_nothing_is_guaranteed(given: dict[str, float], missing: str) -> None:
-    with pytest.raises(UserError, match=f"epsilon=8 at delta=1e-05 cannot be kept: .* without {missing}$"):
-        mashed(size=10, epsilon=8.0, **given).notice(SIZES, 1)
+def test_a_limit_is_refused_where_nothing_is_guaranteed(
+    given: dict[str, float], missing: str
+) -> None:
+    with pytest.raises(
+        UserError, match=f"epsilon=8 at delta=1e-05 cannot be kept: .* without {missing}$"
+    ):
+        averaged_data_exchange(size=10, epsilon=8.0, **given).notice(SIZES, 1)
 
 
 def test_a_limit_that_is_broken_is_refused_with_what_would_keep_it() -> None:
@@ -131,30 +157,52 @@ def test_a_limit_that_is_broken_is_refused_with_what_would_keep_it() -> None:
     with pytest.raises(UserError) as refused:
         check(release, 4.0, DELTA)
     words = str(refused.value).split()
-    noise, labels = (float(words[words.index(name) + 2].rstrip(",")) for name in ("noise", "label_noise"))
+    noise, labels = (
+        float(words[words.index(name) + 2].rstrip(",")) for name in ("noise", "label_noise")
+    )
     check(Release(10, 3.0, noise, labels), 4.0, DELTA)
-    with pytest.raises(UserError, match=r"epsilon=4 at delta=1e-05 is not kept: the exchange has epsilon 4\.0"):
+    with pytest.raises(
+        UserError, match=r"epsilon=4 at delta=1e-05 is not kept: the exchange has epsilon 4\.0"
+    ):
         check(Release(10, 3.0, noise * 0.99, labels * 0.99), 4.0, DELTA)
 
 
 def test_the_smallest_group_of_all_clients_decides() -> None:
     private = {"clip": 3.0, "noise": 1.0, "label_noise": 1.0}
-    assert "smallest of 2 samples" in mashed(size=5, **private).notice((30, 57, 45), 1)
-    assert "smallest of 5 samples" in mashed(size=5, tail="drop", **private).notice((30, 57, 45, 3), 1)
-    assert "smallest of 30 samples" in mashed(**private).notice((30, 57, 45), 1)
-    assert "smallest of 45 samples" in mashed(least=31, **private).notice((30, 57, 45), 1)
-    assert "a single sample" in mashed(size=5, split="same-class").notice((30, 57, 45), 1)
+    assert "smallest of 2 samples" in averaged_data_exchange(size=5, **private).notice(
+        (30, 57, 45), 1
+    )
+    assert "smallest of 5 samples" in averaged_data_exchange(size=5, tail="drop", **private).notice(
+        (30, 57, 45, 3), 1
+    )
+    assert "smallest of 30 samples" in averaged_data_exchange(**private).notice((30, 57, 45), 1)
+    assert "smallest of 45 samples" in averaged_data_exchange(least=31, **private).notice(
+        (30, 57, 45), 1
+    )
+    assert "a single sample" in averaged_data_exchange(size=5, split="same-class").notice(
+        (30, 57, 45), 1
+    )
     for given in ({"least": 58}, {"size": 58, "tail": "drop"}):
-        with pytest.raises(UserError, match="no client has an average to send: the largest has 57 samples"):
-            mashed(**given).notice((30, 57, 45), 1)
+        with pytest.raises(
+            UserError, match="no client has an average to send: the largest has 57 samples"
+        ):
+            averaged_data_exchange(**given).notice((30, 57, 45), 1)
 
 
 def test_the_user_hears_of_it_before_anything_is_sent() -> None:
     def federation(**given: float) -> Federation:
-        return Federation(Method("m", prologue=(mashed(**given),)), nested, tiny_clients(), SOLVER, Key.root(0))
+        return Federation(
+            Method("m", prologue=(averaged_data_exchange(**given),)),
+            nested,
+            tiny_clients(),
+            SOLVER,
+            Key.root(0),
+        )
 
     (said,) = notices(federation(size=4), 3)
-    assert said.startswith("exchange 'mashed': clients send averages of their data, the smallest of a single sample; averaging")
+    assert said.startswith(
+        "exchange 'averaged_data_exchange': clients send averages of their data, the smallest of a single sample; averaging"
+    )
     with pytest.raises(UserError, match="is not kept"):
         notices(federation(clip=1.0, noise=0.01, label_noise=0.01, epsilon=1.0), 3)
     assert notices(Federation(Method("m"), nested, tiny_clients(), SOLVER, Key.root(0)), 3) == []

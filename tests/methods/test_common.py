@@ -74,53 +74,107 @@ def averaging(by: str = "samples", mu: float = 0.0) -> Oracle:
 
 
 def moving(rule: Callable[..., oracles.Server], *args: Any, mu: float = 0.0) -> Oracle:
-    return lambda world, first: oracles.averaged(world, first, ROUNDS, mu=mu, server=rule(world, *args))
+    return lambda world, first: oracles.averaged(
+        world, first, ROUNDS, mu=mu, server=rule(world, *args)
+    )
 
 
 def changed(objective: local_oracles.Objective, mu: float = 0.0) -> Oracle:
     return lambda world, first: local_oracles.locally(world, first, ROUNDS, objective, mu)
 
 
-def served(objective: local_oracles.Objective, rule: Callable[..., oracles.Server], *args: Any) -> Oracle:
-    return lambda world, first: local_oracles.locally(world, first, ROUNDS, objective, server=rule(world, *args))
+def served(
+    objective: local_oracles.Objective, rule: Callable[..., oracles.Server], *args: Any
+) -> Oracle:
+    return lambda world, first: local_oracles.locally(
+        world, first, ROUNDS, objective, server=rule(world, *args)
+    )
 
 
 ADAM = (0.02, 0.7, 0.95, 0.01)
 STILL = (1.0, 0.0, 1.0, 0.5)  # the second moment stays at 1/4, so the step is the mean itself
 MLB = distil_oracles.fedmlb(1, 1, 1, [1, 2], 2)
 CASES = [
-    Case("fedavg", fedavg, averaging(), Twin(Method("scaled by one", server=(mean(), scale(1.0), apply_mean())))),
+    Case(
+        "fedavg",
+        fedavg,
+        averaging(),
+        Twin(Method("scaled by one", server=(mean(), scale(1.0), apply_mean()))),
+    ),
     Case("fedavg by clients", lambda: fedavg(weights="clients"), averaging("clients")),
     Case("fedavg by seen", lambda: fedavg(weights="seen"), averaging("seen"), drop_last=True),
     Case("fedavg slowed", lambda: fedavg(server_lr=0.5), moving(oracles.momentum, 0.0, 0.5)),
     Case("fedprox", lambda: fedprox(0.7), averaging(mu=0.7), Twin(fedprox(0.0))),
-    Case("fedavgm", lambda: fedavgm(0.6, 0.8), moving(oracles.momentum, 0.6, 0.8), Twin(fedavgm(0.0))),
-    Case("fedadam", lambda: fedadam(*ADAM), moving(oracles.adaptive, "adam", *ADAM), Twin(fedadam(*STILL))),
-    Case("fedyogi", lambda: fedyogi(*ADAM), moving(oracles.adaptive, "yogi", *ADAM), Twin(fedyogi(*STILL))),
+    Case(
+        "fedavgm", lambda: fedavgm(0.6, 0.8), moving(oracles.momentum, 0.6, 0.8), Twin(fedavgm(0.0))
+    ),
+    Case(
+        "fedadam",
+        lambda: fedadam(*ADAM),
+        moving(oracles.adaptive, "adam", *ADAM),
+        Twin(fedadam(*STILL)),
+    ),
+    Case(
+        "fedyogi",
+        lambda: fedyogi(*ADAM),
+        moving(oracles.adaptive, "yogi", *ADAM),
+        Twin(fedyogi(*STILL)),
+    ),
     Case(
         "scaffold",
         scaffold,
         lambda world, first: oracles.scaffold(world, first, ROUNDS),
         Twin(scaffold(), fedavg(weights="clients"), rounds=1),
     ),
-    Case("scaffold slowed", lambda: scaffold(0.5), lambda world, first: oracles.scaffold(world, first, ROUNDS, lr=0.5)),
-    Case("feddyn", lambda: feddyn(0.3), lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3)),
-    Case("fedprox+fedavgm", lambda: join([fedprox(0.7), fedavgm(0.6)]), moving(oracles.momentum, 0.6, mu=0.7)),
-    Case("fedprox+fedavg by clients", lambda: join([fedprox(0.7), fedavg(weights="clients")]), averaging("clients", 0.7)),
+    Case(
+        "scaffold slowed",
+        lambda: scaffold(0.5),
+        lambda world, first: oracles.scaffold(world, first, ROUNDS, lr=0.5),
+    ),
+    Case(
+        "feddyn",
+        lambda: feddyn(0.3),
+        lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3),
+    ),
+    Case(
+        "fedprox+fedavgm",
+        lambda: join([fedprox(0.7), fedavgm(0.6)]),
+        moving(oracles.momentum, 0.6, mu=0.7),
+    ),
+    Case(
+        "fedprox+fedavg by clients",
+        lambda: join([fedprox(0.7), fedavg(weights="clients")]),
+        averaging("clients", 0.7),
+    ),
     Case(
         "scaffold+fedadam",
         lambda: join([scaffold(), fedadam(*ADAM)]),
-        lambda world, first: oracles.scaffold(world, first, ROUNDS, oracles.adaptive(world, "adam", *ADAM)),
+        lambda world, first: oracles.scaffold(
+            world, first, ROUNDS, oracles.adaptive(world, "adam", *ADAM)
+        ),
     ),
     Case(
         "feddyn+fedprox",
         lambda: join([feddyn(0.3), fedprox(0.7)]),
         lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3, mu=0.7),
     ),
-    Case("moon", lambda: moon(0.8, 0.4, 4), changed(local_oracles.moon(0.8, 0.4)), Twin(moon(0.0, projection=0))),
-    Case("moon unprojected", lambda: moon(1.3, projection=0), changed(local_oracles.moon(1.3, 0.5))),
+    Case(
+        "moon",
+        lambda: moon(0.8, 0.4, 4),
+        changed(local_oracles.moon(0.8, 0.4)),
+        Twin(moon(0.0, projection=0)),
+    ),
+    Case(
+        "moon unprojected", lambda: moon(1.3, projection=0), changed(local_oracles.moon(1.3, 0.5))
+    ),
     Case("mixup", lambda: mixup(0.4), changed(local_oracles.mixup(0.4)), Twin(mixup(0.0))),
-    Case("stochdepth", lambda: stochdepth(0.3), changed(local_oracles.stochdepth(0.3)), Twin(stochdepth(1.0)), family=RESIDUAL),
+    Case(
+        "stochdepth",
+        lambda: stochdepth(0.3),
+        changed(local_oracles.stochdepth(0.3)),
+        Twin(stochdepth(1.0)),
+        family=RESIDUAL,
+    ),
     Case(
         "moon+fedavgm",
         lambda: join([moon(0.8, projection=4), fedavgm(0.6)]),
@@ -132,7 +186,12 @@ CASES = [
         changed(local_oracles.stochdepth(0.3), mu=0.7),
         family=RESIDUAL,
     ),
-    Case("fedalign", lambda: fedalign(0.45, 0.6, clip=0), changed(narrow_oracles.fedalign(0.45, 3)), Twin(fedalign(0.0, clip=0))),
+    Case(
+        "fedalign",
+        lambda: fedalign(0.45, 0.6, clip=0),
+        changed(narrow_oracles.fedalign(0.45, 3)),
+        Twin(fedalign(0.0, clip=0)),
+    ),
     Case(
         "fedalign of the paper",
         lambda: fedalign(0.1, 0.4, "paper", clip=0.5),
@@ -148,13 +207,23 @@ CASES = [
         lambda: join([fedalign(0.45, 0.6, clip=0.5), mixup(0.4)]),
         changed(narrow_oracles.fedalign(0.45, 3, clip=0.5, blend=0.4)),
     ),
-    Case("gradaug", lambda: gradaug(3, 0.7, 0.5, smallest=1), changed(narrow_oracles.gradaug(3, 0.7, 0.5)), Twin(gradaug(mu=0))),
+    Case(
+        "gradaug",
+        lambda: gradaug(3, 0.7, 0.5, smallest=1),
+        changed(narrow_oracles.gradaug(3, 0.7, 0.5)),
+        Twin(gradaug(mu=0)),
+    ),
     Case(
         "gradaug of the paper",
         lambda: gradaug(2, 0.7, 0.5, "all", smallest=1),
         changed(narrow_oracles.gradaug(2, 0.7, 0.5, floor=False)),
     ),
-    Case("fedmlb", lambda: fedmlb(0.8, 1.3, 1.5), changed(distil_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2)), Twin(fedmlb(0.0, 0.0))),
+    Case(
+        "fedmlb",
+        lambda: fedmlb(0.8, 1.3, 1.5),
+        changed(distil_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2)),
+        Twin(fedmlb(0.0, 0.0)),
+    ),
     Case(
         "fedmlb of one level, as the authors divide",
         lambda: fedmlb(pathways="2", divisor="all"),
@@ -165,9 +234,19 @@ CASES = [
         lambda: fedmlb(0.8, 1.3, 1.5, graft="global-to-local"),
         changed(distil_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2, reverse=True)),
     ),
-    Case("fedmlb+fedavgm", lambda: join([fedmlb(), fedavgm(0.6)]), served(MLB, oracles.momentum, 0.6)),
-    Case("fedmlb+fedadam", lambda: join([fedmlb(), fedadam(*ADAM)]), served(MLB, oracles.adaptive, "adam", *ADAM)),
-    Case("fedmlb+fedyogi", lambda: join([fedmlb(), fedyogi(*ADAM)]), served(MLB, oracles.adaptive, "yogi", *ADAM)),
+    Case(
+        "fedmlb+fedavgm", lambda: join([fedmlb(), fedavgm(0.6)]), served(MLB, oracles.momentum, 0.6)
+    ),
+    Case(
+        "fedmlb+fedadam",
+        lambda: join([fedmlb(), fedadam(*ADAM)]),
+        served(MLB, oracles.adaptive, "adam", *ADAM),
+    ),
+    Case(
+        "fedmlb+fedyogi",
+        lambda: join([fedmlb(), fedyogi(*ADAM)]),
+        served(MLB, oracles.adaptive, "yogi", *ADAM),
+    ),
     Case("fedmlb+fedprox", lambda: join([fedmlb(), fedprox(0.7)]), changed(MLB, mu=0.7)),
     Case(
         "fedmlb+feddyn",
@@ -181,10 +260,26 @@ CASES = [
     ),
     Case("kd", lambda: kd(0.4, 2.0), changed(distil_oracles.kd(0.4, 2.0)), Twin(kd(0.0))),
     Case("fitnet", lambda: fitnet(0.7), changed(distil_oracles.fitnet(0.7)), Twin(fitnet(0.0))),
-    Case("fedntd", lambda: fedntd(0.6, 2.0), changed(distil_oracles.fedntd(0.6, 2.0, first=False)), Twin(fedntd(0.0))),
-    Case("fedntd of the preprint", lambda: fedntd(0.3, form="first"), changed(distil_oracles.fedntd(0.3, 1.0, first=True))),
-    Case("fedgkd", lambda: fedgkd(0.6, 2, 1.5), changed(distil_oracles.fedgkd(0.6, 2, 1.5)), Twin(fedgkd(0.0))),
-    Case("fedgkd of the newest", lambda: fedgkd(0.6, 1), changed(distil_oracles.fedgkd(0.6, 1, 1.0))),
+    Case(
+        "fedntd",
+        lambda: fedntd(0.6, 2.0),
+        changed(distil_oracles.fedntd(0.6, 2.0, first=False)),
+        Twin(fedntd(0.0)),
+    ),
+    Case(
+        "fedntd of the preprint",
+        lambda: fedntd(0.3, form="first"),
+        changed(distil_oracles.fedntd(0.3, 1.0, first=True)),
+    ),
+    Case(
+        "fedgkd",
+        lambda: fedgkd(0.6, 2, 1.5),
+        changed(distil_oracles.fedgkd(0.6, 2, 1.5)),
+        Twin(fedgkd(0.0)),
+    ),
+    Case(
+        "fedgkd of the newest", lambda: fedgkd(0.6, 1), changed(distil_oracles.fedgkd(0.6, 1, 1.0))
+    ),
     Case(
         "fedgkd+fedavgm",
         lambda: join([fedgkd(0.6, 2), fedavgm(0.6)]),
@@ -193,16 +288,22 @@ CASES = [
     Case(
         "gradaug+feddyn",
         lambda: join([gradaug(2, 0.7, 0.5, smallest=1), feddyn(0.3)]),
-        lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3, objective=narrow_oracles.gradaug(2, 0.7, 0.5)),
+        lambda world, first: oracles.feddyn(
+            world, first, ROUNDS, 0.3, objective=narrow_oracles.gradaug(2, 0.7, 0.5)
+        ),
     ),
 ]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-with_and_without_norms = pytest.mark.parametrize("kind", [0, 1], ids=["batch norm", "no norm"])  # of the case's family
+with_and_without_norms = pytest.mark.parametrize(
+    "kind", [0, 1], ids=["batch norm", "no norm"]
+)  # of the case's family
 
 
 def run(case: Case, method: Method | None = None, until: int = ROUNDS, **given: Any) -> Woven:
-    return weave(method or case.make(), until, solver=case.solver, **{"build": case.family.normed} | given)
+    return weave(
+        method or case.make(), until, solver=case.solver, **{"build": case.family.normed} | given
+    )
 
 
 @every_case
@@ -216,7 +317,9 @@ def test_equals_its_naive_oracle(case: Case, kind: int) -> None:
     assert got.keys() == expected.keys()
     for name, tensor in expected.items():
         assert got[name].dtype == tensor.dtype, name
-        torch.testing.assert_close(got[name], tensor, rtol=0, atol=TOLERANCE, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(
+            got[name], tensor, rtol=0, atol=TOLERANCE, msg=lambda m, name=name: f"{name}: {m}"
+        )
 
 
 def test_the_cohorts_are_partial_and_meet_a_client_again() -> None:
@@ -247,17 +350,20 @@ def test_interrupted_equals_uninterrupted(case: Case, stop: int) -> None:
     whole, part = run(case), run(case, until=stop)
     resumed = run(case, since=through_bytes(part))
     assert sha256(resumed.state.tensors()) == sha256(whole.state.tensors())
-    for client in range(len(whole.loom.federation.clients)):
+    for client in range(len(whole.simulation.federation.clients)):
         ours, theirs = resumed.store.recall(client), whole.store.recall(client)
         assert {s: sha256(m) for s, m in ours.items()} == {s: sha256(m) for s, m in theirs.items()}
 
 
 @every_case
 def test_private_tensors_never_leave_the_client(case: Case) -> None:
-    woven, private = run(case, join([case.make(), Method("private", private=norms)])), case.family.norms
+    woven, private = (
+        run(case, join([case.make(), Method("private", private=norms)])),
+        case.family.norms,
+    )
     assert len(woven.replies) == 3 * ROUNDS
     for reply in woven.replies:
         assert all(upload and not private & upload.keys() for upload in reply.uploads.values())
-        assert reply.mine["private"].keys() == private
+        assert reply.memories["private"].keys() == private
     for name in private:
         assert torch.equal(woven.state.params[name], woven.start.params[name])

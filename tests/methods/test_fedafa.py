@@ -16,6 +16,7 @@ from fedloom.core.method import Method, Phase
 from fedloom.core.params import sha256
 from fedloom.core.sampler import everyone, uniform
 from fedloom.core.select import blocks
+from fedloom.core.spec import parse
 from fedloom.core.step import Step
 from fedloom.losses.adversarial import Weigh, descended, drawn
 from fedloom.methods import registry
@@ -69,11 +70,31 @@ LETTER = {"step": 1.0, "noise": False, "clamp": False}
 MOVING = {"at": "body", "norms": "batch"}
 ALL = (nested, bare, residual)
 CASES = [
-    Case("fedafa", lambda: fedafa(**TUNE), playing(Afa, AFA), (fedafa(lam=0, **TUNE), behind("stem")), ALL),
-    Case("local", lambda: fedafa("local", **TUNE), playing(Afa, AFA, local=True), (fedafa("local", epochs=0), fedavg()), ALL),
+    Case(
+        "fedafa",
+        lambda: fedafa(**TUNE),
+        playing(Afa, AFA),
+        (fedafa(lam=0, **TUNE), behind("stem")),
+        ALL,
+    ),
+    Case(
+        "local",
+        lambda: fedafa("local", **TUNE),
+        playing(Afa, AFA, local=True),
+        (fedafa("local", epochs=0), fedavg()),
+        ALL,
+    ),
     Case("authors", lambda: fedafa(weights="authors", **TUNE), playing(Afa, AFA, weight=authors)),
-    Case("local authors", lambda: fedafa("local", "authors", **TUNE), playing(Afa, AFA, weight=authors, local=True)),
-    Case("lam=1", lambda: fedafa(lam=1, accept=0.4, iterations=3, **TUNE), playing(Afa, AFA, lam=1.0, accept=0.4, times=3)),
+    Case(
+        "local authors",
+        lambda: fedafa("local", "authors", **TUNE),
+        playing(Afa, AFA, weight=authors, local=True),
+    ),
+    Case(
+        "lam=1",
+        lambda: fedafa(lam=1, accept=0.4, iterations=3, **TUNE),
+        playing(Afa, AFA, lam=1.0, accept=0.4, times=3),
+    ),
     Case(
         "in front of the last block",
         lambda: fedafa(at="body", **TUNE),
@@ -81,10 +102,30 @@ CASES = [
         (fedafa("local", at="body", lam=0, **TUNE), crt(**TUNE)),
         (nested, residual),
     ),
-    Case("moving norms", lambda: fedafa(**MOVING, **TUNE), playing(Afa, AFA, cut=2, drift=True), builds=(nested, residual)),
-    Case("moving local norms", lambda: fedafa("local", **MOVING, **TUNE), playing(Afa, AFA, cut=2, drift=True, local=True)),
-    Case("paper", lambda: fedafa(**LETTER, **TUNE), playing(Afa, AFA, **LETTER), builds=(nested, residual)),
-    Case("m2m", lambda: m2m(0.7, accept=0.4, **TUNE), playing(Translator, M2M), (m2m(1.0, **TUNE), ros(**TUNE)), ALL),
+    Case(
+        "moving norms",
+        lambda: fedafa(**MOVING, **TUNE),
+        playing(Afa, AFA, cut=2, drift=True),
+        builds=(nested, residual),
+    ),
+    Case(
+        "moving local norms",
+        lambda: fedafa("local", **MOVING, **TUNE),
+        playing(Afa, AFA, cut=2, drift=True, local=True),
+    ),
+    Case(
+        "paper",
+        lambda: fedafa(**LETTER, **TUNE),
+        playing(Afa, AFA, **LETTER),
+        builds=(nested, residual),
+    ),
+    Case(
+        "m2m",
+        lambda: m2m(0.7, accept=0.4, **TUNE),
+        playing(Translator, M2M),
+        (m2m(1.0, **TUNE), ros(**TUNE)),
+        ALL,
+    ),
     Case(
         "m2m of the global model alone",
         lambda: m2m(0.7, 0.0, 0.4, 0.3, 4, False, **TUNE),
@@ -92,27 +133,38 @@ CASES = [
         (m2m(epochs=0), fedavg()),
     ),
 ]
-both = pytest.mark.parametrize("text", ["fedafa", "fedafa(features=local, weights=authors)", "fedafa(norms=batch, at=body)", "m2m"])
+both = pytest.mark.parametrize(
+    "text",
+    ["fedafa", "fedafa(features=local, weights=authors)", "fedafa(norms=batch, at=body)", "m2m"],
+)
 
 
 def method(text: str) -> Method:
-    return registry.build(registry.parse(text))
+    return registry.build(parse(text))
 
 
 def ends(woven: Woven) -> list[str]:
     """What identifies every client's model."""
-    return [sha256(woven.personal(c)) for c in range(len(woven.loom.federation.clients))]
+    return [sha256(woven.personal(c)) for c in range(len(woven.simulation.federation.clients))]
 
 
-@pytest.mark.parametrize(("case", "build"), [pytest.param(c, b, id=f"{c.name} {b.__name__}") for c in CASES for b in c.builds])
+@pytest.mark.parametrize(
+    ("case", "build"),
+    [pytest.param(c, b, id=f"{c.name} {b.__name__}") for c in CASES for b in c.builds],
+)
 def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
     world = World(build, SOME, Key.root(0), uniform(2))
     (server, own), taken = case.oracle(world, dict(first_model(build).state_dict()))
     woven = weave(case.make(), 1, build=build, clients=SOME, sampler=uniform(2))
-    for got, expected in [(woven.state.params, server), *((woven.personal(c), w) for c, w in enumerate(own))]:
+    for got, expected in [
+        (woven.state.params, server),
+        *((woven.personal(c), w) for c, w in enumerate(own)),
+    ]:
         assert got.keys() == expected.keys()
         for name, tensor in expected.items():
-            torch.testing.assert_close(got[name], tensor, rtol=0, atol=TOLERANCE, msg=lambda m, name=name: f"{name}: {m}")
+            torch.testing.assert_close(
+                got[name], tensor, rtol=0, atol=TOLERANCE, msg=lambda m, name=name: f"{name}: {m}"
+            )
     assert 0 < sum(taken) < len(taken)
 
 
@@ -126,7 +178,12 @@ def test_its_degenerate_parameter_is_the_plain_method(case: Case, build: Build) 
 
 def of_labels(*labels: list[int]) -> list[TensorClient]:
     draws = torch.Generator().manual_seed(2)
-    return [TensorClient(torch.randn(len(y), FEATURES, generator=draws, dtype=torch.float64), torch.tensor(y)) for y in labels]
+    return [
+        TensorClient(
+            torch.randn(len(y), FEATURES, generator=draws, dtype=torch.float64), torch.tensor(y)
+        )
+        for y in labels
+    ]
 
 
 NOTHING_RARE = of_labels([0] * 5, [2] * 7, [1] * 2, [0, 1, 2] * 3, [2, 1] * 4)
@@ -135,9 +192,13 @@ NOTHING_RARE = of_labels([0] * 5, [2] * 7, [1] * 2, [0, 1, 2] * 3, [2, 1] * 4)
 @pytest.mark.parametrize("features", ["global", "local"])
 @pytest.mark.parametrize("weights", ["paper", "authors"])
 @pytest.mark.parametrize("build", ALL)
-def test_one_class_or_equal_ones_are_plain_balanced_batches(features: str, weights: str, build: Build) -> None:
+def test_one_class_or_equal_ones_are_plain_balanced_batches(
+    features: str, weights: str, build: Build
+) -> None:
     given = {"build": build, "clients": NOTHING_RARE, "sampler": everyone()}
-    assert ends(weave(fedafa(features, weights, **TUNE), 1, **given)) == ends(weave(behind("stem"), 1, **given))
+    assert ends(weave(fedafa(features, weights, **TUNE), 1, **given)) == ends(
+        weave(behind("stem"), 1, **given)
+    )
     assert ends(weave(m2m(**TUNE), 1, **given)) == ends(weave(ros(**TUNE), 1, **given))
 
 
@@ -161,25 +222,38 @@ def test_u_stays_as_the_server_has_it() -> None:
     """With norms in training their statistics move, and nothing else."""
     for norms in ("running", "batch"):
         woven = weave(fedafa(at="body", norms=norms, **TUNE), 1)
-        moved = {n for n, t in woven.personal(2).items() if not torch.equal(t, woven.state.params[n])}
+        moved = {
+            n for n, t in woven.personal(2).items() if not torch.equal(t, woven.state.params[n])
+        }
         statistics = {n for n in woven.state.params if "running" in n or "tracked" in n}
         assert moved == {"head.weight", "head.bias"} | (statistics if norms == "batch" else set())
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # it says that no gradient goes on into u, as it should
+@pytest.mark.filterwarnings(
+    "ignore:Full backward hook is firing"
+)  # it says that no gradient goes on into u, as it should
 def test_u_runs_once_and_only_targets_are_generated() -> None:
     """Passes of a step: one of u; of v two of the batch forth and back, and of the targets eleven forth and ten back."""
     data = of_labels([0] * 9 + [1] * 4 + [2] * 3)[0]
     job = lone_job(nested, dict(first_model(nested).state_dict()), data)
     (phase,), calls = fedafa().finale, Counter[tuple[str, ...]]()
-    job.bench.open(phase.trains)
-    chains = {"own": job.bench.load("model", job.received), "global": job.frozen("received", "running")}
+    job.model_pool.set_trainable(phase.trains)
+    chains = {
+        "own": job.model_pool.load("model", job.received),
+        "global": job.frozen("received", "running"),
+    }
     for whose, chain in chains.items():
         for name, block in chain.named_children():
-            block.register_forward_hook(lambda m, x, out, name=(whose, name): calls.update([(*name, "forth", len(out))]))
-            block.register_full_backward_pre_hook(lambda m, out, name=(whose, name): calls.update([(*name, "back", len(out[0]))]))
+            block.register_forward_hook(
+                lambda m, x, out, name=(whose, name): calls.update([(*name, "forth", len(out))])
+            )
+            block.register_full_backward_pre_hook(
+                lambda m, out, name=(whose, name): calls.update([(*name, "back", len(out[0]))])
+            )
     step = Step(data.x, data.y, chains["own"], job, {}, Key.root(0), 1)
-    torch.autograd.grad(phase.total(step), [p for p in chains["own"].parameters() if p.requires_grad])
+    torch.autograd.grad(
+        phase.total(step), [p for p in chains["own"].parameters() if p.requires_grad]
+    )
     counts = torch.tensor([9.0, 4.0, 3.0])
     targets = len(drawn(data.y, counts, WEIGHTS["paper"](counts), step.key).places)
     assert 0 < targets < 7
@@ -192,8 +266,12 @@ def test_u_runs_once_and_only_targets_are_generated() -> None:
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=40)
 
 
-@given(labels, st.sampled_from([WEIGHTS["paper"], by_surplus(0.999)]), st.integers(0, 99), st.data())
-def test_sources_come_from_larger_classes(held: list[int], weigh: Weigh, seed: int, data: st.DataObject) -> None:
+@given(
+    labels, st.sampled_from([WEIGHTS["paper"], by_surplus(0.999)]), st.integers(0, 99), st.data()
+)
+def test_sources_come_from_larger_classes(
+    held: list[int], weigh: Weigh, seed: int, data: st.DataObject
+) -> None:
     counts = torch.bincount(torch.tensor(held)).double()
     y = torch.tensor(data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=12)))
     pairs = drawn(y, counts, weigh(counts), Key.root(seed))
@@ -203,11 +281,19 @@ def test_sources_come_from_larger_classes(held: list[int], weigh: Weigh, seed: i
 
 
 @given(st.integers(0, 99), st.floats(0.01, 2.0), st.integers(1, 5))
-def test_a_sample_goes_its_way_alone_and_no_further_than_its_steps(seed: int, step: float, times: int) -> None:
+def test_a_sample_goes_its_way_alone_and_no_further_than_its_steps(
+    seed: int, step: float, times: int
+) -> None:
     draws = Key.root(seed).generator()
-    h, w = torch.rand(4, 2, 3, generator=draws, dtype=torch.float64), torch.randn(6, 3, generator=draws, dtype=torch.float64)
+    h, w = (
+        torch.rand(4, 2, 3, generator=draws, dtype=torch.float64),
+        torch.randn(6, 3, generator=draws, dtype=torch.float64),
+    )
     away: Callable[[Tensor], Tensor] = lambda h: (h.flatten(1) @ w).logsumexp(1).sum()  # noqa: E731
-    together, alone = descended(h, away, step, times), torch.cat([descended(one[None], away, step, times) for one in h])
+    together, alone = (
+        descended(h, away, step, times),
+        torch.cat([descended(one[None], away, step, times) for one in h]),
+    )
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
     assert bool(((together - h).flatten(1).norm(dim=1) <= times * step + 1e-9).all())
     assert bool((descended(h, away, step, times, 0.2, 0.8) - 0.5).abs().le(0.3 + 1e-12).all())

@@ -12,16 +12,16 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.sampler import everyone
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec, parse
 from fedloom.data.client import ClientData, normaliser
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.pool import Pool
+from fedloom.experiment.train import run
 from fedloom.methods import registry
 from fedloom.methods.fedafa import fedafa, tap
 from fedloom.methods.m2m import extent, m2m
 from fedloom.methods.ros import ros
 from fedloom.models import registry as models
-from fedloom.study.session import run
 from support.clients import TensorClient
 from support.models import CLASSES, nested
 from support.small import FEW, study_of
@@ -32,7 +32,7 @@ TOLERANCE = 1e-10
 
 
 def method(text: str) -> Method:
-    return registry.build(registry.parse(text))
+    return registry.build(parse(text))
 
 
 class See(nn.Module):
@@ -40,7 +40,9 @@ class See(nn.Module):
 
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()
-        self.mean, self.std = (torch.tensor(t, dtype=torch.float64).view(-1, 1, 1) for t in (mean, std))
+        self.mean, self.std = (
+            torch.tensor(t, dtype=torch.float64).view(-1, 1, 1) for t in (mean, std)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.std
@@ -56,12 +58,20 @@ def on_pictures(finale: Method, in_data: bool) -> Woven:
     x = torch.randint(0, 120, (len(y), 2, 4, 4), generator=draws) + 60 * y.view(-1, 1, 1, 1)
     pictures = Split(x.to(torch.uint8), y)
     (mean, std), others = (NORMED, PLAIN) if in_data else (PLAIN, NORMED)
-    how = normaliser(Dataset("pictures", "image", pictures, pictures, ("a", "b", "c"), mean, std), torch.float64)
+    how = normaliser(
+        Dataset("pictures", "image", pictures, pictures, ("a", "b", "c"), mean, std), torch.float64
+    )
     clients = [ClientData(pictures, rows, how) for rows in (torch.arange(18), torch.arange(3, 18))]
 
     def build() -> Chain:
         head = nn.Sequential(nn.Flatten(), nn.Linear(48, CLASSES))
-        return Chain({"see": See(*others), "body": nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU()), "head": head}).double()
+        return Chain(
+            {
+                "see": See(*others),
+                "body": nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU()),
+                "head": head,
+            }
+        ).double()
 
     return weave(finale, 2, build=build, clients=clients, sampler=everyone())
 
@@ -71,24 +81,32 @@ def test_m2m_does_not_care_who_normalises_pictures() -> None:
     inside, outside = (on_pictures(m2m(0.7, accept=0.3, **TUNED), way) for way in (True, False))
     plain = on_pictures(ros(**TUNED), True)
     for client in range(2):
-        torch.testing.assert_close(inside.personal(client), outside.personal(client), rtol=0, atol=TOLERANCE)
+        torch.testing.assert_close(
+            inside.personal(client), outside.personal(client), rtol=0, atol=TOLERANCE
+        )
         assert sha256(inside.personal(client)) != sha256(plain.personal(client))
 
 
 def test_the_range_of_the_data() -> None:
     """Of pictures from black to white, channel by channel; of anything else that of the client's own samples."""
     woven = on_pictures(m2m(), True)
-    job = lone_job(woven.loom.federation.build, woven.state.params, woven.loom.federation.clients[0])
+    job = lone_job(
+        woven.simulation.federation.build,
+        woven.state.params,
+        woven.simulation.federation.clients[0],
+    )
     low, length = extent(job)
     assert low.flatten().tolist() == pytest.approx([-6.0, -0.4])
     assert (low + length).flatten().tolist() == pytest.approx([4.0, 1.6])
-    table = TensorClient(torch.tensor([[1.0, -2.0], [4.0, -2.0], [3.0, -2.0]]), torch.tensor([0, 1, 1]))
+    table = TensorClient(
+        torch.tensor([[1.0, -2.0], [4.0, -2.0], [3.0, -2.0]]), torch.tensor([0, 1, 1])
+    )
     assert [t.tolist() for t in extent(lone_job(nested, {}, table))] == [[1.0, -2.0], [3.0, 0.0]]
 
 
 def test_the_default_tap() -> None:
     """The second of three stages: u of 112,016 and v of 352,138 parameters in the paper's ResNet-32."""
-    chain = models.build(Word("resnet32"), (3, 32, 32), 10, Key.root(0))
+    chain = models.build(Spec("resnet32"), (3, 32, 32), 10, Key.root(0))
     assert tap(chain, "") == "layer2"
     (phase,) = fedafa().finale
     sizes = {n: p.numel() for n, p in chain.named_parameters()}
@@ -103,9 +121,21 @@ def test_the_default_tap() -> None:
     ("text", "chain", "sentence"),
     [
         ("fedafa(at=layer2)", nested(), r"no block 'layer2'.*body, head, stem"),
-        ("fedafa(at=head)", nested(), r"needs a block 'head' that is not its last, and the model has the blocks stem, body, head"),
-        ("fedafa", Chain({"all": nn.Linear(2, 2)}), r"needs a model of at least 2 blocks, and the model has the blocks all"),
-        ("m2m", Chain({"text": nn.Embedding(3, 3), "head": nn.Linear(3, 3)}), r"needs a model that takes numbers, not text"),
+        (
+            "fedafa(at=head)",
+            nested(),
+            r"needs a block 'head' that is not its last, and the model has the blocks stem, body, head",
+        ),
+        (
+            "fedafa",
+            Chain({"all": nn.Linear(2, 2)}),
+            r"needs a model of at least 2 blocks, and the model has the blocks all",
+        ),
+        (
+            "m2m",
+            Chain({"text": nn.Embedding(3, 3), "head": nn.Linear(3, 3)}),
+            r"needs a model that takes numbers, not text",
+        ),
         ("fedafa+ros", nested(), r"two methods bring a finale of their own"),
         ("fedafa(lam=1.5)", nested(), r"lam=1.5 must be at most 1"),
     ],
@@ -115,7 +145,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence(text: str, chain: Chain, sen
         method(text).check(chain)
 
 
-@pytest.mark.parametrize("text", ["fedprox+fedafa", "fedbn+fedafa(features=local)", "scaffold+m2m", "fedavgm+m2m"])
+@pytest.mark.parametrize(
+    "text", ["fedprox+fedafa", "fedbn+fedafa(features=local)", "scaffold+m2m", "fedavgm+m2m"]
+)
 def test_what_fits_together_runs(text: str) -> None:
     joined = method(text)
     joined.check(nested())
@@ -130,8 +162,12 @@ def pool() -> Iterator[Pool]:
     made.close()
 
 
-@pytest.mark.parametrize("text", ["fedafa", "fedafa(features=local, norms=batch)", "m2m(accept=0.1)"])
+@pytest.mark.parametrize(
+    "text", ["fedafa", "fedafa(features=local, norms=batch)", "m2m(accept=0.1)"]
+)
 def test_the_finale_has_the_same_bits_on_a_pool(text: str, pool: Pool) -> None:
     few = {**FEW, "data": {"clients": 3, "per_class": 8, "partition": "dirichlet(alpha=0.5)"}}
     alone, pooled = (run(study_of(text, where, **few)) for where in (None, pool))
-    assert {k: v for k, v in pooled.items() if k != "seconds"} == {k: v for k, v in alone.items() if k != "seconds"}
+    assert {k: v for k, v in pooled.items() if k != "seconds"} == {
+        k: v for k, v in alone.items() if k != "seconds"
+    }

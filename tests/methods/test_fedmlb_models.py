@@ -8,8 +8,8 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.sampler import everyone
 from fedloom.core.select import has_batch_statistics
+from fedloom.core.spec import Spec
 from fedloom.core.step import Step
-from fedloom.core.words import Word
 from fedloom.methods.fedmlb import fedmlb
 from fedloom.models.registry import MODELS, build
 from support import distil_oracles
@@ -25,12 +25,18 @@ SHAPES = {"lstm": (6,), "lenet5": (1, 16, 16)}
 
 
 def made(name: str) -> Chain:
-    return build(Word(name, ARGS.get(name, {})), SHAPES.get(name, (3, 8, 8)), CLASSES, KEY, torch.float64)
+    return build(
+        Spec(name, ARGS.get(name, {})), SHAPES.get(name, (3, 8, 8)), CLASSES, KEY, torch.float64
+    )
 
 
 def batch(name: str) -> Tensor:
     g, shape = KEY.fold("x").generator(), (ROWS, *SHAPES.get(name, (3, 8, 8)))
-    return torch.randint(CLASSES, shape, generator=g) if name == "lstm" else torch.randn(shape, generator=g, dtype=torch.float64)
+    return (
+        torch.randint(CLASSES, shape, generator=g)
+        if name == "lstm"
+        else torch.randn(shape, generator=g, dtype=torch.float64)
+    )
 
 
 def moved(chain: Chain) -> Chain:
@@ -48,15 +54,23 @@ def test_is_the_pathways_one_by_one(name: str) -> None:
     ours, theirs = moved(made(name)), moved(made(name))
     pathways = range(1, len(ours.names))
     job = lone_job(lambda: made(name), sent)
-    assert job.bench.batch_statistics == has_batch_statistics(ours)
-    loss = fedmlb(0.8, 1.3, 1.5).phases[0].total(Step(x, y, ours, job, dict(ours.named_parameters()), KEY, 1))
+    assert job.model_pool.batch_statistics == has_batch_statistics(ours)
+    loss = (
+        fedmlb(0.8, 1.3, 1.5)
+        .phases[0]
+        .total(Step(x, y, ours, job, dict(ours.named_parameters()), KEY, 1))
+    )
     naive = distil_oracles.fedmlb(0.8, 1.3, 1.5, list(pathways), len(pathways))
     world = World(lambda: made(name), [], KEY, everyone())
     expected = naive(world, 0, 0, sent, sent)(theirs, x, y)
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
     found = torch.autograd.grad(loss, list(ours.parameters()))
-    for grad, other in zip(found, torch.autograd.grad(expected, list(theirs.parameters())), strict=True):
+    for grad, other in zip(
+        found, torch.autograd.grad(expected, list(theirs.parameters())), strict=True
+    ):
         assert grad.isfinite().all()
         torch.testing.assert_close(grad, other, rtol=0, atol=1e-12)
-    same = 1.8 * distil_oracles.cross_entropy(theirs(x), y)  # what it would be at the received weights
+    same = 1.8 * distil_oracles.cross_entropy(
+        theirs(x), y
+    )  # what it would be at the received weights
     assert abs((loss - same).item()) > 1e-6

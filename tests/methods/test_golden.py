@@ -14,7 +14,7 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.sampler import everyone
 from fedloom.core.server import By
-from fedloom.core.solver import HeavyBall, Schedule, Sgd
+from fedloom.core.solver import Schedule, Sgd, SGDRule
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.core.step import Step
 from fedloom.methods.ditto import ditto
@@ -26,7 +26,16 @@ from fedloom.methods.fedprox import fedprox
 from fedloom.methods.perfedavg import perfedavg
 from fedloom.methods.pfedme import pfedme
 from support.clients import TensorClient
-from support.formulas import POINT, Canned, Problem, empty_clients, given, in_order, problem, starting_at
+from support.formulas import (
+    POINT,
+    Canned,
+    Problem,
+    empty_clients,
+    given,
+    in_order,
+    problem,
+    starting_at,
+)
 from support.golden import golden
 from support.models import vector
 from support.weave import Woven, lone_job, weave
@@ -34,7 +43,9 @@ from support.weave import Woven, lone_job, weave
 SERVER = golden("fedmlb/server_updates")
 MISC = golden("fedalign/f_misc")
 PFL = golden("fedafa/e_pfl_rounds")
-HP = {name.removeprefix("hp_"): float(value) for name, value in PFL.items() if name.startswith("hp_")}
+HP = {
+    name.removeprefix("hp_"): float(value) for name, value in PFL.items() if name.startswith("hp_")
+}
 
 
 def close(got: Tensor, expected: Tensor) -> None:
@@ -64,7 +75,14 @@ def test_fedavg_weighs_by_samples() -> None:
     solver = Canned(lambda t, c: SERVER["fedavg/client_deltas"][t, c])
     for t, expected in enumerate(SERVER["fedavg/w_after"]):
         clients = empty_clients(SERVER["fedavg/sizes"].tolist())
-        woven = weave(fedavg(), t + 1, build=starting_at(SERVER["fedavg/w0"]), clients=clients, sampler=everyone(), solver=solver)
+        woven = weave(
+            fedavg(),
+            t + 1,
+            build=starting_at(SERVER["fedavg/w0"]),
+            clients=clients,
+            sampler=everyone(),
+            solver=solver,
+        )
         close(woven.state.params[POINT], expected)
 
 
@@ -94,22 +112,30 @@ def test_feddyn() -> None:
         close(woven.state.params[POINT], SERVER["feddyn/w"][t])
         close(memory(woven, "h"), SERVER["feddyn/h"][t])
         for client, expected in enumerate(SERVER["feddyn/client_g"][t]):
-            mine = woven.store.recall(client)
-            close(mine["feddyn"][POINT] if mine else torch.zeros_like(expected), expected)
+            memories = woven.store.recall(client)
+            close(memories["feddyn"][POINT] if memories else torch.zeros_like(expected), expected)
 
 
 @pytest.mark.parametrize(
     ("make", "value", "gradient"),
     [
-        (lambda: feddyn(float(SERVER["feddyn/alpha"])), "feddyn_client/value", "feddyn_client/grad"),
-        (lambda: fedprox(float(SERVER["fedprox/mu"])), "fedprox/value_half_mu", "fedprox/grad_half_mu"),
+        (
+            lambda: feddyn(float(SERVER["feddyn/alpha"])),
+            "feddyn_client/value",
+            "feddyn_client/grad",
+        ),
+        (
+            lambda: fedprox(float(SERVER["fedprox/mu"])),
+            "fedprox/value_half_mu",
+            "fedprox/grad_half_mu",
+        ),
     ],
     ids=["feddyn", "fedprox"],
 )
 def test_loss_terms(make: Callable[[], Method], value: str, gradient: str) -> None:
     build, theta = vector(8), SERVER["feddyn_client/theta"].clone().requires_grad_()
     memories = {"feddyn": {POINT: SERVER["feddyn_client/g"]}}
-    job = lone_job(build, {POINT: SERVER["feddyn_client/anchor"]}, mine=memories)
+    job = lone_job(build, {POINT: SERVER["feddyn_client/anchor"]}, memories=memories)
     (phase,) = make().phases
     nowhere = torch.zeros(1, 1)
     step = Step(nowhere, nowhere, build(), job, {POINT: theta}, Key.root(0), 1)
@@ -130,9 +156,13 @@ def test_fedprox_trains_as_its_comparison_does() -> None:
     x, y = MISC["prox_x"].flatten(0, 1), MISC["prox_y"].flatten()
     method = fedprox(float(MISC["prox_mu"]))
     method = replace(method, phases=(replace(method.phases[0], order=in_order(len(y))),))
-    rule = HeavyBall(momentum=0.9, nesterov=True, weight_decay=1e-4)  # the comparison's common training
+    rule = SGDRule(
+        momentum=0.9, nesterov=True, weight_decay=1e-4
+    )  # the comparison's common training
     solver = Sgd(lr=float(MISC["prox_lr"]), batch=6, epochs=int(MISC["prox_epochs"]), rule=rule)
-    after = weave(method, 1, build=linear, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver).state.params
+    after = weave(
+        method, 1, build=linear, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver
+    ).state.params
     close(after["head.weight"], MISC["prox_W_after"])
     close(after["head.bias"], MISC["prox_b_after"])
 
@@ -149,10 +179,12 @@ class ConvNorm(nn.Module):
 class Becoming:
     """A solver that ends at the golden state of its client."""
 
-    def __call__(self, model: Chain, goal: Any, job: Any, key: Key) -> Any:
+    def __call__(self, model: Chain, objective: Any, job: Any, key: Key) -> Any:
         prefix = f"agg_client{job.client}/"
-        model.load_state_dict({f"net.{n.removeprefix(prefix)}": t for n, t in MISC.items() if n.startswith(prefix)})
-        return Canned(lambda t, c: torch.zeros(()))(model, goal, job, key)
+        model.load_state_dict(
+            {f"net.{n.removeprefix(prefix)}": t for n, t in MISC.items() if n.startswith(prefix)}
+        )
+        return Canned(lambda t, c: torch.zeros(()))(model, objective, job, key)
 
 
 @pytest.mark.parametrize("counted", [0, 7])
@@ -163,23 +195,36 @@ def test_aggregation_with_buffers_truncates_counters(counted: int) -> None:
         return chain
 
     clients = empty_clients(MISC["agg_num_samples"].tolist())
-    params = weave(fedavg(), 1, build=build, clients=clients, sampler=everyone(), solver=Becoming()).state.params
+    params = weave(
+        fedavg(), 1, build=build, clients=clients, sampler=everyone(), solver=Becoming()
+    ).state.params
     assert params["net.bn.num_batches_tracked"].dtype == torch.int64
     assert int(params["net.bn.num_batches_tracked"]) == 38  # of 38.125
     for name, tensor in params.items():
         close(tensor, MISC[f"agg_global/{name.removeprefix('net.')}"])
 
 
-on_both_problems = pytest.mark.parametrize("case", [problem(n, PFL) for n in ("quad", "log")], ids=lambda c: c.name)
-by_both_means = pytest.mark.parametrize(("by", "word"), [("samples", "weighted"), ("clients", "uniform")])
+on_both_problems = pytest.mark.parametrize(
+    "case", [problem(n, PFL) for n in ("quad", "log")], ids=lambda c: c.name
+)
+by_both_means = pytest.mark.parametrize(
+    ("by", "word"), [("samples", "weighted"), ("clients", "uniform")]
+)
 
 
 def one_round(method: Method, case: Problem, by: By = "samples", **given: Any) -> Woven:
     """All three clients of the golden file, once, on its functions and mini-batches."""
     method = join([method, fedavg(weights=by)])
-    phases, finale = (tuple(replace(p, **case.phase) for p in part) for part in (method.phases, method.finale))
+    phases, finale = (
+        tuple(replace(p, **case.phase) for p in part) for part in (method.phases, method.finale)
+    )
     since = ServerState(0, {POINT: case.w0}), given.pop("store", MemoryStore())
-    setting = {"build": starting_at(case.w0), "clients": case.clients, "sampler": everyone(), "since": since}
+    setting = {
+        "build": starting_at(case.w0),
+        "clients": case.clients,
+        "sampler": everyone(),
+        "since": since,
+    }
     return weave(replace(method, phases=phases, finale=finale), 1, **setting, **given)
 
 
@@ -238,8 +283,13 @@ def test_pfedme_round(case: Problem, by: By, word: str, decay: float, tag: str) 
 @pytest.mark.parametrize("variant", ["fo", "hf"])
 def test_perfedavg_round(case: Problem, by: By, word: str, variant: Any) -> None:
     """A beta-step from w, not from behind the alpha-step; then one alpha-step from the server's model."""
-    method = perfedavg(HP["perfed_alpha"], HP["perfed_beta"], variant, HP["perfed_delta"], int(HP["perfed_steps"]))
+    method = perfedavg(
+        HP["perfed_alpha"], HP["perfed_beta"], variant, HP["perfed_delta"], int(HP["perfed_steps"])
+    )
     woven = one_round(method, case, by, solver=Sgd(batch=1))
     compare(woven, case, f"perfedavg_{variant}", word)
     if by == "clients":
-        compare_personal(woven, PFL[f"{case.name}_perfedavg_{variant}_personal_after_one_alpha_step_from_uniform"])
+        compare_personal(
+            woven,
+            PFL[f"{case.name}_perfedavg_{variant}_personal_after_one_alpha_step_from_uniform"],
+        )

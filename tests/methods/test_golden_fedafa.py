@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.core.solver import Goal, HeavyBall, Rule, Sgd, shuffled
-from fedloom.losses import feature
+from fedloom.core.solver import Objective, Rule, Sgd, SGDRule, shuffled
+from fedloom.losses import feature_generation
 from fedloom.losses.adversarial import Weigh, confidence, descended, drawn, rarity, shaken
-from fedloom.losses.feature import Generation, afa
+from fedloom.losses.feature_generation import Generation, afa
 from fedloom.methods.fedafa import WEIGHTS
 from fedloom.methods.finetune import tuning
 from fedloom.methods.m2m import by_surplus
@@ -17,7 +17,9 @@ from support.clients import TensorClient
 from support.golden import golden
 from support.weave import lone_job
 
-FEATURES, PAIRS, LOSS = (golden(f"fedafa/{name}") for name in ("b_feature_perturbation", "c_class_pairs", "d_loss_afa"))
+FEATURES, PAIRS, LOSS = (
+    golden(f"fedafa/{name}") for name in ("b_feature_perturbation", "c_class_pairs", "d_loss_afa")
+)
 ATOL = 1e-12
 
 
@@ -27,7 +29,12 @@ def near(got: Tensor, expected: Tensor) -> None:
 
 def linear(weight: Tensor, bias: Tensor) -> Chain:
     """Features as they come, flattened, and a linear layer."""
-    chain = Chain({"front": nn.Identity(), "head": nn.Sequential(nn.Flatten(), nn.Linear(*reversed(weight.shape)))}).double()
+    chain = Chain(
+        {
+            "front": nn.Identity(),
+            "head": nn.Sequential(nn.Flatten(), nn.Linear(*reversed(weight.shape))),
+        }
+    ).double()
     chain.load_state_dict({"head.1.weight": weight, "head.1.bias": bias})
     return chain
 
@@ -52,7 +59,9 @@ def test_the_noise() -> None:
 )
 def test_features_on_their_way(start: str, step: float, low: float, known: str, times: int) -> None:
     model, y = maker(), FEATURES["target"]
-    h = descended(FEATURES[start], lambda h: nn.functional.cross_entropy(model(h), y), step, times, low)
+    h = descended(
+        FEATURES[start], lambda h: nn.functional.cross_entropy(model(h), y), step, times, low
+    )
     near(h, FEATURES[f"{known}_after{times}"])
     if (prob := f"prob_{known}_after{times}") in FEATURES:
         near(confidence(model(h), y), FEATURES[prob])
@@ -68,8 +77,10 @@ def test_features_on_their_way(start: str, step: float, low: float, known: str, 
         (Generation(1.0, 10, False, False, 0.5), "paper_after10", None),
     ],
 )
-def test_the_whole_generation(generation: Generation, known: str, taken: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature, "uniform", lambda like, key: FEATURES["uniform"])
+def test_the_whole_generation(
+    generation: Generation, known: str, taken: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_generation, "uniform", lambda like, key: FEATURES["uniform"])
     made, kept = generation(maker(), "front", FEATURES["feat"], FEATURES["target"], Key.root(0))
     near(made, FEATURES[known])
     if taken is not None:
@@ -105,8 +116,12 @@ def test_the_authors_avoid_the_class_that_the_paper_takes() -> None:
     """The client of the paper's figure 3b, whose class 1 has 933 samples; its rarest, 6, has 6."""
     counts = PAIRS["c9_counts"].double()
     there = (counts > 0).double()
-    of_the_largest = {name: float(shares(weigh(counts) * there)[6, 1]) for name, (weigh, _, _) in WEIGHED.items()}
-    assert of_the_largest == pytest.approx({"paper": 0.995, "authors": 0.002, "m2m": 0.992}, abs=5e-4)
+    of_the_largest = {
+        name: float(shares(weigh(counts) * there)[6, 1]) for name, (weigh, _, _) in WEIGHED.items()
+    }
+    assert of_the_largest == pytest.approx(
+        {"paper": 0.995, "authors": 0.002, "m2m": 0.992}, abs=5e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["paper", "authors"])
@@ -121,10 +136,16 @@ def test_sources_of_a_batch_come_as_often_as_they_should(name: str) -> None:
     known = "batch_paper_p_select" if name == "paper" else "batch_code_p_select"
     rows, chances = chosen[PAIRS["batch_gen_index"]], PAIRS[known]
     tries = rows.sum(1, keepdim=True)
-    assert bool(((rows - tries * chances).abs() <= 5 * (tries * chances * (1 - chances)).sqrt() + 1e-9).all())
+    assert bool(
+        (
+            (rows - tries * chances).abs() <= 5 * (tries * chances * (1 - chances)).sqrt() + 1e-9
+        ).all()
+    )
     likely = PAIRS["c8_gen_prob"][y] * (1 if name == "authors" else counts[y] < counts[y].max())
     assert bool((likely == 0).any()) is (name == "paper")
-    assert bool(((seen - runs * likely).abs() <= 5 * (runs * likely * (1 - likely)).sqrt() + 1e-9).all())
+    assert bool(
+        ((seen - runs * likely).abs() <= 5 * (runs * likely * (1 - likely)).sqrt() + 1e-9).all()
+    )
 
 
 def golden_loss(chain: Chain, lam: float) -> Tensor:
@@ -143,13 +164,18 @@ def test_the_loss_and_its_gradient() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize(
     ("rule", "known"),
-    [(tuning(1, 0.005, 64, 0.9, 5e-4).rule, "sgd_nesterov"), (HeavyBall(0.9, weight_decay=5e-4), "sgd")],
+    [
+        (tuning(1, 0.005, 64, 0.9, 5e-4).rule, "sgd_nesterov"),
+        (SGDRule(0.9, weight_decay=5e-4), "sgd"),
+    ],
     ids=["nesterov", "plain"],
 )
 def test_steps_on_the_loss(rule: Rule, known: str, steps: int) -> None:
     chain = linear(LOSS["V"], LOSS["bias"])
     nobody = TensorClient(torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64))
     job = lone_job(lambda: chain, dict(chain.state_dict()), nobody)
-    Sgd(lr=0.005, steps=steps, rule=rule)(chain, Goal(lambda step: golden_loss(chain, 0.6), shuffled), job, Key.root(0))
+    Sgd(lr=0.005, steps=steps, rule=rule)(
+        chain, Objective(lambda step: golden_loss(chain, 0.6), shuffled), job, Key.root(0)
+    )
     near(chain.state_dict()["head.1.weight"], LOSS[f"V_{known}_step{steps}"])
     near(chain.state_dict()["head.1.bias"], LOSS[f"bias_{known}_step{steps}"])

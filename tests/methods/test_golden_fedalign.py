@@ -13,15 +13,15 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.sampler import everyone
-from fedloom.core.solver import Gradient, HeavyBall, Sgd
+from fedloom.core.solver import Gradient, Sgd, SGDRule
 from fedloom.core.step import Loss, Step
 from fedloom.losses.lipschitz import top_singular, transmitting
 from fedloom.methods.fedalign import constants, fedalign
 from fedloom.methods.gradaug import lesson
 from fedloom.models.layers import make_norm
-from fedloom.models.marks import channels
 from fedloom.models.narrow import Narrow
 from fedloom.models.residual import residual_chain
+from fedloom.models.width_tracing import channels
 from support.clients import TensorClient
 from support.formulas import in_order
 from support.golden import golden
@@ -51,7 +51,9 @@ def test_transmitting_matrix_and_its_top_singular_value(tag: str) -> None:
 
 
 def net(*blocks: int) -> Chain:
-    chain = residual_chain((3, 32, 32), 10, blocks, (16, 32, 64), make_norm("batch", 2), block="bottleneck")
+    chain = residual_chain(
+        (3, 32, 32), 10, blocks, (16, 32, 64), make_norm("batch", 2), block="bottleneck"
+    )
     return by_formula(chain.double())
 
 
@@ -59,13 +61,17 @@ def our_name(official: str) -> str:
     """FedAlign's name of a tensor in our words."""
     name = re.sub(r"^(conv1|bn1)\.", lambda m: f"stem.{m[1][:-1]}.", official.replace(".bn.", "."))
     name = re.sub(r"^(layer\d\.\d)\.(conv|bn)", r"\1.body.\2", name)
-    name = name.replace("downsample.0.", "shortcut.conv.").replace("downsample.1.", "shortcut.norm.")
+    name = name.replace("downsample.0.", "shortcut.conv.").replace(
+        "downsample.1.", "shortcut.norm."
+    )
     return name.replace("fc.", "head.fc.").replace("bn", "norm")
 
 
 def known(numbers: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The golden tensors under a prefix, by our names."""
-    found = {our_name(n.removeprefix(prefix)): t for n, t in numbers.items() if n.startswith(prefix)}
+    found = {
+        our_name(n.removeprefix(prefix)): t for n, t in numbers.items() if n.startswith(prefix)
+    }
     assert found
     return found
 
@@ -90,13 +96,18 @@ class Watch:
             "K_F": full,
             "grad_norm_before_clip": norm,
         }
-        grads = {"total": dict(zip(names, total, strict=True)), "lip": dict(zip(names, lip, strict=True))}
-        self.notes.append({n: t.detach() for n, t in note.items()} | grads | {"logits": step.logits.detach()})
+        grads = {
+            "total": dict(zip(names, total, strict=True)),
+            "lip": dict(zip(names, lip, strict=True)),
+        }
+        self.notes.append(
+            {n: t.detach() for n, t in note.items()} | grads | {"logits": step.logits.detach()}
+        )
         return step.ce
 
 
 @dataclass(frozen=True)
-class Seen(HeavyBall):
+class Seen(SGDRule):
     """The rule of the authors' training, which notes the gradients it gets."""
 
     seen: list[list[Tensor]] = field(default_factory=list)
@@ -113,7 +124,9 @@ def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[Woven
     rule = Seen(momentum=0.9, nesterov=True, weight_decay=1e-4)
     solver = Sgd(lr=float(lr), batch=8, drop_last=True, rule=rule)
     build = lambda: net(1, 1, 2)  # noqa: E731
-    return weave(method, 1, build=build, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver), rule
+    return weave(
+        method, 1, build=build, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver
+    ), rule
 
 
 def test_three_steps_of_fedalign() -> None:
@@ -149,7 +162,9 @@ def test_a_step_in_which_the_clip_bites() -> None:
 
 
 def test_channels_left_at_a_width() -> None:
-    for width, row in zip(AUGMENTED["divisible_widths"].tolist(), AUGMENTED["divisible_table"].tolist(), strict=True):
+    for width, row in zip(
+        AUGMENTED["divisible_widths"].tolist(), AUGMENTED["divisible_table"].tolist(), strict=True
+    ):
         assert [channels(count, width) for count in AUGMENTED["divisible_channels"].tolist()] == row
 
 
@@ -158,16 +173,24 @@ def test_a_batch_of_gradaug() -> None:
     weights = dict(chain.named_parameters())
     step = Step(x, AUGMENTED["y"], chain, lone_job(lambda: chain, {}), weights, Key.root(0), 1)
     widths, sides = (AUGMENTED[f"{w}_in_order"].tolist() for w in ("widths", "resolutions"))
-    lessons = torch.stack([lesson(step, narrow, width, side / 32) for width, side in zip(widths, sides, strict=True)])
+    lessons = torch.stack(
+        [lesson(step, narrow, width, side / 32) for width, side in zip(widths, sides, strict=True)]
+    )
     close(step.ce, AUGMENTED["ce"], 1e-10)
     close(step.logits, AUGMENTED["logits_full"], 1e-10)
     close(lessons, AUGMENTED["kl_unweighted"], 1e-10)
     for width, side, expected in zip(widths, sides, AUGMENTED["logits_sub"], strict=True):
         small = F.interpolate(x, (side, side), mode="bilinear", align_corners=True)
         close(narrow(chain, x, width).run(small), expected, 1e-10)
-    places = {"grad_conv1": "stem.conv.weight", "grad_fc": "head.fc.weight", "grad_l3bn2": "layer3.0.body.norm2.weight"}
+    places = {
+        "grad_conv1": "stem.conv.weight",
+        "grad_fc": "head.fc.weight",
+        "grad_l3bn2": "layer3.0.body.norm2.weight",
+    }
     total = step.ce + float(AUGMENTED["mu"]) * lessons.sum()
     grads = torch.autograd.grad(total, [weights[n] for n in places.values()])
     for name, grad in zip(places, grads, strict=True):
         close(grad, AUGMENTED[name], 1e-10)
-    close(chain.get_buffer("layer3.0.body.norm3.running_mean"), AUGMENTED["running_mean_l3bn3"], 1e-10)
+    close(
+        chain.get_buffer("layer3.0.body.norm3.running_mean"), AUGMENTED["running_mean_l3bn3"], 1e-10
+    )

@@ -12,8 +12,8 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.step import Step
-from fedloom.losses.blend import beside, blended, pair
-from fedloom.losses.slope import sloped, twice
+from fedloom.losses.directional_derivative import directional_derivative, twice
+from fedloom.losses.mixup import beside, mixed, pair
 from fedloom.methods.fedmix import fedmix
 from fedloom.methods.naivemix import naivemix
 from support.golden import golden
@@ -36,7 +36,9 @@ def linear() -> Chain:
 
 def perceptron() -> Chain:
     """With one hidden layer of tanh."""
-    chain = Chain({"body": nn.Sequential(nn.Linear(5, 6), nn.Tanh()), "head": nn.Linear(6, CLASSES)}).double()
+    chain = Chain(
+        {"body": nn.Sequential(nn.Linear(5, 6), nn.Tanh()), "head": nn.Linear(6, CLASSES)}
+    ).double()
     names = {"body.0.weight": "W1", "body.0.bias": "b1", "head.weight": "W2", "head.bias": "b2"}
     chain.load_state_dict({ours: MIX[f"mlp/{theirs}"] for ours, theirs in names.items()})
     return chain
@@ -65,7 +67,13 @@ def equal(loss: Tensor, chain: Chain, known: str, *names: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_fedmix(lam: str, form: str) -> None:
     chain = linear()
-    equal(loss_of(fedmix(lam=float(lam), coefficient=form), chain), chain, f"lam{lam}/fedmix_{form}", "grad_W", "grad_b")
+    equal(
+        loss_of(fedmix(lam=float(lam), coefficient=form), chain),
+        chain,
+        f"lam{lam}/fedmix_{form}",
+        "grad_W",
+        "grad_b",
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -77,7 +85,7 @@ def test_fedmix_on_a_perceptron(form: str) -> None:
 
 
 @pytest.mark.parametrize("lam", LAMS)
-@pytest.mark.parametrize("slope", [sloped, twice])
+@pytest.mark.parametrize("slope", [directional_derivative, twice])
 def test_the_derivative_is_divided_by_the_batch_once(lam: str, slope: Slope) -> None:
     """Divided twice, as in every public FedMix we know of, it is a batch's size too small."""
     share, chain = float(lam), linear()
@@ -101,13 +109,18 @@ def test_global_mixup_with_each_of_six(lam: str) -> None:
     chain, own = linear(), pair(MIX["x"], MIX["y"], CLASSES)
     others = pair(MIX["others_x"], MIX["others_y"], CLASSES)
     mixed = [beside(own, other, 1 - float(lam)) for other in zip(*others, strict=True)]
-    equal(torch.stack([F.cross_entropy(chain(x), y) for x, y in mixed]).mean(), chain, f"lam{lam}/globalmixup_mean6", "grad_W")
+    equal(
+        torch.stack([F.cross_entropy(chain(x), y) for x, y in mixed]).mean(),
+        chain,
+        f"lam{lam}/globalmixup_mean6",
+        "grad_W",
+    )
 
 
 @pytest.mark.parametrize("lam", LAMS)
 def test_localmix(lam: str) -> None:
     chain = linear()
-    x, rows = blended(MIX["x"], MIX["y"], torch.tensor([2, 0, 3, 1]), 1 - float(lam), CLASSES)
+    x, rows = mixed(MIX["x"], MIX["y"], torch.tensor([2, 0, 3, 1]), 1 - float(lam), CLASSES)
     equal(F.cross_entropy(chain(x), rows), chain, f"lam{lam}/localmix_perm2031", "grad_W")
 
 
@@ -118,7 +131,12 @@ def test_fedmix_is_global_mixup_to_first_order(form: str, build: Callable[[], Ch
     chain, own = build(), pair(MIX["x"], MIX["y"], CLASSES)
     gaps = []
     for lam in (0.002, 0.001):
-        mixed = [beside(own, other, 1 - lam) for other in zip(*pair(MIX["others_x"], MIX["others_y"], CLASSES), strict=True)]
+        mixed = [
+            beside(own, other, 1 - lam)
+            for other in zip(*pair(MIX["others_x"], MIX["others_y"], CLASSES), strict=True)
+        ]
         exact = torch.stack([F.cross_entropy(chain(x), y) for x, y in mixed]).mean()
-        gaps.append(float((loss_of(fedmix(lam=lam, coefficient=form), chain) - exact).abs().detach()))
+        gaps.append(
+            float((loss_of(fedmix(lam=lam, coefficient=form), chain) - exact).abs().detach())
+        )
     assert gaps[0] / gaps[1] == pytest.approx(4, rel=0.02)

@@ -12,9 +12,9 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
-from fedloom.core.solver import HeavyBall, Sgd
+from fedloom.core.solver import Sgd, SGDRule
 from fedloom.core.step import Step
-from fedloom.losses.distil import but_true, kl
+from fedloom.losses.distillation import but_true, kl
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedgkd import fedgkd
 from fedloom.methods.fedmlb import fedmlb, finished
@@ -26,7 +26,11 @@ from support.golden import golden
 from support.weave import lone_job, weave
 
 TINY = golden("fedmlb/fedmlb_tiny")
-KD = {k.removeprefix("kd/"): v for k, v in golden("fedmlb/server_updates").items() if k.startswith("kd/")}
+KD = {
+    k.removeprefix("kd/"): v
+    for k, v in golden("fedmlb/server_updates").items()
+    if k.startswith("kd/")
+}
 LOSS, WEIGHTS = 1e-12, 1e-11
 TEMPERATURES = [0.75, 1.0, 1.5, 2.0, 5.0]
 
@@ -69,22 +73,35 @@ def test_one_level_with_the_authors_divisor(level: int) -> None:
     ce = value(fedavg())
     near(value(fedmlb(1, 0, **one)) - ce, TINY[f"loss/level{level}/ce_official_div5"])
     near(value(fedmlb(0, 1, **one)) - ce, TINY[f"loss/level{level}/kl_official_div5"])
-    near(value(fedmlb(0, 1, pathways=str(level + 1))) - ce, 5 * TINY[f"loss/level{level}/kl_official_div5"])
+    near(
+        value(fedmlb(0, 1, pathways=str(level + 1))) - ce,
+        5 * TINY[f"loss/level{level}/kl_official_div5"],
+    )
 
 
 def gradients(method: Method) -> Params:
     local = tiny(TINY, "local")
     names = [n for n, _ in local.named_parameters()]
-    return dict(zip(names, torch.autograd.grad(value(method, local), list(local.parameters())), strict=True))
+    return dict(
+        zip(names, torch.autograd.grad(value(method, local), list(local.parameters())), strict=True)
+    )
 
 
 def known_gradients(which: str) -> Params:
-    return {our_name(k.removeprefix(f"{which}/")): v for k, v in TINY.items() if k.startswith(f"{which}/")}
+    return {
+        our_name(k.removeprefix(f"{which}/")): v
+        for k, v in TINY.items()
+        if k.startswith(f"{which}/")
+    }
 
 
 def test_gradients() -> None:
     main, whole = known_gradients("grad_ce_main"), gradients(fedmlb())
-    parts = {"grad_ce_hybrid": fedmlb(1, 0), "grad_kl_hybrid": fedmlb(0, 1), "grad_kl_T2": fedmlb(0, 1, 2.0)}
+    parts = {
+        "grad_ce_hybrid": fedmlb(1, 0),
+        "grad_kl_hybrid": fedmlb(0, 1),
+        "grad_kl_T2": fedmlb(0, 1, 2.0),
+    }
     for name, expected in known_gradients("grad_total").items():
         near(whole[name], expected, WEIGHTS)
     for which, method in parts.items():
@@ -98,9 +115,16 @@ def test_gradients() -> None:
 @pytest.mark.parametrize(("which", "method", "clip"), [("train3_clip10", fedmlb(), 10.0), ("train3_clip0.5", fedmlb(), 0.5),
                                                        ("fedavg3", fedavg(), 10.0)])  # fmt: skip
 def test_three_clipped_steps(which: str, method: Method, clip: float) -> None:
-    solver = Sgd(lr=0.1, batch=6, epochs=3, clip=clip, rule=HeavyBall(weight_decay=1e-3))
+    solver = Sgd(lr=0.1, batch=6, epochs=3, clip=clip, rule=SGDRule(weight_decay=1e-3))
     client = TensorClient(TINY["x"], TINY["y"])
-    woven = weave(method, 1, build=lambda: tiny(TINY, "global"), clients=[client], sampler=everyone(), solver=solver)
+    woven = weave(
+        method,
+        1,
+        build=lambda: tiny(TINY, "global"),
+        clients=[client],
+        sampler=everyone(),
+        solver=solver,
+    )
     known = known_gradients(which)
     near(torch.tensor(woven.reports[0].loss, dtype=torch.float64), known.pop("mean_loss"))
     for name, expected in known.items():
@@ -120,9 +144,13 @@ def said(method: Method) -> Tensor:
     build = partial(nn.Linear, *KD["student"].shape, bias=False, dtype=torch.float64)
     chain = Chain({"said": build()})
     chain.load_state_dict({"said.weight": KD["student"].T})
-    job = replace(lone_job(lambda: Chain({"said": build()}), {"said.weight": KD["teacher"].T}), round=1)
+    job = replace(
+        lone_job(lambda: Chain({"said": build()}), {"said.weight": KD["teacher"].T}), round=1
+    )
     every = torch.eye(len(KD["y"]), dtype=torch.float64)
-    return method.phases[0].total(Step(every, KD["y"], chain, job, dict(chain.named_parameters()), Key.root(0), 1))
+    return method.phases[0].total(
+        Step(every, KD["y"], chain, job, dict(chain.named_parameters()), Key.root(0), 1)
+    )
 
 
 TAUGHT = {
@@ -147,13 +175,17 @@ def test_divergences() -> None:
     near(9 * kl(but_true(teacher, y), but_true(student, y), 3.0), KD["ntd_kl_T3_times9"])
 
 
-@pytest.mark.parametrize("cuts", [["stem", "layer1", "layer2", "layer3", "layer4"], ["layer2"], ["stem", "layer3"]])
+@pytest.mark.parametrize(
+    "cuts", [["stem", "layer1", "layer2", "layer3", "layer4"], ["layer2"], ["stem", "layer3"]]
+)
 def test_pathways_together_are_the_pathways_one_by_one(cuts: list[str]) -> None:
     frozen, taps = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"])
     features = {cut: taps[cut].detach().requires_grad_() for cut in cuts}
     both = [finished(frozen, features, together) for together in (True, False)]
     near(both[0], both[1].detach())
-    for one, other in zip(*(torch.autograd.grad(z.square().sum(), list(features.values())) for z in both), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(z.square().sum(), list(features.values())) for z in both), strict=True
+    ):
         near(one, other)
 
 

@@ -13,10 +13,10 @@ from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Phase
 from fedloom.core.params import Params
-from fedloom.core.solver import Goal, HeavyBall, Sgd
+from fedloom.core.solver import Objective, Sgd, SGDRule
+from fedloom.core.spec import Spec
 from fedloom.core.step import Step
-from fedloom.core.words import Word
-from fedloom.losses.contrast import contrast
+from fedloom.losses.contrastive import contrast
 from fedloom.methods.moon import moon
 from fedloom.models.registry import build
 from support.clients import TensorClient
@@ -35,36 +35,49 @@ def close(got: Tensor, expected: Tensor) -> None:
 
 def stub() -> Chain:
     """z = x W, logits = z V."""
-    return Chain({"body": nn.Linear(12, 6, bias=False), "head": nn.Linear(6, 5, bias=False)}).double()
+    return Chain(
+        {"body": nn.Linear(12, 6, bias=False), "head": nn.Linear(6, 5, bias=False)}
+    ).double()
 
 
 def weights(matrix: str) -> Params:
     return {"body.weight": MOON[matrix].T.contiguous(), "head.weight": MOON["V0"].T.contiguous()}
 
 
-def client(mine: dict[str, Params]) -> tuple[Chain, Phase, Job]:
+def client(memories: dict[str, Params]) -> tuple[Chain, Phase, Job]:
     """The local model, what it descends, and a client that received the golden global model."""
-    job = lone_job(shaped(STUB, stub), weights("W_global"), TensorClient(MOON["x"], MOON["y"]), mine=mine)
-    return job.bench.load("model", weights("W0")), STUB.phases[0], job
+    job = lone_job(
+        shaped(STUB, stub),
+        weights("W_global"),
+        TensorClient(MOON["x"], MOON["y"]),
+        memories=memories,
+    )
+    return job.model_pool.load("model", weights("W0")), STUB.phases[0], job
 
 
-def step(mine: dict[str, Params]) -> tuple[Tensor, Tensor]:
+def step(memories: dict[str, Params]) -> tuple[Tensor, Tensor]:
     """The total loss and its gradient by W."""
-    model, phase, job = client(mine)
-    total = phase.total(Step(MOON["x"], MOON["y"], model, job, dict(model.named_parameters()), Key.root(0), 1))
+    model, phase, job = client(memories)
+    total = phase.total(
+        Step(MOON["x"], MOON["y"], model, job, dict(model.named_parameters()), Key.root(0), 1)
+    )
     return total, torch.autograd.grad(total, model.get_parameter("body.weight"))[0].T
 
 
-def after(mine: dict[str, Params]) -> Params:
+def after(memories: dict[str, Params]) -> Params:
     """The weights one official step later."""
-    model, phase, job = client(mine)
-    rule = HeavyBall(momentum=0.9, nesterov=True, weight_decay=float(MOON["wd"]))
-    Sgd(float(MOON["lr"]), batch=16, steps=1, rule=rule)(model, Goal(phase.total, in_order(16)), job, Key.root(0))
+    model, phase, job = client(memories)
+    rule = SGDRule(momentum=0.9, nesterov=True, weight_decay=float(MOON["wd"]))
+    Sgd(float(MOON["lr"]), batch=16, steps=1, rule=rule)(
+        model, Objective(phase.total, in_order(16)), job, Key.root(0)
+    )
     return {n: t.detach().T for n, t in model.state_dict().items()}
 
 
 def test_the_contrast() -> None:
-    close(contrast(MOON["z"], MOON["z_global"], MOON["z_prev"], float(MOON["tau"])), MOON["con_loss"])
+    close(
+        contrast(MOON["z"], MOON["z_global"], MOON["z_prev"], float(MOON["tau"])), MOON["con_loss"]
+    )
 
 
 def test_features_and_logits() -> None:
@@ -76,11 +89,11 @@ def test_features_and_logits() -> None:
 
 @pytest.mark.parametrize("start", ["", "firstround_"], ids=["with a last model", "the first time"])
 def test_a_step(start: str) -> None:
-    mine = {} if start else {"moon": weights("W_prev")}
-    total, gradient = step(mine)
+    memories = {} if start else {"moon": weights("W_prev")}
+    total, gradient = step(memories)
     close(total.detach(), MOON[f"{start}total_loss"])
     close(gradient, MOON[f"{start}grad_W"])
-    moved = after(mine)
+    moved = after(memories)
     close(moved["body.weight"], MOON[f"{start}W_after"])
     close(moved["head.weight"], MOON[f"{start}V_after"])
 
@@ -90,24 +103,39 @@ def test_leaving_the_teachers_out_the_first_time_changes_nothing() -> None:
     (skipped, ours), (played, theirs) = step({}), step({"moon": weights("W_global")})
     assert torch.equal(ours, theirs)
     close(skipped.detach(), played.detach())
-    close(skipped.detach() - MOON["firstround_ce_loss"], torch.tensor(math.log(2), dtype=torch.float64))
+    close(
+        skipped.detach() - MOON["firstround_ce_loss"],
+        torch.tensor(math.log(2), dtype=torch.float64),
+    )
 
 
 def our_name(official: str) -> str:
     """Where the projection and the classifier stand."""
-    return {"p1": "projection.fc1", "p2": "projection.fc2", "fc": "head.fc"}.get(official.partition(".")[0], "")
+    return {"p1": "projection.fc1", "p2": "projection.fc2", "fc": "head.fc"}.get(
+        official.partition(".")[0], ""
+    )
 
 
 @pytest.mark.parametrize(
     ("tag", "word", "shape", "classes"),
     [
-        ("r56_100_moon", Word("resnet56"), (3, 32, 32), 100),
-        ("r18_200_moon", Word("resnet18", {"stem": "imagenet", "norm": "batch"}), (3, 224, 224), 200),
+        ("r56_100_moon", Spec("resnet56"), (3, 32, 32), 100),
+        (
+            "r18_200_moon",
+            Spec("resnet18", {"stem": "imagenet", "norm": "batch"}),
+            (3, 224, 224),
+            200,
+        ),
     ],
 )
-def test_the_model_with_its_projection(tag: str, word: Word, shape: tuple[int, ...], classes: int) -> None:
+def test_the_model_with_its_projection(
+    tag: str, word: Spec, shape: tuple[int, ...], classes: int
+) -> None:
     with np.load(GOLDEN / "fedalign/i_architecture.npz", allow_pickle=False) as known:
-        shapes = {str(n): tuple(s) for n, s in zip(known[f"{tag}_names"], known[f"{tag}_shapes"].tolist(), strict=True)}
+        shapes = {
+            str(n): tuple(s)
+            for n, s in zip(known[f"{tag}_names"], known[f"{tag}_shapes"].tolist(), strict=True)
+        }
         size = int(known[f"{tag}_n_params"])
     chain = moon().reshaped(build(word, shape, classes, Key.root(0), device="meta"), Key.root(0))
     found = {n: (*t.shape, *[0] * (4 - t.dim())) for n, t in chain.state_dict().items()}
@@ -120,11 +148,20 @@ def test_the_model_with_its_projection(tag: str, word: Word, shape: tuple[int, .
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("mlp", (1, 8, 8)), ("lenet5", (1, 28, 28)), ("vgg", (3, 8, 8)), ("resnet8", (3, 8, 8)), ("lstm", (5,))]
+    ("name", "shape"),
+    [
+        ("mlp", (1, 8, 8)),
+        ("lenet5", (1, 28, 28)),
+        ("vgg", (3, 8, 8)),
+        ("resnet8", (3, 8, 8)),
+        ("lstm", (5,)),
+    ],
 )
 @pytest.mark.parametrize("width", [0, 16])
-def test_any_head_that_ends_with_a_linear_layer_is_cut_there(name: str, shape: tuple[int, ...], width: int) -> None:
-    plain, chain = (build(Word(name), shape, 7, Key.root(3)) for _ in range(2))
+def test_any_head_that_ends_with_a_linear_layer_is_cut_there(
+    name: str, shape: tuple[int, ...], width: int
+) -> None:
+    plain, chain = (build(Spec(name), shape, 7, Key.root(3)) for _ in range(2))
     chain = moon(projection=width).reshaped(chain, Key.root(3)).eval()
     x = torch.ones(2, *shape, dtype=torch.int64 if name == "lstm" else torch.float32)
     taps = chain.taps(x)
@@ -137,7 +174,10 @@ def test_any_head_that_ends_with_a_linear_layer_is_cut_there(name: str, shape: t
 
 
 def test_a_projection_hangs_on_its_key_alone() -> None:
-    chains = [moon().reshaped(build(Word("mlp"), (4,), 3, Key.root(0)), Key.root(seed)) for seed in (1, 1, 2)]
+    chains = [
+        moon().reshaped(build(Spec("mlp"), (4,), 3, Key.root(0)), Key.root(seed))
+        for seed in (1, 1, 2)
+    ]
     drawn = [chain.get_parameter("head.fc.weight") for chain in chains]
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
@@ -145,8 +185,11 @@ def test_a_projection_hangs_on_its_key_alone() -> None:
 
 @pytest.mark.parametrize("name", ["mobilenetv2", "squeezenet"])
 def test_a_head_that_ends_otherwise_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"^method 'moon': needs a last block that ends with a linear layer, .* blocks stem, "):
-        moon().reshaped(build(Word(name), (3, 32, 32), 10, Key.root(0)), Key.root(0))
+    with pytest.raises(
+        UserError,
+        match=r"^method 'moon': needs a last block that ends with a linear layer, .* blocks stem, ",
+    ):
+        moon().reshaped(build(Spec(name), (3, 32, 32), 10, Key.root(0)), Key.root(0))
 
 
 @pytest.mark.parametrize("norm", ["batch", "running"])
@@ -159,13 +202,18 @@ def test_teachers_leave_no_trace(norm: str) -> None:
 
 def test_teachers_draw_nothing() -> None:
     """With next to no weight, MOON is FedAvg on its model, though that has dropout."""
-    almost, plain = (weave(moon(mu, projection=4), 3, build=noisy).state.params for mu in (1e-13, 0.0))
+    almost, plain = (
+        weave(moon(mu, projection=4), 3, build=noisy).state.params for mu in (1e-13, 0.0)
+    )
     for name, tensor in plain.items():
         torch.testing.assert_close(almost[name], tensor, rtol=0, atol=1e-10)
 
 
 def test_the_statistics_of_the_teachers_matter() -> None:
-    batch, running = (weave(moon(1.0, projection=4, norm=norm), 3, build=nested).state.params for norm in ("batch", "running"))
+    batch, running = (
+        weave(moon(1.0, projection=4, norm=norm), 3, build=nested).state.params
+        for norm in ("batch", "running")
+    )
     assert not torch.allclose(batch["stem.0.weight"], running["stem.0.weight"], rtol=0, atol=1e-6)
 
 

@@ -9,11 +9,12 @@ from fedloom.core.chain import Chain
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec, parse
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
+from fedloom.losses import mixup as pairs
 from fedloom.methods import registry
-from fedloom.methods.mixup import blended, mixup
+from fedloom.methods.mixup import mixup
 from fedloom.methods.moon import moon
 from fedloom.methods.stochdepth import chances, stochdepth
 from fedloom.models.droppable import Droppable, branches
@@ -33,7 +34,9 @@ def off(found: Tensor, expected: Tensor) -> float:
 
 
 def mixed() -> tuple[Tensor, Tensor]:
-    return blended(MISC["mix_x"], MISC["mix_y"], MISC["mix_perm"], float(MISC["mix_lam"]), len(MISC["mix_b"]))
+    return pairs.mixed(
+        MISC["mix_x"], MISC["mix_y"], MISC["mix_perm"], float(MISC["mix_lam"]), len(MISC["mix_b"])
+    )
 
 
 def test_mixed_samples() -> None:
@@ -62,26 +65,32 @@ def test_mixup_draws_from_its_key_one_share_a_batch() -> None:
 
 
 def test_text_cannot_be_mixed() -> None:
-    with pytest.raises(UserError, match=r"^method 'mixup': needs a model that takes numbers, not text, and "):
-        mixup().check(build(Word("lstm"), (5,), 7, Key.root(0)))
+    with pytest.raises(
+        UserError, match=r"^method 'mixup': needs a model that takes numbers, not text, and "
+    ):
+        mixup().check(build(Spec("lstm"), (5,), 7, Key.root(0)))
 
 
 def test_localmix_is_another_word_for_mixup() -> None:
-    assert registry.build(registry.parse("localmix(alpha=0.3)")).name == "mixup"
+    assert registry.build(parse("localmix(alpha=0.3)")).name == "mixup"
     assert registry.entry("localmix") == registry.entry("mixup")
     assert "localmix" in registry.entry("mixup").text
     assert "localmix" not in registry.names()
     with pytest.raises(UserError, match="names a method twice"):
-        registry.build(registry.parse("localmix+mixup"))
+        registry.build(parse("localmix+mixup"))
 
 
 def official(model: str, keep: float) -> list[float]:
-    chain = build(Word(model), (3, 32, 32), 10, Key.root(0), device="meta")
+    chain = build(Spec(model), (3, 32, 32), 10, Key.root(0), device="meta")
     return chances(len(branches(chain)), keep, "authors")
 
 
 def test_the_chances_of_the_authors() -> None:
-    for model, keep, name in [("resnet56", 0.9, "r56_rho09"), ("resnet56", 0.5, "r56_rho05"), ("resnet18", 0.9, "r18_rho09")]:
+    for model, keep, name in [
+        ("resnet56", 0.9, "r56_rho09"),
+        ("resnet56", 0.5, "r56_rho05"),
+        ("resnet18", 0.9, "r18_rho09"),
+    ]:
         expected = DEPTH[f"keep_prob_{name}"]
         assert off(torch.tensor(official(model, keep), dtype=torch.float64), expected) < 1e-14
 
@@ -102,7 +111,7 @@ class Given(nn.Module):
 
 
 def golden_net(keep: float) -> Chain:
-    plain = build(Word("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64)
+    plain = build(Spec("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64)
     return by_formula(stochdepth(keep).reshaped(plain, Key.root(0)))
 
 
@@ -122,7 +131,9 @@ def test_training_leaves_branches_out() -> None:
     counts = [int(block.get_submodule("body.norm1").num_batches_tracked) for block in blocks]
     assert counts == DEPTH["mask"].tolist()
     logits.sum().backward()  # an end that overwrites its input would be caught here
-    assert [block.get_submodule("body.conv1").weight.grad is None for block in blocks] == [not k for k in DEPTH["mask"].tolist()]
+    assert [block.get_submodule("body.conv1").weight.grad is None for block in blocks] == [
+        not k for k in DEPTH["mask"].tolist()
+    ]
 
 
 def test_what_is_always_kept_is_the_plain_net() -> None:
@@ -143,8 +154,11 @@ def test_how_often_a_branch_is_kept() -> None:
 
 
 def test_a_model_without_branches_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^method 'stochdepth': needs at least two residual branches, and the model has "):
-        stochdepth().reshaped(build(Word("lenet5"), (1, 28, 28), 10, Key.root(0)), Key.root(0))
+    with pytest.raises(
+        UserError,
+        match=r"^method 'stochdepth': needs at least two residual branches, and the model has ",
+    ):
+        stochdepth().reshaped(build(Spec("lenet5"), (1, 28, 28), 10, Key.root(0)), Key.root(0))
 
 
 def test_lanes_refuse_to_draw() -> None:
@@ -155,6 +169,9 @@ def test_lanes_refuse_to_draw() -> None:
 
 def test_teachers_of_a_joined_method_leave_the_draws_alone() -> None:
     """With next to no weight, moon+stochdepth drops what stochdepth alone drops on the same model."""
-    almost, plain = (weave(join([moon(mu, projection=4), stochdepth(0.4)]), 3, build=residual).state.params for mu in (1e-13, 0.0))
+    almost, plain = (
+        weave(join([moon(mu, projection=4), stochdepth(0.4)]), 3, build=residual).state.params
+        for mu in (1e-13, 0.0)
+    )
     for name, tensor in plain.items():
         torch.testing.assert_close(almost[name], tensor, rtol=0, atol=1e-10)

@@ -45,11 +45,14 @@ PAIRS = {
     "fedrep+mixup": (fedrep(), mixup(0.4)),
     "fedrep+fedadam": (fedrep(), fedadam()),
     "fedrep+ditto": (fedrep(), ditto(0.5)),
-    "hidden fedmix+fedprox": (fedmix(at="stem", again=True), fedprox(0.7)),
-    "hidden naivemix+fedavgm": (naivemix(at="stem", again=True), fedavgm(0.6)),
+    "hidden fedmix+fedprox": (fedmix(at="stem", every_round=True), fedprox(0.7)),
+    "hidden naivemix+fedavgm": (naivemix(at="stem", every_round=True), fedavgm(0.6)),
     "moon+mixup": (moon(0.8, projection=4), mixup(0.4)),
     "scaffold+private norms": (scaffold(), Method("private", private=norms)),
-    "private head+private norms": (Method("head", private=blocks("head")), Method("norms", private=norms)),
+    "private head+private norms": (
+        Method("head", private=blocks("head")),
+        Method("norms", private=norms),
+    ),
 }
 
 
@@ -63,7 +66,10 @@ def test_the_order_of_joining_does_not_matter(pair: tuple[Method, Method]) -> No
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-13)
 
 
-RESHAPED = {"stochdepth+fedprox": (stochdepth(0.4), fedprox(0.7)), "stochdepth+moon": (stochdepth(0.4), moon(0.8, projection=4))}
+RESHAPED = {
+    "stochdepth+fedprox": (stochdepth(0.4), fedprox(0.7)),
+    "stochdepth+moon": (stochdepth(0.4), moon(0.8, projection=4)),
+}
 
 
 @pytest.mark.parametrize("pair", RESHAPED.values(), ids=RESHAPED)
@@ -97,12 +103,21 @@ def unmixed(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
 
 TWO = "two methods bring a {} of their own; only one of them can"
 REFUSED = {
-    "two grounds": ((Method("a", (Phase(halved),)), Method("b", (Phase(doubled),))), TWO.format("loss for 'model'")),
+    "two grounds": (
+        (Method("a", (Phase(halved),)), Method("b", (Phase(doubled),))),
+        TWO.format("loss for 'model'"),
+    ),
     "two orders": (
-        (Method("a", (Phase(order=lambda d, g: torch.arange(1)),)), Method("b", (Phase(order=lambda d, g: torch.arange(2)),))),
+        (
+            Method("a", (Phase(order=lambda d, g: torch.arange(1)),)),
+            Method("b", (Phase(order=lambda d, g: torch.arange(2)),)),
+        ),
         TWO.format("order for 'model'"),
     ),
-    "two finales": ((Method("a", finale=(Phase(),)), Method("b", finale=(Phase(halved),))), TWO.format("finale")),
+    "two finales": (
+        (Method("a", finale=(Phase(),)), Method("b", finale=(Phase(halved),))),
+        TWO.format("finale"),
+    ),
     "two results": (
         (
             Method("a", (Phase(), Phase(slot="own")), evaluates="own"),
@@ -111,7 +126,10 @@ REFUSED = {
         TWO.format("evaluated slot"),
     ),
     "two of several phases": (
-        (Method("a", (Phase(trains=blocks("head")), Phase())), Method("b", (Phase(trains=blocks("stem")), Phase()))),
+        (
+            Method("a", (Phase(trains=blocks("head")), Phase())),
+            Method("b", (Phase(trains=blocks("stem")), Phase())),
+        ),
         "'a' and 'b' train a slot in several phases; only one of them can",
     ),
     "control of one descent": (
@@ -145,7 +163,9 @@ def test_a_bound_on_the_gradient_survives_joining() -> None:
 
 
 def test_one_ground_and_one_mix_join() -> None:
-    (phase,) = join([Method("a", (Phase(halved),)), Method("b", (Phase(mix=unmixed),)), fedprox()]).phases
+    (phase,) = join(
+        [Method("a", (Phase(halved),)), Method("b", (Phase(mix=unmixed),)), fedprox()]
+    ).phases
     assert phase.loss is halved
     assert phase.mix is unmixed
     assert len(phase.terms) == 1
@@ -153,16 +173,25 @@ def test_one_ground_and_one_mix_join() -> None:
 
 def test_a_plain_phase_changes_nothing_of_several() -> None:
     """Nor does their order, and slots of others come behind."""
-    alone = Method("a", (Phase(trains=blocks("head")), Phase(halved), Phase(slot="own"), Phase(mix=unmixed)))
+    alone = Method(
+        "a", (Phase(trains=blocks("head")), Phase(halved), Phase(slot="own"), Phase(mix=unmixed))
+    )
     assert join([alone, fedavgm()]).phases == join([fedavgm(), alone]).phases == alone.phases
     slots = [phase.slot for phase in join([ditto(), alone]).phases]
     assert slots == ["model", "model", "own", "model", "personal"]
 
 
 def test_terms_of_others_stand_in_each_of_several() -> None:
-    first, second = join([fedprox(), Method("a", (Phase(halved, trains=blocks("head")), Phase(mix=unmixed)))]).phases
+    first, second = join(
+        [fedprox(), Method("a", (Phase(halved, trains=blocks("head")), Phase(mix=unmixed)))]
+    ).phases
     assert [len(first.terms), len(second.terms)] == [1, 1]
-    assert first.loss is halved and second.loss is Phase().loss and first.mix is None and second.mix is unmixed
+    assert (
+        first.loss is halved
+        and second.loss is Phase().loss
+        and first.mix is None
+        and second.mix is unmixed
+    )
 
 
 OPTIMISERS = {
@@ -186,7 +215,9 @@ def test_two_server_optimisers_never_join(first: str, second: str) -> None:
 
 
 def test_two_means_do_not_join() -> None:
-    with pytest.raises(UserError, match=r"upload 'model' has 2 combiners \(mean of model by .*\); keep one"):
+    with pytest.raises(
+        UserError, match=r"upload 'model' has 2 combiners \(mean of model by .*\); keep one"
+    ):
         join([fedavg(weights="seen"), fedavg(weights="clients")]).check(nested())
 
 
@@ -194,7 +225,9 @@ def test_two_questions_of_one_name_do_not_join() -> None:
     """The answer of one would be lost."""
 
     def asks(value: float) -> Method:
-        question = Exchange("mean", lambda job, key: {"x": torch.tensor(value)}, lambda answers, key: answers[0])
+        question = Exchange(
+            "mean", lambda job, key: {"x": torch.tensor(value)}, lambda answers, key: answers[0]
+        )
         return Method(f"asks {value}", prologue=(question,))
 
     with pytest.raises(UserError, match="two exchanges are called 'mean'"):
@@ -203,5 +236,10 @@ def test_two_questions_of_one_name_do_not_join() -> None:
 
 def test_every_complaint_at_once() -> None:
     with pytest.raises(UserError) as error:
-        join([Method("a", (Phase(halved),), finale=(Phase(),)), Method("b", (Phase(doubled),), finale=(Phase(halved),))])
+        join(
+            [
+                Method("a", (Phase(halved),), finale=(Phase(),)),
+                Method("b", (Phase(doubled),), finale=(Phase(halved),)),
+            ]
+        )
     assert str(error.value).startswith("method 'a+b': 2 problems\n  - ")

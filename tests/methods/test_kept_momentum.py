@@ -4,7 +4,7 @@ import torch
 
 from fedloom.core.key import Key
 from fedloom.core.sampler import uniform
-from fedloom.core.solver import HeavyBall, Sgd
+from fedloom.core.solver import Sgd, SGDRule
 from fedloom.methods.fedavg import fedavg
 from support.clients import tiny_clients
 from support.models import nested
@@ -37,7 +37,11 @@ def test_each_client_keeps_its_momentum_over_the_rounds() -> None:
     world = World(nested, tiny_clients(), Key.root(0), uniform(3))
     expected = authors(world, dict(first_model(nested).state_dict()))
     kept, reset = (
-        weave(fedavg(), ROUNDS, solver=Sgd(lr=0.1, batch=4, epochs=2, reset=reset, rule=HeavyBall(**RULE))).state.params
+        weave(
+            fedavg(),
+            ROUNDS,
+            solver=Sgd(lr=0.1, batch=4, epochs=2, reset=reset, rule=SGDRule(**RULE)),
+        ).state.params
         for reset in (False, True)
     )
     for name, tensor in expected.items():

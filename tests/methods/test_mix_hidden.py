@@ -11,15 +11,15 @@ from torch import Tensor
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.compose import join
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.exchange import notices
 from fedloom.core.method import Method
 from fedloom.core.params import Params, nbytes, sha256
-from fedloom.core.pooling import notices
-from fedloom.core.round import begin, go_on, rounds
+from fedloom.core.round import init_state, resume_state, rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore
 from fedloom.engines.inprocess import InProcess
-from fedloom.exchange.mash import mashed
+from fedloom.exchange.averaged_data import averaged_data_exchange
 from fedloom.methods.fedadam import fedadam
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.fedbn import fedbn
@@ -41,7 +41,12 @@ LAM = 0.2
 SIZES = (5, 9, 12, 7, 16, 8, 21, 10)
 
 
-def oracle(turns: Any, mu: float = 0.0, server: Callable[[World], oracles.Server] | None = None, kept: str | None = None) -> Any:
+def oracle(
+    turns: Any,
+    mu: float = 0.0,
+    server: Callable[[World], oracles.Server] | None = None,
+    kept: str | None = None,
+) -> Any:
     def run(world: World, first: State) -> State:
         return in_turns(world, first, ROUNDS, turns, mu, server(world) if server else None, kept)
 
@@ -49,7 +54,7 @@ def oracle(turns: Any, mu: float = 0.0, server: Callable[[World], oracles.Server
 
 
 def mixing(**given: Any) -> Method:
-    return fedmix(lam=LAM, again=True, **given)
+    return fedmix(lam=LAM, every_round=True, **given)
 
 
 def momentum(world: World) -> oracles.Server:
@@ -58,19 +63,55 @@ def momentum(world: World) -> oracles.Server:
 
 ALG2 = LAM * (1 - LAM)
 CASES = [
-    Case("fedmix behind the stem", lambda: mixing(at="stem"), oracle(behind("stem", LAM, ALG2)), Twin(fedmix(lam=0.0, at="stem"))),
-    Case("fedmix behind the body", lambda: mixing(at="body", size=4), oracle(behind("body", LAM, ALG2, 4))),
-    Case("fedmix of the equation", lambda: mixing(at="stem", coefficient="eq5"), oracle(behind("stem", LAM, LAM))),
-    Case("naivemix behind the body", lambda: naivemix(lam=0.3, at="body", again=True), oracle(behind("body", 0.3, None))),
-    Case("with a spring", lambda: join([fedprox(0.7), mixing(at="stem")]), oracle(behind("stem", LAM, ALG2), 0.7)),
-    Case("with momentum", lambda: join([mixing(at="stem"), fedavgm(0.6)]), oracle(behind("stem", LAM, ALG2), server=momentum)),
+    Case(
+        "fedmix behind the stem",
+        lambda: mixing(at="stem"),
+        oracle(behind("stem", LAM, ALG2)),
+        Twin(fedmix(lam=0.0, at="stem")),
+    ),
+    Case(
+        "fedmix behind the body",
+        lambda: mixing(at="body", size=4),
+        oracle(behind("body", LAM, ALG2, 4)),
+    ),
+    Case(
+        "fedmix of the equation",
+        lambda: mixing(at="stem", coefficient="eq5"),
+        oracle(behind("stem", LAM, LAM)),
+    ),
+    Case(
+        "naivemix behind the body",
+        lambda: naivemix(lam=0.3, at="body", every_round=True),
+        oracle(behind("body", 0.3, None)),
+    ),
+    Case(
+        "with a spring",
+        lambda: join([fedprox(0.7), mixing(at="stem")]),
+        oracle(behind("stem", LAM, ALG2), 0.7),
+    ),
+    Case(
+        "with momentum",
+        lambda: join([mixing(at="stem"), fedavgm(0.6)]),
+        oracle(behind("stem", LAM, ALG2), server=momentum),
+    ),
     Case(
         "with adam",
-        lambda: join([fedadam(*ADAM), naivemix(lam=LAM, at="stem", size=3, again=True)]),
-        oracle(behind("stem", LAM, None, 3), server=lambda world: oracles.adaptive(world, "adam", *ADAM)),
+        lambda: join([fedadam(*ADAM), naivemix(lam=LAM, at="stem", size=3, every_round=True)]),
+        oracle(
+            behind("stem", LAM, None, 3),
+            server=lambda world: oracles.adaptive(world, "adam", *ADAM),
+        ),
     ),
-    Case("fedrep with a spring", lambda: join([fedrep(2), fedprox(0.7)]), oracle(rep(2), 0.7, kept="head")),
-    Case("fedrep with momentum", lambda: join([fedavgm(0.6), fedrep()]), oracle(rep(1), server=momentum, kept="head")),
+    Case(
+        "fedrep with a spring",
+        lambda: join([fedrep(2), fedprox(0.7)]),
+        oracle(rep(2), 0.7, kept="head"),
+    ),
+    Case(
+        "fedrep with momentum",
+        lambda: join([fedavgm(0.6), fedrep()]),
+        oracle(rep(1), server=momentum, kept="head"),
+    ),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 
@@ -94,8 +135,11 @@ def test_private_tensors_never_leave_the_client(case: Case) -> None:
 
 def test_nothing_of_the_answers_is_kept() -> None:
     woven = weave(mixing(at="stem"))
-    assert woven.start.shared == woven.state.shared == {} and woven.start.memory == woven.state.memory == {}
-    assert go_on(woven.loom, woven.state) is woven.state
+    assert (
+        woven.start.shared == woven.state.shared == {}
+        and woven.start.memory == woven.state.memory == {}
+    )
+    assert resume_state(woven.simulation, woven.state) is woven.state
 
 
 def test_every_round_pays_for_all_clients() -> None:
@@ -110,9 +154,17 @@ def test_every_round_pays_for_all_clients() -> None:
 
 def test_a_question_once_beside_one_of_every_round() -> None:
     """Each is put when it is due, and both are there when clients train."""
-    method = replace(mixing(at="stem"), prologue=(*mixing(at="stem").prologue, mashed()._replace(name="once")))
+    method = replace(
+        mixing(at="stem"),
+        prologue=(*mixing(at="stem").prologue, averaged_data_exchange()._replace(name="once")),
+    )
     woven = weave(method, 2)
-    works = [set(a) for answers in woven.answers for a in [next(iter(answers.values()))] if isinstance(a, dict)]
+    works = [
+        set(a)
+        for answers in woven.answers
+        for a in [next(iter(answers.values()))]
+        if isinstance(a, dict)
+    ]
     assert works == [{"once"}, {"mashed"}, {"mashed"}] and set(woven.state.shared) == {"once"}
     plain = weave(mixing(at="stem"), 2)
     assert sha256(woven.state.params) == sha256(plain.state.params)
@@ -122,7 +174,9 @@ def test_a_question_once_beside_one_of_every_round() -> None:
 
 def averages(woven: Woven, client: int) -> list[Tensor]:
     """What a client sent, round by round."""
-    return [said[client]["mashed"]["x"] for said in woven.answers if isinstance(said.get(client), dict)]
+    return [
+        said[client]["mashed"]["x"] for said in woven.answers if isinstance(said.get(client), dict)
+    ]
 
 
 def test_noise_is_drawn_anew_every_round() -> None:
@@ -140,7 +194,9 @@ def test_clients_answer_with_the_norms_that_are_their_own() -> None:
     held = once.start.params, {**once.state.params, **once.store.recall(1)["private"]}
     for received, sent in zip(held, averages(twice, 1), strict=True):
         model.load_state_dict(received)
-        torch.testing.assert_close(sent[0], model.run(client.x, until="body").mean(0), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            sent[0], model.run(client.x, until="body").mean(0), rtol=0, atol=1e-12
+        )
 
 
 class Liar(InProcess):
@@ -150,8 +206,11 @@ class Liar(InProcess):
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         for client, said in super().map(sent, tasks):
-            broken = sent.work == "again" and client in self.lies
-            yield client, {"mashed": spoilt(said["mashed"])} if broken else said
+            broken = sent.work == "exchange every round" and client in self.lies
+            yield (
+                client,
+                {"mashed": spoilt(said["mashed"])} if broken else said,
+            )
 
 
 def spoilt(answer: Params) -> Params:
@@ -159,18 +218,29 @@ def spoilt(answer: Params) -> Params:
 
 
 def told(lies: frozenset[int]) -> Any:
-    loom = setting(mixing(at="stem"))
-    engine = Liar(loom.federation)
+    simulation = setting(mixing(at="stem"))
+    engine = Liar(simulation.federation)
     engine.lies = lies
-    loom = replace(loom, engine=engine)
-    return next(rounds(loom, begin(loom, first_model(loom.federation.build)), MemoryStore(), 1))
+    simulation = replace(simulation, engine=engine)
+    return next(
+        rounds(
+            simulation,
+            init_state(simulation, first_model(simulation.federation.build)),
+            MemoryStore(),
+            1,
+        )
+    )
 
 
 def test_an_answer_that_is_not_sound_is_left_out_and_stands_in_the_report() -> None:
     state, report = told(frozenset({2}))
-    assert report.refused == {2: "the answer of client 2 to the exchange 'mashed' is left out: tensor 'x' is not finite"}
+    assert report.refused == {
+        2: "the answer of client 2 to the exchange 'averaged_data_exchange' is left out: tensor 'x' is not finite"
+    }
     assert all(bool(torch.isfinite(t).all()) for t in state.params.values())
-    with pytest.raises(RunError, match="no answer to the exchange 'mashed' is sound"):
+    with pytest.raises(
+        RunError, match="no answer to the exchange 'averaged_data_exchange' is sound"
+    ):
         told(frozenset(range(len(SIZES))))
 
 
@@ -192,8 +262,11 @@ def test_every_round_is_a_release() -> None:
 
 
 def test_samples_are_not_sent_anew() -> None:
-    with pytest.raises(UserError, match=r"naivemix\(again=true\) sends averages of what a block gives, and at='' names none"):
-        naivemix(again=True)
+    with pytest.raises(
+        UserError,
+        match=r"naivemix\(every_round=true\) sends averages of what a block gives, and at='' names none",
+    ):
+        naivemix(every_round=True)
 
 
 def test_means_of_hidden_states_of_a_known_encoder() -> None:

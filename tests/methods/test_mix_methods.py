@@ -11,8 +11,8 @@ from fedloom.core.compose import join
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
+from fedloom.core.spec import Spec
 from fedloom.core.step import Step
-from fedloom.core.words import Word
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from fedloom.methods import registry
@@ -53,17 +53,46 @@ CASES = [
         lambda: fedmix(lam=0.3, coefficient="eq5", size=3, exclude_self=True),
         changed(oracle.fedmix(0.3, 0.3, oracle.of_all(3, but_own=True))),
     ),
-    Case("naivemix", lambda: naivemix(lam=LAM), changed(oracle.naivemix(LAM, oracle.of_all())), Twin(naivemix(lam=0.0))),
-    Case("naivemix with averages of two", lambda: naivemix(lam=0.4, size=2), changed(oracle.naivemix(0.4, oracle.of_all(2)))),
-    Case("noisemix", lambda: noisemix(LAM, 0.7), changed(oracle.naivemix(LAM, oracle.of_noise(0.7))), Twin(noisemix(0.0))),
-    Case("meanmix", lambda: meanmix(LAM, 3), changed(oracle.naivemix(LAM, oracle.of_own(3))), Twin(meanmix(0.0))),
-    Case("globalmixup", lambda: globalmixup(0.4, samples=4), changed(oracle.globalmixup(0.4, 0, 4, False)), Twin(globalmixup(0.0))),
+    Case(
+        "naivemix",
+        lambda: naivemix(lam=LAM),
+        changed(oracle.naivemix(LAM, oracle.of_all())),
+        Twin(naivemix(lam=0.0)),
+    ),
+    Case(
+        "naivemix with averages of two",
+        lambda: naivemix(lam=0.4, size=2),
+        changed(oracle.naivemix(0.4, oracle.of_all(2))),
+    ),
+    Case(
+        "noisemix",
+        lambda: noisemix(LAM, 0.7),
+        changed(oracle.naivemix(LAM, oracle.of_noise(0.7))),
+        Twin(noisemix(0.0)),
+    ),
+    Case(
+        "meanmix",
+        lambda: meanmix(LAM, 3),
+        changed(oracle.naivemix(LAM, oracle.of_own(3))),
+        Twin(meanmix(0.0)),
+    ),
+    Case(
+        "globalmixup",
+        lambda: globalmixup(0.4, samples=4),
+        changed(oracle.globalmixup(0.4, 0, 4, False)),
+        Twin(globalmixup(0.0)),
+    ),
     Case(
         "globalmixup with a fixed share of others",
         lambda: globalmixup(0.0, 0.3, samples=0, exclude_self=True),
         changed(oracle.globalmixup(0.0, 0.3, 0, True)),
     ),
-    Case("mixup at a block", lambda: mixup(0.4, at="stem"), changed(oracle.manifold(0.4)), Twin(mixup(0.0, at="stem"))),
+    Case(
+        "mixup at a block",
+        lambda: mixup(0.4, at="stem"),
+        changed(oracle.manifold(0.4)),
+        Twin(mixup(0.0, at="stem")),
+    ),
     Case("fedmix+fedprox", lambda: join([fedmix(lam=LAM), fedprox(0.7)]), changed(ALG2, mu=0.7)),
     Case(
         "fedmix+fedavgm",
@@ -78,7 +107,9 @@ CASES = [
     Case(
         "naivemix+feddyn",
         lambda: join([naivemix(lam=LAM), feddyn(0.3)]),
-        lambda world, first: oracles.feddyn(world, first, ROUNDS, 0.3, objective=oracle.naivemix(LAM, oracle.of_all())),
+        lambda world, first: oracles.feddyn(
+            world, first, ROUNDS, 0.3, objective=oracle.naivemix(LAM, oracle.of_all())
+        ),
     ),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
@@ -114,7 +145,10 @@ def test_private_tensors_never_leave_the_client(case: Case) -> None:
 
 def rectified() -> Chain:
     """Layers through which tangents are carried."""
-    blocks = {"body": nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True)), "head": nn.Linear(WIDTH, CLASSES)}
+    blocks = {
+        "body": nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True)),
+        "head": nn.Linear(WIDTH, CLASSES),
+    }
     return Chain(blocks).double()
 
 
@@ -136,19 +170,24 @@ LETTERS, LENGTH = 7, 4
 def reader() -> Chain:
     """A tiny model of text."""
     body = nn.Sequential(nn.Flatten(), nn.Linear(3 * LENGTH, WIDTH), nn.Tanh())
-    return Chain({"embedding": nn.Embedding(LETTERS, 3), "body": body, "head": nn.Linear(WIDTH, CLASSES)}).double()
+    return Chain(
+        {"embedding": nn.Embedding(LETTERS, 3), "body": body, "head": nn.Linear(WIDTH, CLASSES)}
+    ).double()
 
 
 def recurrent() -> Chain:
     """The LSTM of the zoo, tiny."""
     sizes = {"vocabulary": LETTERS, "embedding": 3, "layers": 2, "width": WIDTH}
-    return build(Word("lstm", sizes), (LENGTH,), CLASSES, Key.root(3), dtype=torch.float64)
+    return build(Spec("lstm", sizes), (LENGTH,), CLASSES, Key.root(3), dtype=torch.float64)
 
 
 def readers() -> list[TensorClient]:
     draws = torch.Generator().manual_seed(21)
     return [
-        TensorClient(torch.randint(LETTERS, (n, LENGTH), generator=draws), torch.randint(CLASSES, (n,), generator=draws))
+        TensorClient(
+            torch.randint(LETTERS, (n, LENGTH), generator=draws),
+            torch.randint(CLASSES, (n,), generator=draws),
+        )
         for n in (5, 9, 12, 7, 8)
     ]
 
@@ -162,29 +201,43 @@ TEXT = {
 
 @pytest.mark.parametrize(("method", "weight"), TEXT.values(), ids=TEXT)
 @pytest.mark.parametrize("model", [reader, recurrent])
-def test_text_is_mixed_behind_its_embedding(method: Method, weight: float | None, model: Build) -> None:
+def test_text_is_mixed_behind_its_embedding(
+    method: Method, weight: float | None, model: Build
+) -> None:
     """Averages of characters, sent once, stand for the mean embedding of every later round."""
     world = World(model, readers(), Key.root(0), common.uniform(3))
     woven = weave(method, build=model, clients=readers())
     assert woven.state.shared["mashed"]["x"].shape == (5, LENGTH, LETTERS)
-    turns = behind("embedding", LAM, weight, again=False)
+    turns = behind("embedding", LAM, weight, every_round=False)
     close(woven.state.params, in_turns(world, dict(first_model(model).state_dict()), ROUNDS, turns))
 
 
-@pytest.mark.parametrize("method", [mixup(0.4, at="embedding"), globalmixup(0.4, at="embedding")], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method", [mixup(0.4, at="embedding"), globalmixup(0.4, at="embedding")], ids=lambda m: m.name
+)
 def test_text_is_blended_with_gradients_through_its_embedding(method: Method) -> None:
     woven = weave(method, 1, build=reader, clients=readers())
-    assert not torch.equal(woven.state.params["embedding.weight"], woven.start.params["embedding.weight"])
+    assert not torch.equal(
+        woven.state.params["embedding.weight"], woven.start.params["embedding.weight"]
+    )
 
 
 UNFIT = {
-    "text as numbers": (fedmix(), build(Word("lstm"), (5,), 7, Key.root(0)), "needs a model that takes numbers, not text, and"),
+    "text as numbers": (
+        fedmix(),
+        build(Spec("lstm"), (5,), 7, Key.root(0)),
+        "needs a model that takes numbers, not text, and",
+    ),
     "another encoder": (
         fedmix(at="stem"),
         bare(),
-        r"begins with an embedding called 'stem' \(behind other blocks, .* again=true\), and",
+        r"begins with an embedding called 'stem' \(behind other blocks, .* every_round=true\), and",
     ),
-    "no block to ask about": (naivemix(at="head", again=True), bare(), "needs a block 'head' that is not its last, and"),
+    "no block to ask about": (
+        naivemix(at="head", every_round=True),
+        bare(),
+        "needs a block 'head' that is not its last, and",
+    ),
     "the last block": (mixup(at="head"), bare(), "needs a block 'head' that is not its last, and"),
 }
 
@@ -212,7 +265,9 @@ def test_terms_of_others_see_the_scaled_batch_in_the_same_pass() -> None:
 
     def listening() -> Chain:
         chain = bare()
-        chain.block("stem").register_forward_hook(lambda block, inputs, out: passes.append(inputs[0].detach()))
+        chain.block("stem").register_forward_hook(
+            lambda block, inputs, out: passes.append(inputs[0].detach())
+        )
         return chain
 
     def spy(step: Step) -> Tensor:
@@ -227,7 +282,9 @@ def test_terms_of_others_see_the_scaled_batch_in_the_same_pass() -> None:
         assert float((x[:, None] / (1 - LAM) - samples).abs().amax(2).amin(1).max()) < 1e-12
 
 
-@pytest.mark.parametrize("method", [fedmix(), naivemix(), globalmixup(at="stem")], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method", [fedmix(), naivemix(), globalmixup(at="stem")], ids=lambda m: m.name
+)
 def test_lanes_leave_them_to_another_engine(method: Method) -> None:
     federation = setting(method, build=bare).federation
     assert Vectorised(federation, InProcess(federation)).why_not is not None

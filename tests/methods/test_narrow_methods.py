@@ -15,11 +15,11 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.solver import Sgd
+from fedloom.core.spec import Spec
 from fedloom.core.step import Step
-from fedloom.core.words import Word
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
-from fedloom.losses.apart import apart
+from fedloom.losses.eager_gradient import eager_gradient
 from fedloom.losses.lipschitz import FEW, top_singular, transmitting
 from fedloom.methods.fedalign import constants, fedalign
 from fedloom.methods.fedavg import fedavg
@@ -36,34 +36,53 @@ def step_on(name: str, **args: Any) -> Step:
     """A mini-batch of noise on a model of the zoo."""
     text, draws = name == "lstm", torch.Generator().manual_seed(2)
     shape = (6,) if text else (3, 16, 16)
-    chain = build(Word(name, args), shape, CLASSES, Key.root(1), dtype=torch.float64).train()
-    x = torch.randint(CLASSES, (4, 6), generator=draws) if text else torch.randn(4, *shape, generator=draws, dtype=torch.float64)
+    chain = build(Spec(name, args), shape, CLASSES, Key.root(1), dtype=torch.float64).train()
+    x = (
+        torch.randint(CLASSES, (4, 6), generator=draws)
+        if text
+        else torch.randn(4, *shape, generator=draws, dtype=torch.float64)
+    )
     y = torch.randint(CLASSES, (4,), generator=draws)
-    return Step(x, y, chain, lone_job(lambda: chain, {}), dict(chain.named_parameters()), Key.root(0), 1)
+    return Step(
+        x, y, chain, lone_job(lambda: chain, {}), dict(chain.named_parameters()), Key.root(0), 1
+    )
 
 
 def gradient(method: Method, step: Step) -> list[Tensor]:
     """Of the method's one term."""
     (term,) = method.phases[0].terms
-    return list(torch.autograd.grad(term(step), list(step.params.values()), retain_graph=True, materialize_grads=True))
+    return list(
+        torch.autograd.grad(
+            term(step), list(step.params.values()), retain_graph=True, materialize_grads=True
+        )
+    )
 
 
 def test_the_two_scales_differ_by_a_factor() -> None:
     step = step_on("resnet8")
     narrow, full = constants(step, Narrow(), 0.25)
     factor = float((step.ce / (narrow - full).square().mean()).detach())
-    for ours, plain in zip(gradient(fedalign(0.7), step), gradient(fedalign(0.7, scale="paper"), step), strict=True):
-        largest = float((factor * plain).abs().max())  # an entry that cancels out to nearly 0 has no digits of its own
+    for ours, plain in zip(
+        gradient(fedalign(0.7), step), gradient(fedalign(0.7, scale="paper"), step), strict=True
+    ):
+        largest = float(
+            (factor * plain).abs().max()
+        )  # an entry that cancels out to nearly 0 has no digits of its own
         torch.testing.assert_close(ours, factor * plain, rtol=0, atol=1e-14 * largest)
 
 
-@pytest.mark.parametrize(("name", "args"), [("lstm", {"width": 32}), ("cnn", {}), ("lenet5", {}), ("mlp", {}), ("squeezenet", {})])
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("lstm", {"width": 32}), ("cnn", {}), ("lenet5", {}), ("mlp", {}), ("squeezenet", {})],
+)
 def test_fedalign_moves_only_the_last_block_of_features(name: str, args: dict[str, Any]) -> None:
     """On text, on images flattened inside or before the block, on vectors, and on branches side by side."""
     step = step_on(name, **args)
     method = fedalign(width=0.5)
     method.check(step.model)
-    moved = {n.split(".")[0] for n, g in zip(step.params, gradient(method, step), strict=True) if g.any()}
+    moved = {
+        n.split(".")[0] for n, g in zip(step.params, gradient(method, step), strict=True) if g.any()
+    }
     assert moved == {step.model.names[-2]}
 
 
@@ -72,12 +91,16 @@ def test_steps_of_text_are_positions() -> None:
     before, behind = (step.taps[name].detach() for name in ("lstm1", "lstm2"))
     expected = torch.linalg.matrix_norm(torch.einsum("btc,btd->bcd", before, behind) / 6, 2)
     _, full = constants(step, Narrow(), 0.5)
-    torch.testing.assert_close(full, expected, rtol=1e-3, atol=0)  # ten iterations on signed features come near
+    torch.testing.assert_close(
+        full, expected, rtol=1e-3, atol=0
+    )  # ten iterations on signed features come near
 
 
 def test_an_image_before_a_vector_is_pooled_to_one_position() -> None:
     image, vector = torch.rand(2, 3, 4, 5), torch.rand(2, 7)
-    torch.testing.assert_close(transmitting(image, vector), image.mean((2, 3)).unsqueeze(2) * vector.unsqueeze(1))
+    torch.testing.assert_close(
+        transmitting(image, vector), image.mean((2, 3)).unsqueeze(2) * vector.unsqueeze(1)
+    )
 
 
 def test_dead_features_have_no_gradient_instead_of_nan() -> None:
@@ -89,7 +112,9 @@ def test_dead_features_have_no_gradient_instead_of_nan() -> None:
 @pytest.mark.parametrize("rows", [FEW, FEW + 1])
 def test_squared_or_not_the_largest_singular_value_is_found(rows: int) -> None:
     matrices = torch.rand(2, rows, 40, dtype=torch.float64, generator=Key.root(0).generator())
-    assert torch.allclose(top_singular(matrices), torch.linalg.svdvals(matrices)[:, 0], rtol=1e-12, atol=0)
+    assert torch.allclose(
+        top_singular(matrices), torch.linalg.svdvals(matrices)[:, 0], rtol=1e-12, atol=0
+    )
 
 
 def test_the_tighter_of_two_clips_holds() -> None:
@@ -97,19 +122,30 @@ def test_the_tighter_of_two_clips_holds() -> None:
         return sha256(weave(method, 2, solver=Sgd(lr=0.1, batch=4, clip=clip)).state.params)
 
     tight, loose = fedalign(0.0, clip=0.05), fedalign(0.0, clip=5.0)
-    assert final(tight, None) == final(tight, 5.0) == final(fedavg(), 0.05) == final(loose, 0.05) != final(fedavg(), None)
+    assert (
+        final(tight, None)
+        == final(tight, 5.0)
+        == final(fedavg(), 0.05)
+        == final(loose, 0.05)
+        != final(fedavg(), None)
+    )
 
 
 def test_lanes_clip_as_the_method_wishes() -> None:
-    loom = setting(fedalign(0.0, clip=0.05), build=bare)
-    lanes = Vectorised(loom.federation, InProcess(loom.federation))
+    simulation = setting(fedalign(0.0, clip=0.05), build=bare)
+    lanes = Vectorised(simulation.federation, InProcess(simulation.federation))
     assert lanes.why_not is None
     state = dict(first_model(bare).state_dict())
     sent, tasks = Broadcast("train", 0, state), [Task(c) for c in range(3)]
-    alone, together = dict(InProcess(loom.federation).map(sent, tasks)), dict(lanes.map(sent, tasks))
+    alone, together = (
+        dict(InProcess(simulation.federation).map(sent, tasks)),
+        dict(lanes.map(sent, tasks)),
+    )
     for client, reply in alone.items():
         for name, change in reply.uploads["model"].items():
-            torch.testing.assert_close(together[client].uploads["model"][name], change, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                together[client].uploads["model"][name], change, rtol=0, atol=1e-12
+            )
 
 
 def of_blocks(count: int) -> Chain:
@@ -118,13 +154,25 @@ def of_blocks(count: int) -> Chain:
 
 def made(name: str) -> Chain:
     shape = (6,) if name == "lstm" else (3, 32, 32)
-    return build(Word(name), shape, CLASSES, Key.root(0))
+    return build(Spec(name), shape, CLASSES, Key.root(0))
 
 
 REFUSED = {
-    "too few blocks": (fedalign(), of_blocks(2), "needs a model of at least 3 blocks, and the model has the blocks block0, block1"),
-    "one block": (fedalign(), of_blocks(1), "needs a model of at least 3 blocks, and the model has the blocks block0"),
-    "not narrower": (fedalign(width=0.99), of_blocks(3), "needs a last block of features with fewer channels at width 0.99"),
+    "too few blocks": (
+        fedalign(),
+        of_blocks(2),
+        "needs a model of at least 3 blocks, and the model has the blocks block0, block1",
+    ),
+    "one block": (
+        fedalign(),
+        of_blocks(1),
+        "needs a model of at least 3 blocks, and the model has the blocks block0",
+    ),
+    "not narrower": (
+        fedalign(width=0.99),
+        of_blocks(3),
+        "needs a last block of features with fewer channels at width 0.99",
+    ),
     "groups": (
         fedalign(),
         made("shufflenet"),
@@ -154,7 +202,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("method", "chain", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_models_that_do_not_fit_are_refused_before_round_0(method: Method, chain: Chain, sentence: str) -> None:
+def test_models_that_do_not_fit_are_refused_before_round_0(
+    method: Method, chain: Chain, sentence: str
+) -> None:
     with pytest.raises(UserError) as error:
         method.check(chain)
     assert sentence in str(error.value)
@@ -175,8 +225,15 @@ def test_draws_of_gradaug(n: int, seed: int, sizes: int) -> None:
     key = Key.root(seed)
     drawn = draws(key, n, 0.8, "floor", 0.625, sizes)
     widths = [width for width, _ in drawn]
-    assert len(drawn) == n and widths == sorted(widths, reverse=True) and widths[-1] == 0.8 and widths[0] < 1
-    assert {round(32 * f) for _, f in drawn} <= {round(32 - 12 * i / max(1, sizes - 1)) for i in range(sizes)}
+    assert (
+        len(drawn) == n
+        and widths == sorted(widths, reverse=True)
+        and widths[-1] == 0.8
+        and widths[0] < 1
+    )
+    assert {round(32 * f) for _, f in drawn} <= {
+        round(32 - 12 * i / max(1, sizes - 1)) for i in range(sizes)
+    }
     assert draws(key, n, 0.8, "floor", 0.625, sizes) == drawn
     assert all(0.8 < width < 1 for width, _ in draws(key, n, 0.8, "all", 0.625, sizes))
 
@@ -188,10 +245,12 @@ def test_all_sizes_and_many_widths_are_drawn() -> None:
 
 
 def test_a_term_apart_has_its_value_and_gradient() -> None:
-    a, b, unused = (torch.arange(3.0, dtype=torch.float64).add(i).requires_grad_() for i in range(3))
+    a, b, unused = (
+        torch.arange(3.0, dtype=torch.float64).add(i).requires_grad_() for i in range(3)
+    )
     plain = (a.sin() * b).sum()
     expected = torch.autograd.grad(plain * 3 + a.sum(), (a, b))
-    split = apart((a.sin() * b).sum(), (a, b, unused))
+    split = eager_gradient((a.sin() * b).sum(), (a, b, unused))
     assert torch.equal(split, plain)
     for got, want in zip(torch.autograd.grad(split * 3 + a.sum(), (a, b)), expected, strict=True):
         torch.testing.assert_close(got, want)

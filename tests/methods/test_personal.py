@@ -103,7 +103,12 @@ CASES = [
     Case("fedper of two blocks", lambda: fedper(2), keeping(is_behind), home=is_behind),
     Case("fedrep", fedrep, keeping(is_head, heads=1), home=is_head),
     Case("fedrep of three passes", lambda: fedrep(3), keeping(is_head, heads=3), home=is_head),
-    Case("ditto", lambda: ditto(0.7), playing(personal_oracles.ditto, 0.7), Twin(ditto(0.7), own=False)),
+    Case(
+        "ditto",
+        lambda: ditto(0.7),
+        playing(personal_oracles.ditto, 0.7),
+        Twin(ditto(0.7), own=False),
+    ),
     Case("ditto alone", lambda: ditto(0.0), playing(personal_oracles.ditto, 0.0)),
     Case(
         "pfedme",
@@ -111,7 +116,11 @@ CASES = [
         playing(personal_oracles.pfedme, *MOREAU, 1.0, 0.0),
         Twin(pfedme(0.0, *MOREAU[1:]), fedavg(server_lr=0.0), own=False, builds=(bare,)),
     ),
-    Case("pfedme decayed", lambda: pfedme(*MOREAU, 0.6, 0.01), playing(personal_oracles.pfedme, *MOREAU, 0.6, 0.01)),
+    Case(
+        "pfedme decayed",
+        lambda: pfedme(*MOREAU, 0.6, 0.01),
+        playing(personal_oracles.pfedme, *MOREAU, 0.6, 0.01),
+    ),
     Case(
         "perfedavg",
         lambda: perfedavg(0.05, 0.08, steps=3),
@@ -122,25 +131,47 @@ CASES = [
         lambda: perfedavg(0.05, 0.08, "hf", 0.01, 2, adapt=3),
         playing(personal_oracles.perfedavg, 0.05, 0.08, 0.01, 2, 3),
     ),
-    Case("finetune", lambda: finetune(*TUNED), playing(personal_oracles.tuned, *TUNED), Twin(finetune(0))),
-    Case("ros", lambda: ros(*TUNED), playing(personal_oracles.tuned, *TUNED, by_rarity), Twin(ros(0))),
-    Case("crt", lambda: crt(False, *TUNED), playing(personal_oracles.tuned, *TUNED, by_rarity, "head."), Twin(crt(epochs=0))),
-    Case("fedprox+finetune", lambda: join([fedprox(0.7), finetune(*TUNED)]), playing(personal_oracles.tuned, *TUNED, mu=0.7)),
+    Case(
+        "finetune",
+        lambda: finetune(*TUNED),
+        playing(personal_oracles.tuned, *TUNED),
+        Twin(finetune(0)),
+    ),
+    Case(
+        "ros", lambda: ros(*TUNED), playing(personal_oracles.tuned, *TUNED, by_rarity), Twin(ros(0))
+    ),
+    Case(
+        "crt",
+        lambda: crt(False, *TUNED),
+        playing(personal_oracles.tuned, *TUNED, by_rarity, "head."),
+        Twin(crt(epochs=0)),
+    ),
+    Case(
+        "fedprox+finetune",
+        lambda: join([fedprox(0.7), finetune(*TUNED)]),
+        playing(personal_oracles.tuned, *TUNED, mu=0.7),
+    ),
     Case(
         "fedavgm+ros",
         lambda: join([fedavgm(0.6), ros(*TUNED)]),
-        lambda world, first: personal_oracles.tuned(world, first, ROUNDS, *TUNED, by_rarity, server=oracles.momentum(world, 0.6)),
+        lambda world, first: personal_oracles.tuned(
+            world, first, ROUNDS, *TUNED, by_rarity, server=oracles.momentum(world, 0.6)
+        ),
     ),
     Case(
         "ditto+fedprox+fedavgm",
         lambda: join([ditto(0.7), fedprox(0.4), fedavgm(0.6)]),
-        lambda world, first: personal_oracles.ditto(world, first, ROUNDS, 0.7, 0.4, oracles.momentum(world, 0.6)),
+        lambda world, first: personal_oracles.ditto(
+            world, first, ROUNDS, 0.7, 0.4, oracles.momentum(world, 0.6)
+        ),
         Twin(join([ditto(0.7), fedprox(0.0), fedavgm(0.0)]), ditto(0.7)),
     ),
     Case(
         "fedbn+fedavgm",
         lambda: join([fedbn(), fedavgm(0.6)]),
-        lambda world, first: personal_oracles.keeping(world, first, ROUNDS, is_norm, server=oracles.momentum(world, 0.6)),
+        lambda world, first: personal_oracles.keeping(
+            world, first, ROUNDS, is_norm, server=oracles.momentum(world, 0.6)
+        ),
         Twin(join([fedbn(), fedavgm(0.0)]), fedbn()),
         is_norm,
     ),
@@ -155,7 +186,13 @@ def same(got: Params, expected: State, whose: str) -> None:
     assert got.keys() == expected.keys(), whose
     for name, tensor in expected.items():
         assert got[name].dtype == tensor.dtype, name
-        torch.testing.assert_close(got[name], tensor, rtol=0, atol=TOLERANCE, msg=lambda m, name=name: f"{whose}, {name}: {m}")
+        torch.testing.assert_close(
+            got[name],
+            tensor,
+            rtol=0,
+            atol=TOLERANCE,
+            msg=lambda m, name=name: f"{whose}, {name}: {m}",
+        )
 
 
 @cache
@@ -167,7 +204,9 @@ def whole(case: Case) -> Woven:
 def everything(woven: Woven) -> dict[str, str]:
     """What identifies a run: all that the server has, and what every client remembers and ends up with."""
     found = {"server": sha256(woven.state.tensors())}
-    found |= {f"{c} {slot}": sha256(p) for c in CLIENTS for slot, p in woven.store.recall(c).items()}
+    found |= {
+        f"{c} {slot}": sha256(p) for c in CLIENTS for slot, p in woven.store.recall(c).items()
+    }
     return found | {f"{c} at last": sha256(woven.personal(c)) for c in CLIENTS}
 
 
@@ -189,7 +228,13 @@ def test_some_client_was_never_asked_and_some_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("twin", "build"), [pytest.param(c.twin, b, id=f"{c.name} {b.__name__}") for c in CASES if c.twin for b in c.twin.builds]
+    ("twin", "build"),
+    [
+        pytest.param(c.twin, b, id=f"{c.name} {b.__name__}")
+        for c in CASES
+        if c.twin
+        for b in c.twin.builds
+    ],
 )
 def test_its_degenerate_parameter_is_the_plain_method(twin: Twin, build: Build) -> None:
     ours, plain = (weave(method, ROUNDS, build=build) for method in (twin.method, twin.plain))
@@ -218,6 +263,6 @@ def test_what_is_private_never_leaves_the_client(case: Case) -> None:
     for reply in woven.replies:
         for upload in reply.uploads.values():
             assert not home & upload.keys()
-        assert home <= reply.mine.get("private", {}).keys()
+        assert home <= reply.memories.get("private", {}).keys()
     for name in home:
         assert torch.equal(woven.state.params[name], woven.start.params[name])

@@ -9,51 +9,80 @@ import torch
 
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import UserError
-from fedloom.core.evaluate import client_scores, spread
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.sampler import everyone
+from fedloom.core.spec import parse
 from fedloom.engines.inprocess import InProcess
+from fedloom.experiment.build import prepare
+from fedloom.experiment.train import Interrupted, run
 from fedloom.methods import registry
 from fedloom.methods.ditto import ditto
-from fedloom.study.assemble import assemble
-from fedloom.study.config import load
-from fedloom.study.folder import RunFolder
-from fedloom.study.session import Stopped, run
+from fedloom.metrics.evaluate import client_scores, spread
+from fedloom.runs.folder import RunFolder
+from fedloom.settings.config import load
 from support.clients import TensorClient
 from support.models import FEATURES, Build, bare, nested
 from support.weave import Woven, first_model, weave
 
-SMALL = ["local", "fedbn", "lgfedavg", "fedper", "fedrep", "ditto", "finetune", "ros", "crt", "crt(fresh=true)"]
+SMALL = [
+    "local",
+    "fedbn",
+    "lgfedavg",
+    "fedper",
+    "fedrep",
+    "ditto",
+    "finetune",
+    "ros",
+    "crt",
+    "crt(fresh=true)",
+]
 OWN_DESCENT = ["pfedme(inner=2)", "perfedavg(steps=2)", "perfedavg(steps=2, variant=hf)"]
 every_method = pytest.mark.parametrize("text", SMALL + OWN_DESCENT)
 
 
 def method(text: str) -> Method:
-    return registry.build(registry.parse(text))
+    return registry.build(parse(text))
 
 
 def narrow(labels: list[list[int]]) -> list[TensorClient]:
     draws = torch.Generator().manual_seed(2)
-    return [TensorClient(torch.randn(len(y), FEATURES, generator=draws, dtype=torch.float64), torch.tensor(y)) for y in labels]
+    return [
+        TensorClient(
+            torch.randn(len(y), FEATURES, generator=draws, dtype=torch.float64), torch.tensor(y)
+        )
+        for y in labels
+    ]
 
 
 def finite(woven: Woven) -> bool:
-    tensors = [t for c in range(len(woven.loom.federation.clients)) for t in woven.personal(c).values()]
+    tensors = [
+        t
+        for c in range(len(woven.simulation.federation.clients))
+        for t in woven.personal(c).values()
+    ]
     return all(bool(torch.isfinite(t).all()) for t in [*tensors, *woven.state.params.values()])
 
 
 @every_method
 @pytest.mark.parametrize("build", [nested, bare])
 def test_clients_of_one_class(text: str, build: Build) -> None:
-    woven = weave(method(text), 2, build=build, clients=narrow([[0] * 5, [2] * 7, [1] * 2]), sampler=everyone())
+    woven = weave(
+        method(text),
+        2,
+        build=build,
+        clients=narrow([[0] * 5, [2] * 7, [1] * 2]),
+        sampler=everyone(),
+    )
     assert finite(woven)
     assert not any(report.refused for report in woven.reports)
 
 
 @every_method
 def test_clients_of_one_sample_on_a_model_without_batch_norm(text: str) -> None:
-    woven = weave(method(text), 2, build=bare, clients=narrow([[0], [2], [1, 0, 1]]), sampler=everyone())
+    woven = weave(
+        method(text), 2, build=bare, clients=narrow([[0], [2], [1, 0, 1]]), sampler=everyone()
+    )
     assert finite(woven)
     assert not any(report.refused for report in woven.reports)
 
@@ -62,7 +91,9 @@ def test_clients_of_one_sample_on_a_model_without_batch_norm(text: str) -> None:
 def test_a_client_of_one_sample_under_batch_norm_is_left_out_and_says_so(text: str) -> None:
     """It makes no step, so nothing of it is averaged or remembered. A run with such a client is refused before round 0."""
     woven = weave(method(text), 2, clients=narrow([[0], [2, 1], [1, 0, 1]]), sampler=everyone())
-    assert [r.refused for r in woven.reports] == [{0: "seen is 0, and must lie above 0 and at most 1e+08"}] * 2
+    assert [r.refused for r in woven.reports] == [
+        {0: "seen is 0, and must lie above 0 and at most 1e+08"}
+    ] * 2
     assert woven.store.recall(0) == {}
     if "fresh" not in text:
         assert sha256(woven.personal(0)) == sha256(woven.state.params)
@@ -70,8 +101,11 @@ def test_a_client_of_one_sample_under_batch_norm_is_left_out_and_says_so(text: s
 
 def test_such_a_run_is_refused_before_round_0() -> None:
     data = {"clients": 300, "partition": "dirichlet(alpha=0.05, min_size=1)"}
-    with pytest.raises(UserError, match=r"client \d+ has 1 sample, and model 'resnet8' normalises by batches of at least 2"):
-        assemble(load({"method": "ditto", "model": "resnet8(norm=batch)", "data": data}))
+    with pytest.raises(
+        UserError,
+        match=r"client \d+ has 1 sample, and model 'resnet8' normalises by batches of at least 2",
+    ):
+        prepare(load({"method": "ditto", "model": "resnet8(norm=batch)", "data": data}))
 
 
 def test_a_class_that_the_test_data_lack_counts_for_nobody() -> None:
@@ -79,7 +113,7 @@ def test_a_class_that_the_test_data_lack_counts_for_nobody() -> None:
     labels = [[0, 0, 0, 1], [1, 2], [2, 2]]
     woven = weave(ditto(), 1, clients=narrow(labels), sampler=everyone())
     (x, y), said = (narrow([[0, 1] * 20])[0].x, torch.tensor([0, 1] * 20)), []
-    engine = InProcess(replace(woven.loom.federation, test=[(x, y)]))
+    engine = InProcess(replace(woven.simulation.federation, test=[(x, y)]))
     sent = Broadcast("score", 1, woven.state.params)
     scores = dict(engine.map(sent, (Task(c, woven.store.recall(c)) for c in range(3))))
     for client in range(3):
@@ -88,7 +122,9 @@ def test_a_class_that_the_test_data_lack_counts_for_nobody() -> None:
         right = model(x).argmax(1) == y
         said.append([float(right[y == c].double().mean()) for c in (0, 1)])
     counts = torch.tensor([[3, 1, 0], [0, 1, 1], [0, 0, 2]])
-    weighted, recall = client_scores(torch.stack([scores[c].recall for c in range(3)]), scores[0].seen, counts)
+    weighted, recall = client_scores(
+        torch.stack([scores[c].recall for c in range(3)]), scores[0].seen, counts
+    )
     assert weighted.tolist() == pytest.approx([(3 * said[0][0] + said[0][1]) / 4, said[1][1], 0.0])
     assert recall.tolist() == pytest.approx([sum(said[0]) / 2, said[1][1], 0.0])
     assert spread(recall)["mean"] == pytest.approx((sum(said[0]) / 2 + said[1][1]) / 3)
@@ -137,16 +173,24 @@ def test_what_does_not_fit_is_refused_in_a_sentence(text: str, sentence: str) ->
 
 @pytest.mark.parametrize("text", ["ditto", "lgfedavg", "pfedme(inner=2)"])
 def test_a_run_on_disk_resumes_bit_for_bit_with_all_its_clients(tmp_path: Path, text: str) -> None:
-    size = {"data": {"clients": 60}, "sample": {"per_round": 18}, "evaluate": {"every": 3, "batch": 1000}}
+    size = {
+        "data": {"clients": 60},
+        "sample": {"per_round": 18},
+        "evaluate": {"every": 3, "batch": 1000},
+    }
     config = load({"rounds": 3, "method": text, "model": "mlp(width=8)", **size})
     asked, found = itertools.count(1), []
-    with RunFolder.create(tmp_path / "parts", config.text()) as folder, pytest.raises(Stopped):
-        run(assemble(config), folder, stop=lambda: next(asked) == 2)
+    with RunFolder.create(tmp_path / "parts", config.text()) as folder, pytest.raises(Interrupted):
+        run(prepare(config), folder, stop=lambda: next(asked) == 2)
     RunFolder.create(tmp_path / "whole", config.text()).close()
     for name in ("parts", "whole"):
         with RunFolder.open(tmp_path / name) as folder:
-            result = run(assemble(config), folder)
-            memories = {f"{c} {slot}": sha256(p) for c in range(60) for slot, p in folder.store.recall(c).items()}
+            result = run(prepare(config), folder)
+            memories = {
+                f"{c} {slot}": sha256(p)
+                for c in range(60)
+                for slot, p in folder.store.recall(c).items()
+            }
         found.append(({k: v for k, v in result.items() if k != "seconds"}, memories))
     assert found[0] == found[1]
     assert found[0][0]["personal"]["recall"]["std"] > 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedloom.core.solver import Gradient, HeavyBall, Sgd
+from fedloom.core.solver import Gradient, Sgd, SGDRule
 from fedloom.methods.scaffold import scaffold
 from support.weave import weave
 
@@ -16,15 +16,23 @@ every_ball = pytest.mark.parametrize(("momentum", "nesterov"), BALLS)
 
 @every_ball
 @pytest.mark.parametrize("steps", [0, 1, 2, 17])
-def test_the_reach_is_how_far_a_gradient_that_never_changes_carries(momentum: float, nesterov: bool, steps: int) -> None:
-    ball, weights, g = HeavyBall(momentum, nesterov), [torch.zeros(2, dtype=torch.float64)], torch.tensor([1.0, -3.0]).double()
+def test_the_reach_is_how_far_a_gradient_that_never_changes_carries(
+    momentum: float, nesterov: bool, steps: int
+) -> None:
+    ball, weights, g = (
+        SGDRule(momentum, nesterov),
+        [torch.zeros(2, dtype=torch.float64)],
+        torch.tensor([1.0, -3.0]).double(),
+    )
     state = ball.begin(weights, None)
     for _ in range(steps):
         state = ball.step(weights, lambda n: [g.clone()], 0.1, state)
-    torch.testing.assert_close(weights[0], -0.1 * ball.reach(steps) * g, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        weights[0], -0.1 * ball.effective_steps(steps) * g, rtol=0, atol=1e-12
+    )
 
 
-class Recorded(HeavyBall):
+class Recorded(SGDRule):
     """Keeps the gradients of every client that it moves."""
 
     seen: list[list[list[Tensor]]]
@@ -44,7 +52,9 @@ def shares(count: int, momentum: float, nesterov: bool) -> list[float]:
     total = [0.0] * count
     for now in range(count):
         for j in range(now + 1):
-            total[j] += momentum ** (now - j) if not nesterov else momentum ** (now - j + 1) + (j == now)
+            total[j] += (
+                momentum ** (now - j) if not nesterov else momentum ** (now - j + 1) + (j == now)
+            )
     return total
 
 
@@ -57,6 +67,8 @@ def test_a_control_variate_is_a_mean_of_gradients(momentum: float, nesterov: boo
     assert len(replies) == 3
     for reply, gradients in zip(replies, rule.seen, strict=True):
         parts = shares(len(gradients), momentum, nesterov)
-        for number, found in enumerate(reply.mine["control"].values()):
-            mean = sum(share * g[number] for share, g in zip(parts, gradients, strict=True)) / sum(parts)
+        for number, found in enumerate(reply.memories["control"].values()):
+            mean = sum(share * g[number] for share, g in zip(parts, gradients, strict=True)) / sum(
+                parts
+            )
             torch.testing.assert_close(found, mean, rtol=0, atol=1e-12)

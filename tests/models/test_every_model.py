@@ -9,31 +9,37 @@ from torch.nn import functional as F
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.params import clone
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec
 from fedloom.models.registry import MODELS, build
 
 KEY = Key.root(3).fold("model")
 CLASSES = 5
 CASES = {
-    "mlp": (Word("mlp", {"width": 12}), (2, 4, 4)),
-    "mlp-table": (Word("mlp", {"layers": 1}), (7,)),
-    "softmax": (Word("mlp", {"layers": 0}), (1, 4, 4)),
-    "lenet5": (Word("lenet5"), (1, 13, 12)),
-    "cnn": (Word("cnn"), (1, 8, 7)),
-    "resnet": (Word("resnet", {"depth": 14, "width": 4}), (3, 9, 8)),
-    "bottleneck": (Word("resnet", {"depth": 11, "width": 4, "block": "bottleneck", "norm": "group"}), (3, 8, 8)),
-    "resnet8": (Word("resnet8"), (3, 8, 8)),
-    "resnet20": (Word("resnet20", {"width": 4}), (3, 8, 8)),
-    "resnet32": (Word("resnet32", {"width": 4}), (3, 8, 8)),
-    "resnet56": (Word("resnet56", {"width": 4}), (3, 8, 8)),
-    "resnet18": (Word("resnet18", {"width": 4}), (3, 8, 8)),
-    "resnet18-imagenet": (Word("resnet18", {"width": 4, "stem": "imagenet", "norm": "batch", "init": "he"}), (3, 33, 32)),
-    "vgg9": (Word("vgg9"), (3, 8, 9)),
-    "vgg": (Word("vgg"), (3, 8, 9)),
-    "mobilenetv2": (Word("mobilenetv2"), (3, 8, 8)),
-    "shufflenet": (Word("shufflenet"), (3, 8, 7)),
-    "squeezenet": (Word("squeezenet"), (3, 8, 9)),
-    "lstm": (Word("lstm", {"width": 8}), (6,)),
+    "mlp": (Spec("mlp", {"width": 12}), (2, 4, 4)),
+    "mlp-table": (Spec("mlp", {"layers": 1}), (7,)),
+    "softmax": (Spec("mlp", {"layers": 0}), (1, 4, 4)),
+    "lenet5": (Spec("lenet5"), (1, 13, 12)),
+    "cnn": (Spec("cnn"), (1, 8, 7)),
+    "resnet": (Spec("resnet", {"depth": 14, "width": 4}), (3, 9, 8)),
+    "bottleneck": (
+        Spec("resnet", {"depth": 11, "width": 4, "block": "bottleneck", "norm": "group"}),
+        (3, 8, 8),
+    ),
+    "resnet8": (Spec("resnet8"), (3, 8, 8)),
+    "resnet20": (Spec("resnet20", {"width": 4}), (3, 8, 8)),
+    "resnet32": (Spec("resnet32", {"width": 4}), (3, 8, 8)),
+    "resnet56": (Spec("resnet56", {"width": 4}), (3, 8, 8)),
+    "resnet18": (Spec("resnet18", {"width": 4}), (3, 8, 8)),
+    "resnet18-imagenet": (
+        Spec("resnet18", {"width": 4, "stem": "imagenet", "norm": "batch", "init": "he"}),
+        (3, 33, 32),
+    ),
+    "vgg9": (Spec("vgg9"), (3, 8, 9)),
+    "vgg": (Spec("vgg"), (3, 8, 9)),
+    "mobilenetv2": (Spec("mobilenetv2"), (3, 8, 8)),
+    "shufflenet": (Spec("shufflenet"), (3, 8, 7)),
+    "squeezenet": (Spec("squeezenet"), (3, 8, 9)),
+    "lstm": (Spec("lstm", {"width": 8}), (6,)),
 }
 every_model = pytest.mark.parametrize("case", CASES)
 
@@ -96,7 +102,9 @@ def test_a_run_in_two_parts_is_the_forward_pass(case, training):
 def changed_taps(chain: Chain, x: Tensor) -> list[str]:
     """Blocks whose output, kept from a forward pass, is no longer what a fresh pass gives."""
     taps = chain.eval().taps(x.clone())
-    return [name for name, tap in taps.items() if not torch.equal(tap, chain.run(x.clone(), until=name))]
+    return [
+        name for name, tap in taps.items() if not torch.equal(tap, chain.run(x.clone(), until=name))
+    ]
 
 
 @every_model
@@ -140,10 +148,10 @@ def test_a_small_step_down_the_gradient_lowers_the_loss(case):
 
 @every_model
 def test_weights_can_be_swapped_from_outside(case):
-    mine, other, x = made(case).eval(), made(case, Key.root(4)).eval(), batch(case)
+    memories, other, x = made(case).eval(), made(case, Key.root(4)).eval(), batch(case)
     borrowed = clone(other.state_dict())
-    assert not torch.equal(mine(x), other(x))
-    assert torch.equal(functional_call(mine, borrowed, (x,)), other(x))
+    assert not torch.equal(memories(x), other(x))
+    assert torch.equal(functional_call(memories, borrowed, (x,)), other(x))
 
 
 @every_model

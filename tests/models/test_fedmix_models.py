@@ -8,12 +8,12 @@ from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec
 from fedloom.models.registry import build
 
 
 def made(name: str, shape: tuple[int, ...], classes: int, **args: float) -> Chain:
-    return build(Word(name, args), shape, classes, Key.root(0))
+    return build(Spec(name, args), shape, classes, Key.root(0))
 
 
 def kinds(chain: Chain) -> str:
@@ -28,8 +28,14 @@ def test_vgg_pools_behind_every_second_convolution_and_drops_in_three_places():
     assert [layer.p for layer in chain.modules() if isinstance(layer, nn.Dropout)] == [0.1] * 3
     convolutions = [layer for layer in chain.modules() if isinstance(layer, nn.Conv2d)]
     assert [c.out_channels for c in convolutions] == [32, 64, 128, 128, 256, 256]
-    assert {(c.kernel_size, c.padding, c.bias is not None) for c in convolutions} == {((3, 3), (1, 1), True)}
-    linears = [(layer.in_features, layer.out_features) for layer in chain.modules() if isinstance(layer, nn.Linear)]
+    assert {(c.kernel_size, c.padding, c.bias is not None) for c in convolutions} == {
+        ((3, 3), (1, 1), True)
+    }
+    linears = [
+        (layer.in_features, layer.out_features)
+        for layer in chain.modules()
+        if isinstance(layer, nn.Linear)
+    ]
     assert linears == [(4096, 512), (512, 512), (512, 10)]
     assert kinds(made("vgg", (3, 32, 32), 10, dropout=0.0)) == "CCPCCPCCPLLL"
 
@@ -43,7 +49,11 @@ def test_vgg_of_100_classes():
 def test_lenet5_by_either_padding_on_28_pixels_and_62_classes(padding, inputs):
     chain = made("lenet5", (1, 28, 28), 62, padding=padding)
     assert kinds(chain) == "CPCPLLL"
-    linears = [(layer.in_features, layer.out_features) for layer in chain.modules() if isinstance(layer, nn.Linear)]
+    linears = [
+        (layer.in_features, layer.out_features)
+        for layer in chain.modules()
+        if isinstance(layer, nn.Linear)
+    ]
     assert linears == [(inputs, 120), (120, 84), (84, 62)]
     assert chain(torch.zeros(2, 1, 28, 28)).shape == (2, 62)
 

@@ -8,7 +8,7 @@ import torch
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec
 from fedloom.models.registry import build
 from support.fedmlb import tiny
 from support.golden import golden as tensors
@@ -23,7 +23,7 @@ def golden(name: str) -> dict[str, np.ndarray]:
 
 
 def resnet56_by_formula() -> Chain:
-    return by_formula(build(Word("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64))
+    return by_formula(build(Spec("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64))
 
 
 def off(found: torch.Tensor, expected: np.ndarray) -> float:
@@ -34,8 +34,8 @@ def off(found: torch.Tensor, expected: np.ndarray) -> float:
 @pytest.mark.parametrize(
     ("tag", "word", "shape", "classes"),
     [
-        ("r56_100", Word("resnet56"), (3, 32, 32), 100),
-        ("r18_200", Word("resnet18", {"stem": "imagenet", "norm": "batch"}), (3, 224, 224), 200),
+        ("r56_100", Spec("resnet56"), (3, 32, 32), 100),
+        ("r18_200", Spec("resnet18", {"stem": "imagenet", "norm": "batch"}), (3, 224, 224), 200),
     ],
 )
 def test_tensors_in_the_order_of_the_official_model(tag, word, shape, classes):
@@ -59,8 +59,12 @@ def test_resnet56_logits():
 
 def test_fedmlb_main_and_hybrid_logits():
     known = tensors("fedmlb/fedmlb_tiny")
-    mine, received = tiny(known, "local"), tiny(known, "global")
-    taps = mine.taps(known["x"])
-    hybrids = torch.stack([received.run(taps[cut], after=cut) for cut in mine.names[:-1]])
-    for found, expected in ((taps["head"], "logits_main"), (received(known["x"]), "logits_global"), (hybrids, "logits_hybrid")):
+    memories, received = tiny(known, "local"), tiny(known, "global")
+    taps = memories.taps(known["x"])
+    hybrids = torch.stack([received.run(taps[cut], after=cut) for cut in memories.names[:-1]])
+    for found, expected in (
+        (taps["head"], "logits_main"),
+        (received(known["x"]), "logits_global"),
+        (hybrids, "logits_hybrid"),
+    ):
         torch.testing.assert_close(found.detach(), known[expected], rtol=0, atol=1e-12)

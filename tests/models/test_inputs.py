@@ -8,7 +8,7 @@ from torch import nn
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec
 from fedloom.models.registry import build
 from fedloom.models.residual import Pad
 
@@ -18,21 +18,37 @@ KEY = Key.root(0)
 @pytest.mark.parametrize(
     ("word", "shape", "said"),
     [
-        (Word("resnet65"), (3, 32, 32), "did you mean 'resnet56'?"),
-        (Word("lstm"), (3, 32, 32), r"takes text .* not samples of shape \(3, 32, 32\); choose mlp"),
-        (Word("resnet8"), (80,), r"takes images .* not samples of shape \(80,\); choose mlp, or lstm"),
-        (Word("vgg"), (3, 7, 32), "8x8 pixels or more, not 7x32"),
-        (Word("vgg9"), (3, 32, 7), "8x8 pixels or more, not 32x7"),
-        (Word("squeezenet"), (3, 4, 4), "8x8 pixels or more, not 4x4"),
-        (Word("cnn"), (1, 3, 3), "4x4 pixels or more, not 3x3"),
-        (Word("lenet5"), (1, 11, 28), "12x12 pixels or more, not 11x28"),
-        (Word("lenet5", {"padding": 0}), (1, 15, 28), "16x16 pixels or more, not 15x28"),
-        (Word("resnet", {"depth": 21}), (3, 32, 32), r"depth=21 with block 'basic' must be 6n \+ 2; the nearest is 20"),
-        (Word("resnet", {"depth": 8, "block": "bottleneck"}), (3, 32, 32), "the nearest is 11"),
-        (Word("resnet8", {"groups": 3}), (3, 32, 32), "3 groups do not divide 16 channels"),
-        (Word("resnet8", {"norm": "layer"}), (3, 32, 32), "norm='layer' must be 'batch' or 'group'"),
-        (Word("vgg", {"dropout": 1}), (3, 32, 32), "dropout=1 must be below 1"),
-        (Word("mlp", {"depth": 1}), (4,), "no parameter 'depth'"),
+        (Spec("resnet65"), (3, 32, 32), "did you mean 'resnet56'?"),
+        (
+            Spec("lstm"),
+            (3, 32, 32),
+            r"takes text .* not samples of shape \(3, 32, 32\); choose mlp",
+        ),
+        (
+            Spec("resnet8"),
+            (80,),
+            r"takes images .* not samples of shape \(80,\); choose mlp, or lstm",
+        ),
+        (Spec("vgg"), (3, 7, 32), "8x8 pixels or more, not 7x32"),
+        (Spec("vgg9"), (3, 32, 7), "8x8 pixels or more, not 32x7"),
+        (Spec("squeezenet"), (3, 4, 4), "8x8 pixels or more, not 4x4"),
+        (Spec("cnn"), (1, 3, 3), "4x4 pixels or more, not 3x3"),
+        (Spec("lenet5"), (1, 11, 28), "12x12 pixels or more, not 11x28"),
+        (Spec("lenet5", {"padding": 0}), (1, 15, 28), "16x16 pixels or more, not 15x28"),
+        (
+            Spec("resnet", {"depth": 21}),
+            (3, 32, 32),
+            r"depth=21 with block 'basic' must be 6n \+ 2; the nearest is 20",
+        ),
+        (Spec("resnet", {"depth": 8, "block": "bottleneck"}), (3, 32, 32), "the nearest is 11"),
+        (Spec("resnet8", {"groups": 3}), (3, 32, 32), "3 groups do not divide 16 channels"),
+        (
+            Spec("resnet8", {"norm": "layer"}),
+            (3, 32, 32),
+            "norm='layer' must be 'batch' or 'group'",
+        ),
+        (Spec("vgg", {"dropout": 1}), (3, 32, 32), "dropout=1 must be below 1"),
+        (Spec("mlp", {"depth": 1}), (4,), "no parameter 'depth'"),
     ],
 )
 def test_what_does_not_fit_is_said(word, shape, said):
@@ -42,20 +58,28 @@ def test_what_does_not_fit_is_said(word, shape, said):
 
 def test_no_classes():
     with pytest.raises(UserError, match="at least one class, not 0"):
-        build(Word("mlp"), (4,), 0, KEY)
+        build(Spec("mlp"), (4,), 0, KEY)
 
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("lenet5", (1, 12, 12)), ("lenet5", (1, 28, 12)), ("cnn", (1, 4, 4)), ("vgg", (3, 8, 8)), ("squeezenet", (3, 8, 8))],
+    [
+        ("lenet5", (1, 12, 12)),
+        ("lenet5", (1, 28, 12)),
+        ("cnn", (1, 4, 4)),
+        ("vgg", (3, 8, 8)),
+        ("squeezenet", (3, 8, 8)),
+    ],
 )
 def test_the_least_image_passes(name, shape):
-    assert build(Word(name), shape, 10, KEY, device="meta")(torch.empty(2, *shape, device="meta")).shape == (2, 10)
+    assert build(Spec(name), shape, 10, KEY, device="meta")(
+        torch.empty(2, *shape, device="meta")
+    ).shape == (2, 10)
 
 
 @pytest.mark.parametrize("name", ["resnet32", "resnet56", "vgg9"])
 def test_convolutions_by_he_fan_out(name):
-    chain = build(Word(name), (3, 32, 32), 10, KEY)
+    chain = build(Spec(name), (3, 32, 32), 10, KEY)
     large = [m for m in chain.modules() if isinstance(m, nn.Conv2d) and m.weight.numel() > 4000]
     assert large
     for layer in large:
@@ -65,15 +89,20 @@ def test_convolutions_by_he_fan_out(name):
 
 
 def test_linear_layer_by_he_only_in_fedafa():
-    fedafa, fedalign = (build(Word(n), (3, 32, 32), 100, KEY).get_submodule("head.fc") for n in ("resnet32", "resnet56"))
+    fedafa, fedalign = (
+        build(Spec(n), (3, 32, 32), 100, KEY).get_submodule("head.fc")
+        for n in ("resnet32", "resnet56")
+    )
     assert fedafa.weight.std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
     assert not fedafa.bias.any()
-    assert fedalign.weight.abs().max().item() <= 1 / math.sqrt(256)  # PyTorch's own: uniform in 1 / sqrt(fan-in)
+    assert fedalign.weight.abs().max().item() <= 1 / math.sqrt(
+        256
+    )  # PyTorch's own: uniform in 1 / sqrt(fan-in)
 
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet18"])
 def test_pytorch_draw_where_the_paper_keeps_it(name):
-    first = build(Word(name), (3, 32, 32), 10, KEY).get_submodule("layer1.0.body.conv1")
+    first = build(Spec(name), (3, 32, 32), 10, KEY).get_submodule("layer1.0.body.conv1")
     bound = 1 / math.sqrt(9 * first.in_channels)
     assert 0.9 * bound < first.weight.abs().max().item() <= bound
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedloom.core import adapt
+from fedloom.core import chain_from_module
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.words import Word
-from fedloom.models.marks import channels
+from fedloom.core.spec import Spec
 from fedloom.models.narrow import Narrow
 from fedloom.models.registry import build
+from fedloom.models.width_tracing import channels
 
 CLASSES = 20
 
@@ -40,7 +40,11 @@ class Own(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.bn, self.conv2 = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 32, 3, stride=2)
+        self.conv1, self.bn, self.conv2 = (
+            nn.Conv2d(3, 16, 3),
+            nn.BatchNorm2d(16),
+            nn.Conv2d(16, 32, 3, stride=2),
+        )
         self.fc1, self.fc2 = nn.Linear(32 * 9, 40), nn.Linear(40, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,12 +54,14 @@ class Own(nn.Module):
 
 def zoo(name: str, **args: object) -> Callable[[], Chain]:
     shape = (7,) if name == "lstm" else (3, 16, 16)
-    return lambda: build(Word(name, args), shape, CLASSES, Key.root(3), dtype=torch.float64)
+    return lambda: build(Spec(name, args), shape, CLASSES, Key.root(3), dtype=torch.float64)
 
 
 def side_by_side() -> Chain:
     head = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64 * 4, CLASSES))
-    return Chain({"stem": nn.Conv2d(3, 16, 3), "sides": Sides(), "last": nn.Conv2d(64, 64, 1), "head": head}).double()
+    return Chain(
+        {"stem": nn.Conv2d(3, 16, 3), "sides": Sides(), "last": nn.Conv2d(64, 64, 1), "head": head}
+    ).double()
 
 
 MODELS = {
@@ -66,7 +72,7 @@ MODELS = {
     "resnet56 of 29 layers": zoo("resnet", depth=29, block="bottleneck", shortcut="projection"),
     "lstm": zoo("lstm", width=24),
     "branches side by side": side_by_side,
-    "a user's own": lambda: adapt.of(Own().double(), cuts=["bn", "fc1"]),
+    "a user's own": lambda: chain_from_module.cut(Own().double(), cuts=["bn", "fc1"]),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 every_width = pytest.mark.parametrize("width", [0.25, 0.5, 0.8, 0.93])
@@ -87,7 +93,10 @@ def rows(layer: nn.Module, width: float) -> dict[str, Tensor]:
         return {n: stay.repeat(4) for n, _ in layer.named_parameters()}
     if isinstance(layer, nn.Embedding):
         return {"weight": torch.arange(layer.embedding_dim) < channels(layer.embedding_dim, width)}
-    return {n: torch.arange(len(p)) < channels(len(p), width) for n, p in layer.named_parameters(recurse=False)}
+    return {
+        n: torch.arange(len(p)) < channels(len(p), width)
+        for n, p in layer.named_parameters(recurse=False)
+    }
 
 
 def silenced(chain: Chain, width: float) -> Chain:
@@ -98,13 +107,19 @@ def silenced(chain: Chain, width: float) -> Chain:
         for layer in layers[:-1]:
             for name, stay in rows(layer, width).items():
                 weight = layer.get_parameter(name)
-                weight *= stay if isinstance(layer, nn.Embedding) else stay.view(-1, *[1] * (weight.dim() - 1))
+                weight *= (
+                    stay
+                    if isinstance(layer, nn.Embedding)
+                    else stay.view(-1, *[1] * (weight.dim() - 1))
+                )
     return full
 
 
 @every_model
 @every_width
-def test_equals_the_full_model_with_silenced_channels(make: Callable[[], Chain], width: float) -> None:
+def test_equals_the_full_model_with_silenced_channels(
+    make: Callable[[], Chain], width: float
+) -> None:
     chain = make()
     x = sample(chain)
     expected = silenced(chain, width)
@@ -123,14 +138,18 @@ def test_full_width_is_the_chain_bit_for_bit(make: Callable[[], Chain]) -> None:
 
 
 @every_model
-def test_gradients_fall_into_the_slices_and_nothing_else_is_touched(make: Callable[[], Chain]) -> None:
+def test_gradients_fall_into_the_slices_and_nothing_else_is_touched(
+    make: Callable[[], Chain],
+) -> None:
     chain, width = make(), 0.5
     before = {n: t.clone() for n, t in chain.state_dict().items()}
     x = sample(chain)
     Narrow()(chain, x, width).run(x).square().sum().backward()
     for number, (name, layer) in enumerate(layers := list(chain.layers())):
         for own, stay in rows(layer, 1.0 if number == len(layers) - 1 else width).items():
-            grad = layer.get_parameter(own).grad.movedim(-1 if isinstance(layer, nn.Embedding) else 0, 0)
+            grad = layer.get_parameter(own).grad.movedim(
+                -1 if isinstance(layer, nn.Embedding) else 0, 0
+            )
             assert grad[stay].any(), name
             assert not grad[~stay].any(), name
     assert all(torch.equal(t, before[n]) for n, t in chain.state_dict().items())
@@ -183,14 +202,20 @@ def test_channels_left(count: int, width: float) -> None:
 
 
 REFUSED = {
-    "groups": (zoo("mobilenetv2"), 0.5, "layer 'stage1.0.3' is a convolution in 32 groups, of which no part can be taken"),
+    "groups": (
+        zoo("mobilenetv2"),
+        0.5,
+        "layer 'stage1.0.3' is a convolution in 32 groups, of which no part can be taken",
+    ),
     "group norm": (
         zoo("resnet20", norm="group", groups=16),
         0.5,
         "layer 'stem.norm' has 16 groups, which do not divide the 8 of 16 channels that are left",
     ),
     "unknown": (
-        lambda: Chain({"a": nn.Linear(16, 32), "b": nn.LayerNorm(32), "head": nn.Linear(32, CLASSES)}).double(),
+        lambda: Chain(
+            {"a": nn.Linear(16, 32), "b": nn.LayerNorm(32), "head": nn.Linear(32, CLASSES)}
+        ).double(),
         0.5,
         "layer 'b' is a LayerNorm, of which no part can be taken",
     ),
@@ -198,7 +223,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("make", "width", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_cut_is_refused_in_a_sentence(make: Callable[[], Chain], width: float, why: str) -> None:
+def test_what_cannot_be_cut_is_refused_in_a_sentence(
+    make: Callable[[], Chain], width: float, why: str
+) -> None:
     chain = make()
     with pytest.raises(UserError) as error:
         Narrow()(chain, torch.zeros(2, 3, 16, 16, dtype=torch.float64), width)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedloom.core.key import Key
-from fedloom.core.words import Word
+from fedloom.core.spec import Spec
 from fedloom.models.layers import pooled_relu
 from fedloom.models.registry import build
 
@@ -45,7 +45,15 @@ def inverted(w: Weights, x: Tensor, stride: int, outputs: int) -> Tensor:
 
 def mobilenetv2(w: Weights, x: Tensor) -> Tensor:
     x = F.relu6(conv_gn(w, x, padding=1))
-    for count, outputs, stride in ((1, 16, 1), (2, 24, 2), (3, 32, 2), (4, 64, 2), (3, 96, 1), (3, 160, 1), (1, 320, 1)):
+    for count, outputs, stride in (
+        (1, 16, 1),
+        (2, 24, 2),
+        (3, 32, 2),
+        (4, 64, 2),
+        (3, 96, 1),
+        (3, 160, 1),
+        (1, 320, 1),
+    ):
         for number in range(count):
             x = inverted(w, x, 1 if number else stride, outputs)
     x = F.relu6(conv_gn(w, x)).mean((2, 3), keepdim=True)
@@ -132,13 +140,19 @@ def lstm(w: Weights, x: Tensor) -> Tensor:
     ],
 )
 def test_equals_the_naive_forward_pass(oracle, shape):
-    chain = build(Word(oracle.__name__), shape, 6, Key.root(1), dtype=torch.float64).eval()
+    chain = build(Spec(oracle.__name__), shape, 6, Key.root(1), dtype=torch.float64).eval()
     generator = Key.root(2).generator()
     text = oracle is lstm
-    x = torch.randint(6, (3, *shape), generator=generator) if text else torch.randn(3, *shape, generator=generator).double()
+    x = (
+        torch.randint(6, (3, *shape), generator=generator)
+        if text
+        else torch.randn(3, *shape, generator=generator).double()
+    )
     weights = iter(chain.parameters())
     with torch.no_grad():
-        for p in chain.parameters():  # norms and biases away from one and zero, so that each of them counts
+        for p in (
+            chain.parameters()
+        ):  # norms and biases away from one and zero, so that each of them counts
             p += 0.05 * torch.randn(p.shape, generator=generator)
         torch.testing.assert_close(chain(x), oracle(weights, x), rtol=1e-10, atol=1e-12)
     assert next(weights, None) is None

@@ -30,7 +30,9 @@ def test_it_is_a_convolution_with_a_stride(inputs: int, size: int) -> None:
     ours, plain = Projected(inputs, 6, 2).double(), nn.Conv2d(inputs, 6, 1, 2, bias=False).double()
     plain.load_state_dict(ours.state_dict())
     x = torch.randn(3, inputs, size, size, dtype=torch.float64, requires_grad=True)
-    wanted, found = (torch.autograd.grad(layer(x).sin().sum(), [x, layer.weight]) for layer in (plain, ours))
+    wanted, found = (
+        torch.autograd.grad(layer(x).sin().sum(), [x, layer.weight]) for layer in (plain, ours)
+    )
     torch.testing.assert_close(ours(x), plain(x), rtol=0, atol=1e-12)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 

@@ -25,7 +25,9 @@ class TensorClient:
     def labels(self) -> Tensor:
         return self.y
 
-    def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
+    ) -> tuple[Tensor, Tensor]:
         return self.x[positions], self.y[positions]
 
 

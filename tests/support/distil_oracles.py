@@ -14,7 +14,10 @@ def teacher(world: World, sent: State) -> nn.Module:
 
 
 def divergence(target: Tensor, logits: Tensor, temperature: float = 1.0) -> Tensor:
-    p, q = (torch.exp(z / temperature) / torch.exp(z / temperature).sum(1, keepdim=True) for z in (target, logits))
+    p, q = (
+        torch.exp(z / temperature) / torch.exp(z / temperature).sum(1, keepdim=True)
+        for z in (target, logits)
+    )
     return (p * torch.log(p / q)).sum() / len(logits)
 
 
@@ -31,7 +34,14 @@ def outputs(model: nn.Module, x: Tensor) -> list[Tensor]:
     return found
 
 
-def fedmlb(ce: float, kl: float, temperature: float, pathways: list[int], divisor: int, reverse: bool = False) -> Objective:
+def fedmlb(
+    ce: float,
+    kl: float,
+    temperature: float,
+    pathways: list[int],
+    divisor: int,
+    reverse: bool = False,
+) -> Objective:
     """FedMLB (Kim, eqs. 4 to 8): the blocks up to m of one model, then those behind m of the other."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
@@ -45,7 +55,11 @@ def fedmlb(ce: float, kl: float, temperature: float, pathways: list[int], diviso
                 hybrid = heads[m - 1]
                 for name in model.names[m:]:
                     hybrid = getattr(tail, name)(hybrid)
-                total = total + ce / divisor * cross_entropy(hybrid, y) + kl / divisor * divergence(hybrid, own[-1], temperature)
+                total = (
+                    total
+                    + ce / divisor * cross_entropy(hybrid, y)
+                    + kl / divisor * divergence(hybrid, own[-1], temperature)
+                )
             return total
 
         return loss
@@ -61,7 +75,9 @@ def kd(weight: float, temperature: float) -> Objective:
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             logits = model(x)
-            return (1 - weight) * cross_entropy(logits, y) + weight * divergence(frozen(x), logits, temperature)
+            return (1 - weight) * cross_entropy(logits, y) + weight * divergence(
+                frozen(x), logits, temperature
+            )
 
         return loss
 
@@ -93,7 +109,10 @@ def fedntd(beta: float, temperature: float, first: bool) -> Objective:
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             logits, taught = model(x), frozen(x)
             others = [[c for c in range(logits.shape[1]) if c != label] for label in y.tolist()]
-            ours, theirs = (torch.stack([row[o] for row, o in zip(z, others, strict=True)]) for z in (logits, taught))
+            ours, theirs = (
+                torch.stack([row[o] for row, o in zip(z, others, strict=True)])
+                for z in (logits, taught)
+            )
             apart, own = divergence(theirs, ours, temperature), cross_entropy(logits, y)
             return (1 - beta) * own + beta * apart if first else own + beta * temperature**2 * apart
 
@@ -110,12 +129,22 @@ def fedgkd(gamma: float, history: int, temperature: float) -> Objective:
         models[t] = sent
         window = [models[s] for s in range(max(0, t - history + 1), t + 1)]
         weights = {n for n, _ in world.build().named_parameters()}
-        frozen = teacher(world, {n: sum(m[n] for m in window) / len(window) if n in weights else v for n, v in sent.items()})
+        frozen = teacher(
+            world,
+            {
+                n: sum(m[n] for m in window) / len(window) if n in weights else v
+                for n, v in sent.items()
+            },
+        )
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             logits = model(x)
             own = cross_entropy(logits, y)
-            return own + gamma * temperature**2 * divergence(frozen(x), logits, temperature) if t else own
+            return (
+                own + gamma * temperature**2 * divergence(frozen(x), logits, temperature)
+                if t
+                else own
+            )
 
         return loss
 
@@ -130,15 +159,23 @@ def scaffold(world: World, first: State, rounds: int, objective: Objective) -> S
     for t in range(rounds):
         finals, change = [], {n: torch.zeros_like(first[n]) for n in names}
         for client in world.cohort(t):
-            seen, mine, common = {n: torch.zeros_like(first[n]) for n in names}, own[client], c
+            seen, memories, common = {n: torch.zeros_like(first[n]) for n in names}, own[client], c
 
-            def pull(n: str, w: Tensor, seen: State = seen, mine: State = mine, common: State = common) -> Tensor:
+            def pull(
+                n: str,
+                w: Tensor,
+                seen: State = seen,
+                memories: State = memories,
+                common: State = common,
+            ) -> Tensor:
                 seen[n] += w.grad
-                return common[n] - mine[n]
+                return common[n] - memories[n]
 
-            final, steps = train(world, t, client, sent, pull, objective(world, t, client, sent, sent))
+            final, steps = train(
+                world, t, client, sent, pull, objective(world, t, client, sent, sent)
+            )
             own[client] = {n: seen[n] / steps for n in names}
-            change = {n: change[n] + own[client][n] - mine[n] for n in names}
+            change = {n: change[n] + own[client][n] - memories[n] for n in names}
             finals.append(final)
         sent, c = mean(finals, [1] * len(finals)), {n: c[n] + change[n] / len(own) for n in names}
     return sent

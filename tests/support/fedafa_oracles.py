@@ -13,7 +13,9 @@ from fedloom.core.key import Key
 from support.oracles import State, World, averaged
 from support.personal_oracles import Batch, End, Walker, by_rarity, epochs, phase
 
-Weight = Callable[[float, float, list[int]], float]  # (n_s, n_t, samples of all classes) -> how good a source
+Weight = Callable[
+    [float, float, list[int]], float
+]  # (n_s, n_t, samples of all classes) -> how good a source
 LossOfOne = Callable[[int, Tensor], Tensor]  # of the n-th sample, alone
 Pair = tuple[int, int, float]  # place, source, weight
 Tuned = tuple[int, float, int]
@@ -47,7 +49,9 @@ def still(model: Chain, state: State) -> Chain:
     return twin.requires_grad_(False).eval()
 
 
-def moved(starts: Tensor, loss: LossOfOne, step: float, times: int, low: float, high: float) -> Tensor:
+def moved(
+    starts: Tensor, loss: LossOfOne, step: float, times: int, low: float, high: float
+) -> Tensor:
     """Each sample against its own gradient of the mean loss."""
     ends = []
     for i, h in enumerate(starts):
@@ -61,7 +65,9 @@ def moved(starts: Tensor, loss: LossOfOne, step: float, times: int, low: float, 
 
 def noisy(h: Tensor, key: Key, centre: float, longest: float) -> Tensor:
     """Noise whose length, channel by channel over all samples, is bounded as torch.renorm bounds it."""
-    noise = torch.rand(h.shape, generator=key.fold("noise").generator(), dtype=torch.float64) - centre
+    noise = (
+        torch.rand(h.shape, generator=key.fold("noise").generator(), dtype=torch.float64) - centre
+    )
     for channel in range(h.shape[1]):
         length = float(noise[:, channel].square().sum().sqrt())
         if length > longest:
@@ -90,7 +96,12 @@ class Forger(Walker):
 
     def __init__(self, world: World, client: int, sent: State, key: Key, how: How) -> None:
         later = list(world.build().named_children())[how.cut :]
-        super().__init__(world, client, sent, {f"{block}.{n}" for block, module in later for n in module.state_dict()})
+        super().__init__(
+            world,
+            client,
+            sent,
+            {f"{block}.{n}" for block, module in later for n in module.state_dict()},
+        )
         if how.drift:
             self.model.train()
         self.sent, self.key, self.how, self.number = sent, key, how, 0
@@ -99,14 +110,23 @@ class Forger(Walker):
         self.taken: list[bool] = []
 
     def pairs(self, y: list[int], key: Key) -> list[Pair]:
-        n, draws = self.counts, torch.rand(len(y), generator=key.fold("targets").generator(), dtype=torch.float64).tolist()
+        n, draws = (
+            self.counts,
+            torch.rand(
+                len(y), generator=key.fold("targets").generator(), dtype=torch.float64
+            ).tolist(),
+        )
         targets = [i for i in range(len(y)) if draws[i] < 1 - n[y[i]] / max(n)]
         rows = {i: [self.how.weight(n[s], n[y[i]], n) for s in y] for i in targets}
         rows = {i: row for i, row in rows.items() if sum(row) > 0}
         if not rows:
             return []
         table = torch.tensor(list(rows.values()), dtype=torch.float64)
-        sources = torch.multinomial(table, 1, generator=key.fold("sources").generator()).flatten().tolist()
+        sources = (
+            torch.multinomial(table, 1, generator=key.fold("sources").generator())
+            .flatten()
+            .tolist()
+        )
         return [(i, j, row[j]) for (i, row), j in zip(rows.items(), sources, strict=True)]
 
     def gradient(self, batch: Batch) -> State:
@@ -126,15 +146,25 @@ class Afa(Forger):
     def loss(self, x: Tensor, y: list[int], pairs: list[Pair], key: Key) -> Tensor:
         if not pairs:
             return entropy(self.behind(self.front(x)), y)
-        made = self.made(x[[source for _, source, _ in pairs]], [y[place] for place, _, _ in pairs], key)
+        made = self.made(
+            x[[source for _, source, _ in pairs]], [y[place] for place, _, _ in pairs], key
+        )
         self.taken += [h is not None for h in made]
-        new = {place: (source, h) for (place, source, _), h in zip(pairs, made, strict=True) if h is not None}
+        new = {
+            place: (source, h)
+            for (place, source, _), h in zip(pairs, made, strict=True)
+            if h is not None
+        }
         kept = self.kept(x, {place: source for place, (source, _) in new.items()})
-        gen = entropy(self.behind(torch.stack([new[i][1] if i in new else h for i, h in enumerate(kept)])), y)
+        gen = entropy(
+            self.behind(torch.stack([new[i][1] if i in new else h for i, h in enumerate(kept)])), y
+        )
         return self.how.lam * gen + (1 - self.how.lam) * entropy(self.behind(self.front(x)), y)
 
     def front(self, x: Tensor) -> Tensor:
-        return through(self.model if self.how.drift else still(self.model, self.sent), x, 0, self.how.cut).detach()
+        return through(
+            self.model if self.how.drift else still(self.model, self.sent), x, 0, self.how.cut
+        ).detach()
 
     def behind(self, h: Tensor) -> Tensor:
         return through(self.model, h, self.how.cut)
@@ -153,9 +183,23 @@ class Afa(Forger):
         starts = through(maker, x, 0, how.cut).detach()
         least, most = float(starts.min()), float(starts.max())
         low, high = (min(0.0, least), most) if how.clamp else (-torch.inf, torch.inf)
-        h = torch.clip(noisy(starts, key, (most + least) / 2, 1.0), low, high) if how.noise else starts
-        h = moved(h, lambda i, h: one_entropy(through(maker, h[None], how.cut)[0], y[i]), how.step, how.times, low, torch.inf)
-        sure = [float(torch.softmax(through(maker, f[None], how.cut)[0], 0)[c]) for f, c in zip(h, y, strict=True)]
+        h = (
+            torch.clip(noisy(starts, key, (most + least) / 2, 1.0), low, high)
+            if how.noise
+            else starts
+        )
+        h = moved(
+            h,
+            lambda i, h: one_entropy(through(maker, h[None], how.cut)[0], y[i]),
+            how.step,
+            how.times,
+            low,
+            torch.inf,
+        )
+        sure = [
+            float(torch.softmax(through(maker, f[None], how.cut)[0], 0)[c])
+            for f, c in zip(h, y, strict=True)
+        ]
         return [f if p >= how.accept else None for f, p in zip(h, sure, strict=True)]
 
 
@@ -171,7 +215,9 @@ class Translator(Forger):
                 batch[place] = new
         return entropy(self.model(batch), y)
 
-    def made(self, x: Tensor, y: list[int], pairs: list[Pair], key: Key) -> tuple[list[Tensor], list[float]]:
+    def made(
+        self, x: Tensor, y: list[int], pairs: list[Pair], key: Key
+    ) -> tuple[list[Tensor], list[float]]:
         if not pairs:
             return [], []
         how, low, high = self.how, self.data.x.min(0).values, self.data.x.max(0).values
@@ -182,7 +228,14 @@ class Translator(Forger):
             return one_entropy(first(seen)[0], y[place]) + how.lam * own(seen)[0][y[source]]
 
         p = (x[[source for _, source, _ in pairs]] - low) / (high - low)
-        p = moved(torch.clip(noisy(p, key, 0.5, 0.5), 0, 1) if how.noise else p, far, how.step, how.times, 0.0, 1.0)
+        p = moved(
+            torch.clip(noisy(p, key, 0.5, 0.5), 0, 1) if how.noise else p,
+            far,
+            how.step,
+            how.times,
+            0.0,
+            1.0,
+        )
         draws = torch.rand(len(pairs), generator=key.fold("taken").generator(), dtype=torch.float64)
         return list(low + (high - low) * p), draws.tolist()
 
@@ -190,7 +243,9 @@ class Translator(Forger):
 Log = list[bool]  # of all that was made, in the order of clients and steps, which was used
 
 
-def forged(kind: type[Forger], how: How, world: World, first: State, rounds: int, tuned: Tuned) -> tuple[End, Log]:
+def forged(
+    kind: type[Forger], how: How, world: World, first: State, rounds: int, tuned: Tuned
+) -> tuple[End, Log]:
     """FedAvg, then every client on its own, with balanced draws, momentum .9 and decay 5e-4. tuned: epochs, lr, batch."""
     sent, own, log = averaged(world, first, rounds), [], []
     passes, lr, size = tuned

@@ -20,7 +20,13 @@ def our_name(official: str) -> str:
 
 def tiny(known: Mapping[str, Tensor], side: str) -> Chain:
     """The net with the golden weights of one side, "local" or "global"."""
-    chain = residual_chain((3, 8, 8), 5, (1, 1, 1, 1), (4, 6, 8, 10), make_norm("group", 2)).double()
-    weights = {our_name(n.removeprefix(f"{side}/")): t for n, t in known.items() if n.startswith(f"{side}/")}
+    chain = residual_chain(
+        (3, 8, 8), 5, (1, 1, 1, 1), (4, 6, 8, 10), make_norm("group", 2)
+    ).double()
+    weights = {
+        our_name(n.removeprefix(f"{side}/")): t
+        for n, t in known.items()
+        if n.startswith(f"{side}/")
+    }
     chain.load_state_dict(weights, strict=True)
     return chain

@@ -11,7 +11,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.job import Data, Job
 from fedloom.core.key import Key
 from fedloom.core.sampler import Sampler
-from fedloom.core.solver import Goal, Trace
+from fedloom.core.solver import DescentResult, Objective
 from fedloom.core.step import Step
 from support.clients import TensorClient
 from support.models import Build, vector
@@ -25,16 +25,19 @@ class Canned:
 
     change: Callable[[int, int], Tensor]
 
-    def __call__(self, model: Chain, goal: Goal, job: Job, key: Key) -> Trace:
+    def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
         with torch.no_grad():
             for p in model.parameters():
                 p += self.change(job.round, job.client)
-        return Trace(steps=1, seen=len(job.data), loss=0.0, path=1.0)
+        return DescentResult(steps=1, seen=len(job.data), loss=0.0, lr_sum=1.0)
 
 
 def empty_clients(sizes: Sequence[int]) -> list[TensorClient]:
     """Clients that hold nothing but claim these sizes."""
-    return [TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), size=int(s)) for s in sizes]
+    return [
+        TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), size=int(s))
+        for s in sizes
+    ]
 
 
 def given(cohorts: Sequence[Sequence[int]]) -> Sampler:
@@ -91,7 +94,11 @@ class Problem:
 def problem(name: str, numbers: dict[str, Tensor]) -> Problem:
     """`quad` or `log` of e_pfl_rounds; the claimed sizes are the golden ones, whatever the rows."""
     sizes = numbers["n_k"].tolist()
-    xs, ys = (numbers["quad_A"], numbers["quad_c"]) if name == "quad" else (numbers["log_X"], numbers["log_Y"])
+    xs, ys = (
+        (numbers["quad_A"], numbers["quad_c"])
+        if name == "quad"
+        else (numbers["log_X"], numbers["log_Y"])
+    )
     if name == "quad":
         xs, ys = xs.unsqueeze(1), ys.unsqueeze(1)
     clients = [TensorClient(x, y, size) for x, y, size in zip(xs, ys, sizes, strict=True)]

@@ -16,23 +16,31 @@ Entry = tuple[Tensor, Tensor]  # a mean hidden state and its label
 
 
 def in_turns(
-    world: World, first: State, rounds: int, turns: Turns, mu: float = 0.0, server: Server | None = None, kept: str | None = None
+    world: World,
+    first: State,
+    rounds: int,
+    turns: Turns,
+    mu: float = 0.0,
+    server: Server | None = None,
+    kept: str | None = None,
 ) -> State:
     """FedAvg whose clients make several descents, with FedProx's spring in each; kept: how names begin that stay with a client."""
-    sent, mine = first, dict[int, State]()
+    sent, memories = first, dict[int, State]()
     for t in range(rounds):
         cohort, finals = world.cohort(t), []
         for c in cohort:
-            received = {**sent, **mine.get(c, {})}
+            received = {**sent, **memories.get(c, {})}
             finals.append(descents(world, t, c, received, turns(world, t, c, received), mu))
-            mine[c] = {n: w for n, w in finals[-1].items() if kept and n.startswith(kept)}
+            memories[c] = {n: w for n, w in finals[-1].items() if kept and n.startswith(kept)}
         average = mean(finals, [len(world.clients[c]) for c in cohort])
         after = server(sent, average) if server else average
         sent = {n: first[n] if kept and n.startswith(kept) else w for n, w in after.items()}
     return sent
 
 
-def descents(world: World, t: int, client: int, start: State, turns: list[Turn], mu: float) -> State:
+def descents(
+    world: World, t: int, client: int, start: State, turns: list[Turn], mu: float
+) -> State:
     model, data = world.build(), world.clients[client]
     model.load_state_dict(start)
     for number, (loss, trains) in enumerate(turns):
@@ -51,7 +59,10 @@ def descents(world: World, t: int, client: int, start: State, turns: list[Turn],
 
 def batches(world: World, key: Key, size: int) -> list[list[int]]:
     smallest = 2 if any(isinstance(m, nn.BatchNorm1d) for m in world.build().modules()) else 1
-    orders = [torch.randperm(size, generator=key.fold("epoch", e).generator()).tolist() for e in range(world.epochs)]
+    orders = [
+        torch.randperm(size, generator=key.fold("epoch", e).generator()).tolist()
+        for e in range(world.epochs)
+    ]
     cut = [order[i : i + world.batch] for order in orders for i in range(0, size, world.batch)]
     return [batch for batch in cut if len(batch) >= smallest]
 
@@ -66,17 +77,25 @@ def through(model: nn.Module, x: Tensor, names: list[str]) -> Tensor:
     return x
 
 
-def behind(at: str, lam: float, weight: float | None, size: int = 0, *, again: bool = True) -> Turns:
+def behind(
+    at: str, lam: float, weight: float | None, size: int = 0, *, every_round: bool = True
+) -> Turns:
     """FedMix, or NaiveMix where there is no weight: means of what the sent encoder gives, mixed in epochs in which it stands still;
-    then plain epochs of the whole model. again: whether groups are dealt anew each round.
+    then plain epochs of the whole model. every_round: whether groups are dealt anew each round.
     """
 
     def turns(world: World, t: int, client: int, sent: State) -> list[Turn]:
-        pool = [entry for c in range(len(world.clients)) for entry in means(world, t if again else None, c, sent, at, size)]
+        pool = [
+            entry
+            for c in range(len(world.clients))
+            for entry in means(world, t if every_round else None, c, sent, at, size)
+        ]
         encoder = names(world, at)
 
         def mixed(model: nn.Module, x: Tensor, y: Tensor, step: int) -> Tensor:
-            key = world.key.fold("round", t, "client", client, "phase", 0, "step", step, "mashed")
+            key = world.key.fold(
+                "round", t, "client", client, "phase", 0, "step", step, "averaged_data_exchange"
+            )
             own, (h_g, y_g) = through(model, x, encoder[0]).detach(), pool[key.seed % len(pool)]
             return loss_of(lambda h: through(model, h, encoder[1]), own, y, h_g, y_g, lam, weight)
 
@@ -98,17 +117,26 @@ def means(world: World, t: int | None, client: int, sent: State, at: str, size: 
     model.load_state_dict(sent)
     model.eval()
     path = ("exchange", 0) if t is None else ("again", t)
-    key = world.key.fold(*path, "client", client, "mashed", "split")
+    key = world.key.fold(*path, "client", client, "averaged_data_exchange", "split")
     order = torch.randperm(len(data), generator=key.generator()).tolist()
     groups = [order[i : i + (size or len(order))] for i in range(0, len(order), size or len(order))]
     encoder, _ = names(world, at)
     with torch.no_grad():
         hidden = [through(model, x[None], encoder)[0] for x in data.x]
-    return [(sum(hidden[i] for i in g) / len(g), sum(rows(data.y[i]) for i in g) / len(g)) for g in groups]
+    return [
+        (sum(hidden[i] for i in g) / len(g), sum(rows(data.y[i]) for i in g) / len(g))
+        for g in groups
+    ]
 
 
 def loss_of(
-    decode: Callable[[Tensor], Tensor], own: Tensor, y: Tensor, h_g: Tensor, y_g: Tensor, lam: float, weight: float | None
+    decode: Callable[[Tensor], Tensor],
+    own: Tensor,
+    y: Tensor,
+    h_g: Tensor,
+    y_g: Tensor,
+    lam: float,
+    weight: float | None,
 ) -> Tensor:
     if weight is None:
         logits = decode((1 - lam) * own + lam * h_g)
@@ -116,10 +144,15 @@ def loss_of(
     u = ((1 - lam) * own).requires_grad_()
     logits = decode(u)
     (slope,) = torch.autograd.grad(soft(logits, rows(y)), u, create_graph=True)
-    return (1 - lam) * soft(logits, rows(y)) + lam * soft(logits, y_g) + weight * (slope * h_g).sum()
+    return (
+        (1 - lam) * soft(logits, rows(y)) + lam * soft(logits, y_g) + weight * (slope * h_g).sum()
+    )
 
 
 def fedrep(passes: int) -> Turns:
     """Collins, algorithm 1: the head, so many passes, then the representation."""
     head: Turn = (plain, lambda name: name.startswith("head"))
-    return lambda world, t, client, sent: [*[head] * passes, (plain, lambda name: not name.startswith("head"))]
+    return lambda world, t, client, sent: [
+        *[head] * passes,
+        (plain, lambda name: not name.startswith("head")),
+    ]

@@ -15,7 +15,7 @@ from fedloom.core.job import Data
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params
-from fedloom.core.round import Loom, begin, rounds
+from fedloom.core.round import Simulation, init_state, rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore, ServerState
@@ -54,15 +54,25 @@ class Counted:
 
 
 def federation_of(
-    method: Method, clients: Sequence[Data] | None = None, solver: Any = SOLVER, build: Build = bare, seed: int = 0
+    method: Method,
+    clients: Sequence[Data] | None = None,
+    solver: Any = SOLVER,
+    build: Build = bare,
+    seed: int = 0,
 ) -> Federation:
-    return Federation(method, build, clients or tiny_clients(), solver, Key.root(seed), classes=CLASSES)
+    return Federation(
+        method, build, clients or tiny_clients(), solver, Key.root(seed), classes=CLASSES
+    )
 
 
-def played(federation: Federation, engine: Any, until: int = 3) -> tuple[ServerState, MemoryStore, list[Any]]:
+def played(
+    federation: Federation, engine: Any, until: int = 3
+) -> tuple[ServerState, MemoryStore, list[Any]]:
     """So many rounds of all clients: the last state, the clients' memories, and the reports."""
-    loom, store = Loom(federation, everyone(), engine), MemoryStore()
-    done = list(rounds(loom, begin(loom, first_model(federation.build)), store, until))
+    simulation, store = Simulation(federation, everyone(), engine), MemoryStore()
+    done = list(
+        rounds(simulation, init_state(simulation, first_model(federation.build)), store, until)
+    )
     return done[-1][0], store, [report for _, report in done]
 
 
@@ -71,7 +81,9 @@ def gap(a: Params, b: Params) -> float:
     return max(float((t - b[n]).abs().max()) for n, t in a.items())
 
 
-def assert_alike(federation: Federation, tolerance: float = 1e-10, until: int = 3, **given: Any) -> None:
+def assert_alike(
+    federation: Federation, tolerance: float = 1e-10, until: int = 3, **given: Any
+) -> None:
     """Server, memories and reports of a run, vectorised to the last client, against the exact engine."""
     exact, remembered, told = played(federation, InProcess(federation), until)
     state, store, reports = played(federation, Vectorised(federation, Nobody(), **given), until)

@@ -10,17 +10,28 @@ from torch import Tensor, nn
 from support.oracles import Server, State, World, entropy, mean, train
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
-Objective = Callable[[World, int, int, State, State], Loss]  # of a round and a client, with what was sent and its last model
+Objective = Callable[
+    [World, int, int, State, State], Loss
+]  # of a round and a client, with what was sent and its last model
 
 
-def locally(world: World, first: State, rounds: int, objective: Objective, mu: float = 0.0, server: Server | None = None) -> State:
+def locally(
+    world: World,
+    first: State,
+    rounds: int,
+    objective: Objective,
+    mu: float = 0.0,
+    server: Server | None = None,
+) -> State:
     """FedAvg by samples with this objective and FedProx's spring; a client's last model is the one sent, the first time."""
     sent, last = first, dict[int, State]()
     for t in range(rounds):
         cohort = world.cohort(t)
         for client in cohort:
             loss, anchor = objective(world, t, client, sent, last.get(client, sent)), sent
-            last[client], _ = train(world, t, client, sent, lambda name, w, anchor=anchor: mu * (w - anchor[name]), loss)
+            last[client], _ = train(
+                world, t, client, sent, lambda name, w, anchor=anchor: mu * (w - anchor[name]), loss
+            )
         average = mean([last[c] for c in cohort], [len(world.clients[c]) for c in cohort])
         sent = server(sent, average) if server else average
     return sent
@@ -71,7 +82,12 @@ def mixup(alpha: float) -> Objective:
             share, other = draws.beta(alpha, alpha), draws.permutation(len(y)).tolist()
             logits = model(share * x + (1 - share) * x[other])
             both = torch.logsumexp(logits, 1).mean()
-            return both - (share * logits[range(len(y)), y] + (1 - share) * logits[range(len(y)), y[other]]).mean()
+            return (
+                both
+                - (
+                    share * logits[range(len(y)), y] + (1 - share) * logits[range(len(y)), y[other]]
+                ).mean()
+            )
 
         return loss
 
@@ -87,12 +103,16 @@ def stochdepth(keep: float) -> Objective:
         def forward(model: nn.Module, x: Tensor) -> Tensor:
             h = torch.relu(model.stem[0](x))
             for number, block in enumerate(model.body):
-                kept = number == 0 or float(torch.rand((), generator=draws)) >= number / 2 * (1 - keep)
+                kept = number == 0 or float(torch.rand((), generator=draws)) >= number / 2 * (
+                    1 - keep
+                )
                 h = torch.relu((block.body(h) if kept else 0.0) + block.shortcut(h))
             return model.head(h)
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            nothing = 0.0 * sum(w.sum() for w in model.parameters())  # a branch that is left out has a gradient, 0
+            nothing = 0.0 * sum(
+                w.sum() for w in model.parameters()
+            )  # a branch that is left out has a gradient, 0
             return entropy(lambda x: forward(model, x), x, y) + nothing
 
         return loss

@@ -14,7 +14,9 @@ from support.oracles import State, World
 
 Draw = Callable[[Key], tuple[Tensor, Tensor]]  # one foreign sample and its label
 Source = Callable[[World, int, int], Draw]  # of a round and a client
-Numbered = Callable[[nn.Module, Tensor, Tensor, int], Tensor]  # a loss that knows the number of its step
+Numbered = Callable[
+    [nn.Module, Tensor, Tensor, int], Tensor
+]  # a loss that knows the number of its step
 
 
 def rows(y: Tensor) -> Tensor:
@@ -42,7 +44,10 @@ def averages(world: World, client: int, size: int, key: Key) -> list[tuple[Tenso
     data = world.clients[client]
     order = torch.randperm(len(data), generator=key.generator()).tolist()
     groups = [order[i : i + (size or len(data))] for i in range(0, len(data), size or len(data))]
-    return [(sum(data.x[i] for i in g) / len(g), sum(rows(data.y[i]) for i in g) / len(g)) for g in groups]
+    return [
+        (sum(data.x[i] for i in g) / len(g), sum(rows(data.y[i]) for i in g) / len(g))
+        for g in groups
+    ]
 
 
 def of_all(size: int = 0, but_own: bool = False) -> Source:
@@ -50,9 +55,17 @@ def of_all(size: int = 0, but_own: bool = False) -> Source:
 
     def source(world: World, t: int, client: int) -> Draw:
         given = range(len(world.clients))
-        keys = [world.key.fold("exchange", 0, "client", c, "mashed", "split") for c in given]
-        pool = [e for c in given if not (but_own and c == client) for e in averages(world, c, size, keys[c])]
-        return lambda key: pool[key.fold("mashed").seed % len(pool)]
+        keys = [
+            world.key.fold("exchange", 0, "client", c, "averaged_data_exchange", "split")
+            for c in given
+        ]
+        pool = [
+            e
+            for c in given
+            if not (but_own and c == client)
+            for e in averages(world, c, size, keys[c])
+        ]
+        return lambda key: pool[key.fold("averaged_data_exchange").seed % len(pool)]
 
     return source
 
@@ -104,7 +117,9 @@ def fedmix(lam: float, weight: float, source: Source) -> Objective:
             u = ((1 - lam) * x).requires_grad_()
             logits = model(u)
             each = torch.logsumexp(logits, 1) - logits[range(len(y)), y]
-            slopes = [(torch.autograd.grad(one, u, create_graph=True)[0] * x_g).sum() for one in each]
+            slopes = [
+                (torch.autograd.grad(one, u, create_graph=True)[0] * x_g).sum() for one in each
+            ]
             return (1 - lam) * each.mean() + lam * soft(logits, y_g) + weight * sum(slopes) / len(y)
 
         return loss
@@ -127,7 +142,9 @@ def globalmixup(alpha: float, lam: float, samples: int, but_own: bool) -> Object
             share = draws.beta(alpha, alpha) if alpha else lam
             others = [pool[i] for i in draws.integers(len(pool), size=len(y))]
             logits = model((1 - share) * x + share * torch.stack([x for x, _ in others]))
-            return (1 - share) * soft(logits, rows(y)) + share * soft(logits, rows(torch.stack([y for _, y in others])))
+            return (1 - share) * soft(logits, rows(y)) + share * soft(
+                logits, rows(torch.stack([y for _, y in others]))
+            )
 
         return loss
 

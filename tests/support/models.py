@@ -27,7 +27,13 @@ class Unit(nn.Module):
 
 def _nested(norm: Callable[[int], nn.Module]) -> Chain:
     stem = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
-    return Chain({"stem": stem, "body": nn.Sequential(Unit(norm), nn.Tanh()), "head": nn.Linear(WIDTH, CLASSES)}).double()
+    return Chain(
+        {
+            "stem": stem,
+            "body": nn.Sequential(Unit(norm), nn.Tanh()),
+            "head": nn.Linear(WIDTH, CLASSES),
+        }
+    ).double()
 
 
 def nested() -> Chain:
@@ -42,7 +48,13 @@ def bare() -> Chain:
 
 def noisy() -> Chain:
     """With dropout, so that the layers draw while training."""
-    return Chain({"stem": nn.Linear(FEATURES, WIDTH), "drop": nn.Dropout(0.5), "head": nn.Linear(WIDTH, CLASSES)}).double()
+    return Chain(
+        {
+            "stem": nn.Linear(FEATURES, WIDTH),
+            "drop": nn.Dropout(0.5),
+            "head": nn.Linear(WIDTH, CLASSES),
+        }
+    ).double()
 
 
 class Vector(nn.Module):
@@ -70,7 +82,9 @@ NORMS = frozenset(
 
 def _residual(norm: Callable[[int], nn.Module]) -> Chain:
     def block(shortcut: nn.Module | None = None) -> Residual:
-        return Residual(nn.Sequential(nn.Linear(WIDTH, WIDTH), norm(WIDTH)), shortcut, nn.ReLU(inplace=True))
+        return Residual(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), norm(WIDTH)), shortcut, nn.ReLU(inplace=True)
+        )
 
     projection = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), norm(WIDTH))
     stem = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True))

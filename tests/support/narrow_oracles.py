@@ -17,7 +17,9 @@ def normed(layer: nn.Module, z: Tensor) -> Tensor:
         return z
     kept = z.shape[1]
     variance = ((z - z.mean(0)) ** 2).mean(0)
-    return (z - z.mean(0)) / torch.sqrt(variance + layer.eps) * layer.weight[:kept] + layer.bias[:kept]
+    return (z - z.mean(0)) / torch.sqrt(variance + layer.eps) * layer.weight[:kept] + layer.bias[
+        :kept
+    ]
 
 
 def stem(model: nn.Module, x: Tensor, kept: int) -> Tensor:
@@ -41,7 +43,9 @@ def bounded(total: Tensor, model: nn.Module, clip: float) -> Tensor:
     return total * min(1.0, clip / float(length + 1e-6))
 
 
-def fedalign(mu: float, kept: int, scaled: bool = True, clip: float = torch.inf, blend: float = 0.0) -> Objective:
+def fedalign(
+    mu: float, kept: int, scaled: bool = True, clip: float = torch.inf, blend: float = 0.0
+) -> Objective:
     """FedAlign (Mendieta, eq. 5 to 7). The matrix of features without positions has rank one: its norm is |before| |behind|."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
@@ -60,7 +64,9 @@ def fedalign(mu: float, kept: int, scaled: bool = True, clip: float = torch.inf,
             thin = before.detach()[:, :kept]
             narrow = thin.norm(dim=1) * body(model, thin, kept).norm(dim=1)
             gap = ((narrow - (before.norm(dim=1) * behind.norm(dim=1)).detach()) ** 2).mean()
-            return bounded(ce + mu * (float((ce / gap).detach()) if scaled else 1.0) * gap, model, clip)
+            return bounded(
+                ce + mu * (float((ce / gap).detach()) if scaled else 1.0) * gap, model, clip
+            )
 
         return loss
 
@@ -83,8 +89,13 @@ def gradaug(n: int, mu: float, width: float, floor: bool = True) -> Objective:
             teacher, total = torch.softmax(logits, 1).detach(), nll(logits, y)
             for share in shares():
                 kept = round(WIDTH * share)
-                made = body(model, stem(model, x, kept), kept) @ model.head.weight[:, :kept].T + model.head.bias
-                total = total + mu * (teacher * (torch.log(teacher) - torch.log_softmax(made, 1))).sum() / len(y)
+                made = (
+                    body(model, stem(model, x, kept), kept) @ model.head.weight[:, :kept].T
+                    + model.head.bias
+                )
+                total = total + mu * (
+                    teacher * (torch.log(teacher) - torch.log_softmax(made, 1))
+                ).sum() / len(y)
             return total
 
         return loss

@@ -85,7 +85,9 @@ def mean(states: list[State], weights: list[int]) -> State:
         if like.is_floating_point():
             result[name] = sum(w * s[name] for w, s in zip(weights, states, strict=True)) / total
         else:
-            result[name] = torch.full_like(like, sum(w * int(s[name]) for w, s in zip(weights, states, strict=True)) // total)
+            result[name] = torch.full_like(
+                like, sum(w * int(s[name]) for w, s in zip(weights, states, strict=True)) // total
+            )
     return result
 
 
@@ -94,14 +96,23 @@ def size_of(world: World, client: int, by: str) -> int:
     return {"samples": size, "clients": 1, "seen": size // world.batch * world.batch}[by]
 
 
-def averaged(world: World, first: State, rounds: int, by: str = "samples", mu: float = 0.0, server: Server | None = None) -> State:
+def averaged(
+    world: World,
+    first: State,
+    rounds: int,
+    by: str = "samples",
+    mu: float = 0.0,
+    server: Server | None = None,
+) -> State:
     """FedAvg (McMahan, algorithm 1), with FedProx's spring (Li, eq. 2) and a rule for the server."""
     sent = first
     for t in range(rounds):
         finals, weights = [], []
         for client in world.cohort(t):
             anchor = sent
-            final, _ = train(world, t, client, sent, lambda name, w, anchor=anchor: mu * (w - anchor[name]))
+            final, _ = train(
+                world, t, client, sent, lambda name, w, anchor=anchor: mu * (w - anchor[name])
+            )
             finals.append(final)
             weights.append(size_of(world, client, by))
         average = mean(finals, weights)
@@ -135,14 +146,18 @@ def adaptive(world: World, kind: str, lr: float, beta1: float, beta2: float, tau
             square, old = delta * delta, v.get(name, torch.full_like(delta, tau * tau))
             m[name] = beta1 * m.get(name, torch.zeros_like(delta)) + (1 - beta1) * delta
             grown = beta2 * old + (1 - beta2) * square
-            v[name] = grown if kind == "adam" else old - (1 - beta2) * square * torch.sign(old - square)
+            v[name] = (
+                grown if kind == "adam" else old - (1 - beta2) * square * torch.sign(old - square)
+            )
             after[name] = sent[name] + lr * m[name] / (torch.sqrt(v[name]) + tau)
         return after
 
     return step
 
 
-def scaffold(world: World, first: State, rounds: int, server: Server | None = None, lr: float = 1.0) -> State:
+def scaffold(
+    world: World, first: State, rounds: int, server: Server | None = None, lr: float = 1.0
+) -> State:
     """SCAFFOLD (Karimireddy, algorithm 1, option II)."""
     names, population, sent = world.weights(), len(world.clients), first
     c: State = {n: torch.zeros_like(first[n]) for n in names}
@@ -150,10 +165,16 @@ def scaffold(world: World, first: State, rounds: int, server: Server | None = No
     for t in range(rounds):
         finals, change = [], {n: torch.zeros_like(first[n]) for n in names}
         for client in world.cohort(t):
-            mine, common = own[client], c
-            final, k = train(world, t, client, sent, lambda name, w, mine=mine, common=common: common[name] - mine[name])
-            fresh = {n: mine[n] - c[n] + (sent[n] - final[n]) / (k * world.lr) for n in names}
-            change = {n: change[n] + fresh[n] - mine[n] for n in names}
+            memories, common = own[client], c
+            final, k = train(
+                world,
+                t,
+                client,
+                sent,
+                lambda name, w, memories=memories, common=common: common[name] - memories[name],
+            )
+            fresh = {n: memories[n] - c[n] + (sent[n] - final[n]) / (k * world.lr) for n in names}
+            change = {n: change[n] + fresh[n] - memories[n] for n in names}
             own[client] = fresh
             finals.append(final)
         average = mean(finals, [1] * len(finals))
@@ -163,11 +184,18 @@ def scaffold(world: World, first: State, rounds: int, server: Server | None = No
     return sent
 
 
-Objective = Callable[["World", int, int, State, State], Callable[[nn.Module, Tensor, Tensor], Tensor]]
+Objective = Callable[
+    ["World", int, int, State, State], Callable[[nn.Module, Tensor, Tensor], Tensor]
+]
 
 
 def feddyn(
-    world: World, first: State, rounds: int, alpha: float, mu: float = 0.0, objective: Objective = lambda *scene: entropy
+    world: World,
+    first: State,
+    rounds: int,
+    alpha: float,
+    mu: float = 0.0,
+    objective: Objective = lambda *scene: entropy,
 ) -> State:
     """FedDyn in its authors' second form: drift sums of ALL clients, no h. w = mean_S w_k + mean_N sums_k, g_k = -alpha sums_k."""
     names, sent = world.weights(), first
@@ -175,17 +203,21 @@ def feddyn(
     for t in range(rounds):
         finals = []
         for client in world.cohort(t):
-            mine, anchor = sums[client], sent
-            pull: Pull = lambda n, w, mine=mine, anchor=anchor: alpha * mine[n] + (alpha + mu) * (w - anchor[n])  # noqa: E731
+            memories, anchor = sums[client], sent
+            pull: Pull = lambda n, w, memories=memories, anchor=anchor: (
+                alpha * memories[n] + (alpha + mu) * (w - anchor[n])
+            )
             final, _ = train(world, t, client, sent, pull, objective(world, t, client, sent, sent))
-            sums[client] = {n: mine[n] + final[n] - sent[n] for n in names}
+            sums[client] = {n: memories[n] + final[n] - sent[n] for n in names}
             finals.append(final)
         average = mean(finals, [1] * len(finals))
         sent = average | {n: average[n] + sum(s[n] for s in sums) / len(sums) for n in names}
     return sent
 
 
-def keeping(world: World, first: State, rounds: int, private: frozenset[str]) -> tuple[State, list[State]]:
+def keeping(
+    world: World, first: State, rounds: int, private: frozenset[str]
+) -> tuple[State, list[State]]:
     """FedAvg on all but the private tensors, which every client keeps (FedBN, LG-FedAvg): the server's, and each client's model."""
     sent, own = first, [{n: first[n] for n in private} for _ in world.clients]
     for t in range(rounds):
@@ -196,4 +228,4 @@ def keeping(world: World, first: State, rounds: int, private: frozenset[str]) ->
             finals.append(final)
         average = mean(finals, [len(world.clients[c]) for c in cohort])
         sent = {n: sent[n] if n in private else average[n] for n in sent}
-    return sent, [sent | mine for mine in own]
+    return sent, [sent | memories for memories in own]

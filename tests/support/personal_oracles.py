@@ -26,11 +26,17 @@ def evenly(labels: list[int], draws: torch.Generator) -> Batch:
 def by_rarity(labels: list[int], draws: torch.Generator) -> Batch:
     """As many draws as samples, a sample of a class of n with weight 1/n."""
     weights = [1 / labels.count(y) for y in labels]
-    return torch.multinomial(torch.tensor(weights, dtype=torch.float64), len(labels), replacement=True, generator=draws).tolist()
+    return torch.multinomial(
+        torch.tensor(weights, dtype=torch.float64), len(labels), replacement=True, generator=draws
+    ).tolist()
 
 
 def epochs(
-    world: World, client: int, key: Key, size: int, order: Callable[[list[int], torch.Generator], Batch] = evenly
+    world: World,
+    client: int,
+    key: Key,
+    size: int,
+    order: Callable[[list[int], torch.Generator], Batch] = evenly,
 ) -> Iterator[list[Batch]]:
     """Epoch after epoch without end, each cut into batches; batch norm cannot take one of a single sample."""
     labels = world.clients[client].y.tolist()
@@ -43,23 +49,39 @@ def epochs(
 
 def some(world: World, client: int, key: Key, count: int) -> list[Batch]:
     """So many batches, over as many epochs as it takes."""
-    return list(itertools.islice(itertools.chain.from_iterable(epochs(world, client, key, world.batch)), count))
+    return list(
+        itertools.islice(
+            itertools.chain.from_iterable(epochs(world, client, key, world.batch)), count
+        )
+    )
 
 
 def whole(world: World, client: int, key: Key) -> list[Batch]:
     """The batches of the run's own training."""
-    return list(itertools.chain.from_iterable(itertools.islice(epochs(world, client, key, world.batch), world.epochs)))
+    return list(
+        itertools.chain.from_iterable(
+            itertools.islice(epochs(world, client, key, world.batch), world.epochs)
+        )
+    )
 
 
 class Walker:
     """A client's model in training: gradients at its weights as they are. names: those that move; a norm not among them stands."""
 
-    def __init__(self, world: World, client: int, start: State, names: set[str] | None = None) -> None:
+    def __init__(
+        self, world: World, client: int, start: State, names: set[str] | None = None
+    ) -> None:
         self.model, self.data = world.build(), world.clients[client]
         self.model.load_state_dict(start)
-        self.weights = {n: w for n, w in self.model.named_parameters() if names is None or n in names}
+        self.weights = {
+            n: w for n, w in self.model.named_parameters() if names is None or n in names
+        }
         for name, layer in self.model.named_modules():
-            if isinstance(layer, nn.BatchNorm1d) and names is not None and f"{name}.weight" not in names:
+            if (
+                isinstance(layer, nn.BatchNorm1d)
+                and names is not None
+                and f"{name}.weight" not in names
+            ):
                 layer.eval()
 
     def gradient(self, batch: Batch) -> State:
@@ -97,14 +119,21 @@ class Walker:
 Home = Callable[[str], bool]  # whether a tensor stays with its client
 
 
-def keeping(world: World, first: State, rounds: int, home: Home, heads: int = 0, server: Server | None = None) -> End:
+def keeping(
+    world: World,
+    first: State,
+    rounds: int,
+    home: Home,
+    heads: int = 0,
+    server: Server | None = None,
+) -> End:
     """Averaging of all that does not stay at home (FedBN, LG-FedAvg, FedPer, training alone).
 
     heads: what stays at home is trained first and alone, so many times, and then the rest (FedRep: Collins, algorithm 1).
     """
-    mine = {n for n in first if home(n)}
-    parts = [mine] * heads + [first.keys() - mine] if heads else [set(first)]
-    sent, own = first, [{n: first[n] for n in mine} for _ in world.clients]
+    memories = {n for n in first if home(n)}
+    parts = [memories] * heads + [first.keys() - memories] if heads else [set(first)]
+    sent, own = first, [{n: first[n] for n in memories} for _ in world.clients]
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
         for client in cohort:
@@ -112,25 +141,36 @@ def keeping(world: World, first: State, rounds: int, home: Home, heads: int = 0,
             for number, moving in enumerate(parts):
                 batches = whole(world, client, phase(world, t, client, number))
                 state = Walker(world, client, state, moving).descend(batches, world.lr)
-            own[client] = {n: state[n] for n in mine}
+            own[client] = {n: state[n] for n in memories}
             finals.append(state)
         average = mean(finals, [len(world.clients[c]) for c in cohort])
         moved = server(sent, average) if server else average
-        sent = {n: sent[n] if n in mine else moved[n] for n in sent}
+        sent = {n: sent[n] if n in memories else moved[n] for n in sent}
     return sent, [sent | kept for kept in own]
 
 
-def ditto(world: World, first: State, rounds: int, lam: float, mu: float = 0.0, server: Server | None = None) -> End:
+def ditto(
+    world: World,
+    first: State,
+    rounds: int,
+    lam: float,
+    mu: float = 0.0,
+    server: Server | None = None,
+) -> End:
     """Ditto (Li, algorithm 1) beside FedAvg, or beside FedProx with another server."""
     sent, own = first, dict[int, State]()
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
         for client in cohort:
-            shared, personal = (whole(world, client, phase(world, t, client, number)) for number in (0, 1))
+            shared, personal = (
+                whole(world, client, phase(world, t, client, number)) for number in (0, 1)
+            )
             near: Pull = lambda n, w, sent=sent: mu * (w - sent[n])  # noqa: E731
             held: Pull = lambda n, v, sent=sent: lam * (v - sent[n])  # noqa: E731
             finals.append(Walker(world, client, sent).descend(shared, world.lr, near))
-            own[client] = Walker(world, client, own.get(client, sent)).descend(personal, world.lr, held)
+            own[client] = Walker(world, client, own.get(client, sent)).descend(
+                personal, world.lr, held
+            )
         average = mean(finals, [len(world.clients[c]) for c in cohort])
         sent = server(sent, average) if server else average
     return sent, [own.get(client, sent) for client in range(len(world.clients))]
@@ -158,7 +198,10 @@ def pfedme(
                 for _ in range(inner):
                     walker.go(theta)
                     g = walker.gradient(batch)
-                    theta = {n: theta[n] - pace * (g[n] + lam * (theta[n] - w[n]) + decay * theta[n]) for n in w}
+                    theta = {
+                        n: theta[n] - pace * (g[n] + lam * (theta[n] - w[n]) + decay * theta[n])
+                        for n in w
+                    }
                 w = {n: w[n] - lr * lam * (w[n] - theta[n]) for n in w}
             own[client] = walker.state() | theta
             finals.append(walker.state() | w)
@@ -168,14 +211,24 @@ def pfedme(
 
 
 def perfedavg(
-    world: World, first: State, rounds: int, alpha: float, beta: float, delta: float | None, steps: int, adapt: int
+    world: World,
+    first: State,
+    rounds: int,
+    alpha: float,
+    beta: float,
+    delta: float | None,
+    steps: int,
+    adapt: int,
 ) -> End:
     """Per-FedAvg (Fallah, algorithm 1): first order, or with finite differences for the Hessian."""
     sent, each = first, 2 if delta is None else 3
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
         for client in cohort:
-            walker, drawn = Walker(world, client, sent), iter(some(world, client, phase(world, t, client), steps * each))
+            walker, drawn = (
+                Walker(world, client, sent),
+                iter(some(world, client, phase(world, t, client), steps * each)),
+            )
             for batches in zip(*[drawn] * each, strict=True):
                 w, g = walker.here(), walker.gradient(batches[0])
                 walker.go({n: w[n] - alpha * g[n] for n in w})
@@ -189,7 +242,10 @@ def perfedavg(
                 walker.go({n: w[n] - beta * g[n] for n in w})
             finals.append(walker.state())
         sent = mean(finals, [len(world.clients[c]) for c in cohort])
-    own = [some(world, c, phase(world, rounds, c, branch="finale"), adapt) for c in range(len(world.clients))]
+    own = [
+        some(world, c, phase(world, rounds, c, branch="finale"), adapt)
+        for c in range(len(world.clients))
+    ]
     return sent, [Walker(world, c, sent).descend(batches, alpha) for c, batches in enumerate(own)]
 
 

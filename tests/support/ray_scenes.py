@@ -11,10 +11,10 @@ from typing import Any
 
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError, UserError
-from fedloom.core.round import begin
-from fedloom.engines import cluster as module
-from fedloom.engines.cluster import Cluster
-from fedloom.study.session import run
+from fedloom.core.round import init_state
+from fedloom.engines import ray as module
+from fedloom.engines.ray import RayCluster
+from fedloom.experiment.train import run
 from support.small import EVERY_METHOD, FEW, OWN, shas, study_of
 
 SOME_METHODS = ["fedavg", "scaffold", "feddyn", "fedprox+fedavgm"]
@@ -22,7 +22,7 @@ SOME_METHODS = ["fedavg", "scaffold", "feddyn", "fedprox+fedavgm"]
 Seen = dict[str, Any]
 
 
-def both(method: str, cluster: Cluster, **changes: Any) -> list[list[str]]:
+def both(method: str, cluster: RayCluster, **changes: Any) -> list[list[str]]:
     return [shas(study_of(method, engine, **changes)) for engine in (None, cluster)]
 
 
@@ -31,7 +31,11 @@ def refusal(work: Callable[..., Any], *given: Any) -> Seen:
     try:
         work(*given)
     except (RunError, UserError) as error:
-        return {"kind": type(error).__name__, "said": str(error), "facts": getattr(error, "facts", None)}
+        return {
+            "kind": type(error).__name__,
+            "said": str(error),
+            "facts": getattr(error, "facts", None),
+        }
     return {"kind": "none"}
 
 
@@ -40,11 +44,18 @@ def one_machine(folder: Path) -> Seen:
     import ray
     from ray._common.usage.usage_lib import usage_stats_enabled
 
-    cluster = Cluster(2)
-    seen: Seen = {"bits": {m: both(m, cluster) for m in SOME_METHODS}, "statistics": usage_stats_enabled()}
-    seen["everything"] = [run(study_of(f"{OWN}:everything", engine, **FEW)) for engine in (None, cluster)]
+    cluster = RayCluster(2)
+    seen: Seen = {
+        "bits": {m: both(m, cluster) for m in SOME_METHODS},
+        "statistics": usage_stats_enabled(),
+    }
+    seen["everything"] = [
+        run(study_of(f"{OWN}:everything", engine, **FEW)) for engine in (None, cluster)
+    ]
     one = {"sample": {"per_round": 1}}  # so that it is the same one that fails first
-    seen["broken"] = [refusal(shas, study_of(f"{OWN}:broken", engine, **one)) for engine in (None, cluster)]
+    seen["broken"] = [
+        refusal(shas, study_of(f"{OWN}:broken", engine, **one)) for engine in (None, cluster)
+    ]
     seen["after"] = both("feddyn", cluster)
     seen["left"] = left_unread(cluster)
     seen |= deaths(cluster, folder / "lives")
@@ -54,19 +65,19 @@ def one_machine(folder: Path) -> Seen:
     open_still = ray.is_initialized()
     cluster.close()
     seen["open"] = [open_still, ray.is_initialized()]
-    seen["addresses"] = {a: refusal(Cluster, 1, a) for a in ("nowhere", "127.0.0.1:1")}
+    seen["addresses"] = {a: refusal(RayCluster, 1, a) for a in ("nowhere", "127.0.0.1:1")}
     return seen
 
 
-def left_unread(cluster: Cluster) -> list[int]:
+def left_unread(cluster: RayCluster) -> list[int]:
     """Who answers to a map after one of which only the first answer was read."""
-    study = study_of("fedavg", cluster)
-    sent = Broadcast("train", 0, begin(study.loom, study.model).params)
+    prepared = study_of("fedavg", cluster)
+    sent = Broadcast("train", 0, init_state(prepared.simulation, prepared.model).params)
     next(cluster.map(sent, (Task(c) for c in range(20))))
     return sorted(client for client, _ in cluster.map(sent, (Task(c) for c in range(20, 25))))
 
 
-def deaths(cluster: Cluster, lives: Path) -> Seen:
+def deaths(cluster: RayCluster, lives: Path) -> Seen:
     """Two killed workers, and then more than anybody has patience for."""
     method = f"{OWN}:mortal(lives={lives})"
     lives.write_bytes(b"")
@@ -80,7 +91,7 @@ def deaths(cluster: Cluster, lives: Path) -> Seen:
 def crowded() -> Seen:
     """A second engine in a cluster that has no core left."""
     module.ARRIVAL = 0.5
-    late = Cluster(1)
+    late = RayCluster(1)
     late.share({})
     late.start({"build": "nowhere:federation"})
     try:
@@ -91,7 +102,7 @@ def crowded() -> Seen:
 
 def every_method(folder: Path) -> Seen:
     """Every method there is, alone and on Ray."""
-    cluster = Cluster(2)
+    cluster = RayCluster(2)
     seen = {m: both(m, cluster) for m in EVERY_METHOD}
     cluster.close()
     return {"bits": seen}
@@ -103,7 +114,7 @@ def lost_node(folder: Path) -> Seen:
 
     nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     far = nodes.add_node(num_cpus=1)
-    cluster, turns = Cluster(address=nodes.address), iter(range(1000))
+    cluster, turns = RayCluster(address=nodes.address), iter(range(1000))
     first, real = list(cluster.members), cluster._hand_out
 
     def lose_it_once(*given: Any) -> bool:

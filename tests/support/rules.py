@@ -21,7 +21,9 @@ class Moreau:
     def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[Tensor]:
         return [w.detach().clone() for w in weights]
 
-    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, theta: list[Tensor]) -> list[Tensor]:
+    def step(
+        self, weights: list[Tensor], gradient: Gradient, lr: float, theta: list[Tensor]
+    ) -> list[Tensor]:
         centre = [w.detach().clone() for w in weights]
         for w, t in zip(weights, theta, strict=True):
             w.data.copy_(t)
@@ -36,7 +38,7 @@ class Moreau:
     def end(self, names: list[str], theta: list[Tensor]) -> tuple[dict[str, Params], None]:
         return {"theta": dict(zip(names, theta, strict=True))}, None
 
-    def reach(self, steps: int) -> float:
+    def effective_steps(self, steps: int) -> float:
         return steps
 
 
@@ -68,12 +70,15 @@ class Maml:
         bend = outer
         if self.delta:
             ahead, behind = at(outer, self.delta, 2), at(outer, -self.delta, 2)
-            bend = [g - self.alpha * (a - b) / (2 * self.delta) for g, a, b in zip(outer, ahead, behind, strict=True)]
+            bend = [
+                g - self.alpha * (a - b) / (2 * self.delta)
+                for g, a, b in zip(outer, ahead, behind, strict=True)
+            ]
         for w, g in zip(weights, bend, strict=True):
             w.data -= lr * g
 
     def end(self, names: list[str], state: None) -> tuple[dict[str, Params], None]:
         return {}, None
 
-    def reach(self, steps: int) -> float:
+    def effective_steps(self, steps: int) -> float:
         return steps

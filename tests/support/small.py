@@ -4,15 +4,18 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.params import Params, sha256
-from fedloom.core.round import begin, rounds
+from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
-from fedloom.engines.cluster import Cluster
 from fedloom.engines.pool import Pool
+from fedloom.engines.ray import RayCluster
+from fedloom.experiment.build import PreparedRun, prepare
 from fedloom.methods.registry import names
-from fedloom.study.assemble import Study, assemble
-from fedloom.study.config import load
+from fedloom.settings.config import load
 
-SHORT = {"perfedavg": "perfedavg(steps=2)", "pfedme": "pfedme(inner=2)"}  # as many steps as the others make
+SHORT = {
+    "perfedavg": "perfedavg(steps=2)",
+    "pfedme": "pfedme(inner=2)",
+}  # as many steps as the others make
 EVERY_METHOD = [*(SHORT.get(name, name) for name in names()), "fedprox+fedavgm", "scaffold+fedadam"]
 OWN = Path(__file__).with_name("own.py")
 SMALL = {
@@ -24,22 +27,35 @@ SMALL = {
     "sample": {"per_round": 5},
     "evaluate": {"batch": 250},
 }
-FEW = {"rounds": 1, "data": {"clients": 4}, "sample": {"per_round": 2}}  # changes, for what goes through every client
-ENGINES = {type(None): "inprocess", Pool: "pool", Cluster: "ray"}
+FEW = {
+    "rounds": 1,
+    "data": {"clients": 4},
+    "sample": {"per_round": 2},
+}  # changes, for what goes through every client
+ENGINES = {type(None): "inprocess", Pool: "pool", RayCluster: "ray"}
 
 
-def study_of(method: str, workers: Pool | Cluster | None = None, **changes: Any) -> Study:
+def study_of(method: str, workers: Pool | RayCluster | None = None, **changes: Any) -> PreparedRun:
     """The method on these workers, or without any in this process."""
-    return assemble(load({**SMALL, "method": method, "engine": ENGINES[type(workers)], **changes}), pool=workers)
+    return prepare(
+        load({**SMALL, "method": method, "engine": ENGINES[type(workers)], **changes}), pool=workers
+    )
 
 
-def shas(study: Study) -> list[str]:
+def shas(prepared: PreparedRun) -> list[str]:
     """The identity of all there is after every round: weights, memories of the server and of every client."""
-    store, everyone = MemoryStore(), range(len(study.clients))
+    store, everyone = MemoryStore(), range(len(prepared.clients))
 
     def memories() -> Params:
-        slots = ((client, slot, p) for client in everyone for slot, p in store.recall(client).items())
+        slots = (
+            (client, slot, p) for client in everyone for slot, p in store.recall(client).items()
+        )
         return {f"client {client}/{slot}/{n}": t for client, slot, p in slots for n, t in p.items()}
 
-    done = rounds(study.loom, begin(study.loom, study.model), store, study.config.rounds)
+    done = rounds(
+        prepared.simulation,
+        init_state(prepared.simulation, prepared.model),
+        store,
+        prepared.config.rounds,
+    )
     return [sha256(state.tensors() | memories()) for state, _ in done]

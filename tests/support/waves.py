@@ -17,7 +17,11 @@ def formula(k: int, name: str, shape: torch.Size) -> Tensor:
         return wave(shape, 1.3 + 0.01 * k, 0.1 * k, (4 / (shape[0] * shape[2] * shape[3])) ** 0.5)
     if len(shape) == 2:
         return wave(shape, 1.1 + 0.01 * k, 0.1 * k, (2 / shape[1]) ** 0.5)
-    return wave(shape, 0.9, 0.1 * k, 0.3, 1.0) if name.endswith("weight") else wave(shape, 0.8, 0.1 * k, 0.1)
+    return (
+        wave(shape, 0.9, 0.1 * k, 0.3, 1.0)
+        if name.endswith("weight")
+        else wave(shape, 0.8, 0.1 * k, 0.1)
+    )
 
 
 def by_formula(chain: Chain) -> Chain:

@@ -9,12 +9,12 @@ from safetensors.torch import load, save
 
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task, job_for
-from fedloom.core.job import Bench, Data, Job
+from fedloom.core.job import Data, Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.params import Params
-from fedloom.core.report import Report
-from fedloom.core.round import Loom, begin, rounds
+from fedloom.core.round import Simulation, init_state, rounds
+from fedloom.core.round_report import RoundReport
 from fedloom.core.sampler import Sampler, uniform
 from fedloom.core.server import Reply
 from fedloom.core.solver import Sgd, Solver
@@ -47,22 +47,29 @@ class Spy:
 class Woven:
     """What a run leaves behind."""
 
-    loom: Loom
+    simulation: Simulation
     start: ServerState
     state: ServerState
     store: MemoryStore
-    reports: tuple[Report, ...]
+    reports: tuple[RoundReport, ...]
     answers: Sequence[dict[int, Any]]
 
     @property
     def replies(self) -> list[Reply]:
         """Round by round, in client order."""
-        return [a for answers in self.answers for _, a in sorted(answers.items()) if isinstance(a, Reply)]
+        return [
+            a
+            for answers in self.answers
+            for _, a in sorted(answers.items())
+            if isinstance(a, Reply)
+        ]
 
     def personal(self, client: int) -> Params:
         """The weights that client ends up with."""
         sent = Broadcast("personalise", self.state.round, self.state.params, self.state.shared)
-        return dict(self.loom.engine.map(sent, [Task(client, self.store.recall(client))]))[client]
+        return dict(self.simulation.engine.map(sent, [Task(client, self.store.recall(client))]))[
+            client
+        ]
 
 
 def first_model(build: Build) -> Chain:
@@ -85,31 +92,58 @@ def setting(
     sampler: Sampler | None = None,
     solver: Solver = SOLVER,
     seed: int = 0,
-) -> Loom:
+) -> Simulation:
     """A loom over tiny clients, three of them a round."""
-    federation = Federation(method, shaped(method, build, seed), clients or tiny_clients(), solver, Key.root(seed), classes=CLASSES)
-    return Loom(federation, sampler or uniform(3), Spy(InProcess(federation)))
+    federation = Federation(
+        method,
+        shaped(method, build, seed),
+        clients or tiny_clients(),
+        solver,
+        Key.root(seed),
+        classes=CLASSES,
+    )
+    return Simulation(federation, sampler or uniform(3), Spy(InProcess(federation)))
 
 
-def weave(method: Method, until: int = 3, *, since: tuple[ServerState, MemoryStore] | None = None, **given: Any) -> Woven:
+def weave(
+    method: Method,
+    until: int = 3,
+    *,
+    since: tuple[ServerState, MemoryStore] | None = None,
+    **given: Any,
+) -> Woven:
     """Run the method until so many rounds are done, from the beginning or from a state and the clients' memories."""
-    loom = setting(method, **given)
-    state, store = since or (begin(loom, first_model(loom.federation.build)), MemoryStore())
-    done = list(rounds(loom, state, store, until))
+    simulation = setting(method, **given)
+    state, store = since or (
+        init_state(simulation, first_model(simulation.federation.build)),
+        MemoryStore(),
+    )
+    done = list(rounds(simulation, state, store, until))
     end = done[-1][0] if done else state
-    return Woven(loom, state, end, store, tuple(report for _, report in done), loom.engine.answers)  # type: ignore[attr-defined]
+    return Woven(
+        simulation,
+        state,
+        end,
+        store,
+        tuple(report for _, report in done),
+        simulation.engine.answers,
+    )  # type: ignore[attr-defined]
 
 
 def through_bytes(woven: Woven) -> tuple[ServerState, MemoryStore]:
     """The state and the clients' memories, written to bytes and read back."""
     store = MemoryStore()
-    for client in range(len(woven.loom.federation.clients)):
-        flat = {f"{slot}/{n}": t for slot, memory in woven.store.recall(client).items() for n, t in memory.items()}
-        mine: dict[str, Params] = {}
+    for client in range(len(woven.simulation.federation.clients)):
+        flat = {
+            f"{slot}/{n}": t
+            for slot, memory in woven.store.recall(client).items()
+            for n, t in memory.items()
+        }
+        memories: dict[str, Params] = {}
         for path, t in load(save(flat)).items():
             slot, name = path.split("/", 1)
-            mine.setdefault(slot, {})[name] = t
-        store.remember(client, mine)
+            memories.setdefault(slot, {})[name] = t
+        store.remember(client, memories)
     return ServerState.from_tensors(woven.state.round, load(save(woven.state.tensors()))), store
 
 
@@ -118,4 +152,4 @@ def lone_job(build: Build, received: Params, data: Data | None = None, **given: 
     nobody = TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
     federation = Federation(Method("none"), build, [data or nobody], SOLVER, Key.root(0))
     sent = Broadcast("train", 0, received, given.get("shared", {}))
-    return job_for(federation, Bench(build), sent, Task(0, given.get("mine", {})))
+    return job_for(federation, ModelPool(build), sent, Task(0, given.get("memories", {})))

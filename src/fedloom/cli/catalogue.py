@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedloom.cli import options as o
-from fedloom.cli.output import facts, out, print_json, sentences, table
+from fedloom.cli.output import facts, out, print_json, table, user_errors
 
 if TYPE_CHECKING:
-    from fedloom.study.presets import Preset
-    from fedloom.study.presets.table import Table
+    from fedloom.settings.paper_table import Table
+    from fedloom.settings.presets import Preset
 
 
-@sentences
+@user_errors
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method to read about.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A method to read about.", show_default=False)
+    ] = None,
     json_: o.Json = False,
 ) -> None:
     """List the methods, or read about one. Example: fedloom methods fedprox"""
@@ -39,31 +41,46 @@ def methods(
 
 
 def _parameters(described: list[dict[str, Any]]) -> Any:
-    rows = [[p["name"], p["type"], str(p.get("default", "required")), p["meaning"]] for p in described]
+    rows = [
+        [p["name"], p["type"], str(p.get("default", "required")), p["meaning"]] for p in described
+    ]
     return table(["parameter", "type", "default", "meaning"], rows)
 
 
-@sentences
+@user_errors
 def models(
-    name: Annotated[str | None, typer.Argument(help="A model to look into, block by block.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A model to look into, block by block.", show_default=False)
+    ] = None,
     data: o.DataName = None,
     json_: o.Json = False,
 ) -> None:
     """List the models with blocks, parameters and multiply-accumulates of one forward pass. Example: fedloom models resnet56"""
-    from fedloom.study.inventory import describe_model, describe_models
+    from fedloom.inspect.catalogue import describe_model, describe_models
 
     described = [describe_model(name, data)] if name else describe_models(data)
     if json_:
         print_json(described)
     elif name:
         rows = [
-            [b["name"], " x ".join(map(str, b["output"])), f"{b['parameters']:,}", f"{b['macs']:,}"] for b in described[0]["blocks"]
+            [b["name"], " x ".join(map(str, b["output"])), f"{b['parameters']:,}", f"{b['macs']:,}"]
+            for b in described[0]["blocks"]
         ]
         total = ["", "all", f"{described[0]['parameters']:,}", f"{described[0]['macs']:,}"]
-        out.print(table(["block", "output", "parameters", "MACs"], [*rows, total], title=_headline(described[0]), right=(2, 3)))
+        out.print(
+            table(
+                ["block", "output", "parameters", "MACs"],
+                [*rows, total],
+                title=_headline(described[0]),
+                right=(2, 3),
+            )
+        )
         out.print(_parameters(described[0]["arguments"]))
     else:
-        rows = [[m["name"], m["input"], str(len(m["blocks"])), f"{m['parameters']:,}", f"{m['macs']:,}"] for m in described]
+        rows = [
+            [m["name"], m["input"], str(len(m["blocks"])), f"{m['parameters']:,}", f"{m['macs']:,}"]
+            for m in described
+        ]
         out.print(table(["model", "input", "blocks", "parameters", "MACs"], rows, right=(2, 3, 4)))
 
 
@@ -71,45 +88,60 @@ def _headline(model: dict[str, Any]) -> str:
     return f"{model['name']} on {model['input']}"
 
 
-@sentences
+@user_errors
 def presets(
-    name: Annotated[str | None, typer.Argument(help="A preset to look into.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A preset to look into.", show_default=False)
+    ] = None,
     json_: o.Json = False,
 ) -> None:
     """List the presets, or the rows and the printed numbers of a paper's table. Example: fedloom presets fedalign/table1"""
-    from fedloom.study import presets as room
+    from fedloom.settings import presets as room
 
     found = [room.preset(name)] if name else [room.preset(n) for n in room.names()]
     if json_:
         print_json([p.describe() for p in found])
     elif name is None:
         out.print(table(["preset", "about"], [[p.name, p.about] for p in found]))
-    elif (study := found[0].table) is None:
+    elif (prepared := found[0].table) is None:
         out.print(_as_toml(found[0]), markup=False, highlight=False)
     else:
-        _show_table(study)
+        _show_table(prepared)
 
 
 def _as_toml(preset: Preset) -> str:
-    from fedloom.study import toml
+    from fedloom.settings import toml
 
     return f"{preset.about}\n\n{toml.dumps(preset.settings)}"
 
 
-def _show_table(study: Table) -> None:
+def _show_table(prepared: Table) -> None:
     """Words, then the table as the paper prints it, then what its rows are in ours."""
-    said = {"shows": study.about.shows, "paper": study.about.settings, "departs": study.about.departs, "small": study.about.cut}
-    out.print(f"{study.name}: {study.about.title}", style="bold", highlight=False)
+    said = {
+        "shows": prepared.about.shows,
+        "paper": prepared.about.settings,
+        "departs": prepared.about.departs,
+        "small": prepared.about.cut,
+    }
+    out.print(f"{prepared.name}: {prepared.about.title}", style="bold", highlight=False)
     out.print(facts({k: v for k, v in said.items() if v}))
-    out.print(_as_printed(study))
-    out.print(table(["row", "settings", "note"], [[r.name, _inline(r.settings), r.note] for r in study.rows]))
+    out.print(_as_printed(prepared))
+    out.print(
+        table(
+            ["row", "settings", "note"],
+            [[r.name, _inline(r.settings), r.note] for r in prepared.rows],
+        )
+    )
 
 
-def _as_printed(study: Table) -> Any:
+def _as_printed(prepared: Table) -> Any:
     """The paper's numbers, the longer side downwards, where a terminal has room."""
-    columns = [c.name for c in study.columns]
-    lines = [["as printed", *columns], *([r.name, *(str(r.printed.get(c, "-")) for c in columns)] for r in study.rows)]
-    head, *body = zip(*lines, strict=True) if len(columns) > len(study.rows) else lines
+    columns = [c.name for c in prepared.columns]
+    lines = [
+        ["as printed", *columns],
+        *([r.name, *(str(r.printed.get(c, "-")) for c in columns)] for r in prepared.rows),
+    ]
+    head, *body = zip(*lines, strict=True) if len(columns) > len(prepared.rows) else lines
     return table(head, body)
 
 

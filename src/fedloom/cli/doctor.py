@@ -7,18 +7,22 @@ from typing import Annotated
 import typer
 
 from fedloom.cli import options as o
-from fedloom.cli.output import facts, out, print_json, sentences
+from fedloom.cli.output import facts, out, print_json, user_errors
 
 Forget = Annotated[
-    bool, typer.Option("--forget-calibration", help="Throw away which engines were found fastest, and measure anew when needed.")
+    bool,
+    typer.Option(
+        "--forget-calibration",
+        help="Throw away which engines were found fastest, and measure anew when needed.",
+    ),
 ]
 
 
-@sentences
+@user_errors
 def doctor(forget_calibration: Forget = False, json_: o.Json = False) -> None:
     """Look at this machine: versions, devices, extras, and whether one seed gives one result. Example: fedloom doctor"""
-    from fedloom.study.calibrate import findings, forget, place
-    from fedloom.study.inventory import examine
+    from fedloom.engines.calibrate import findings, forget, place
+    from fedloom.inspect.catalogue import examine
 
     if forget_calibration:
         forget()
@@ -27,7 +31,9 @@ def doctor(forget_calibration: Forget = False, json_: o.Json = False) -> None:
         print_json(found)
     else:
         shown = {k: v for k, v in found.items() if k not in ("ok", "calibration")}
-        shown["engines calibrated"] = "\n".join([*findings(), f"kept in {place()}"]) if findings() else "none yet"
+        shown["engines calibrated"] = (
+            "\n".join([*findings(), f"kept in {place()}"]) if findings() else "none yet"
+        )
         out.print(facts(shown | {"verdict": "sound" if found["ok"] else "NOT sound, see above"}))
     if not found["ok"]:
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ import typer
 
 from fedloom import __version__
 from fedloom.cli import analyze, catalogue, check, compare, cost, data, demo, doctor, export, run
-from fedloom.engines.heap import keep_freed_memory
+from fedloom.engines.malloc import keep_freed_memory
 
 app = typer.Typer(
     name="fedloom",
@@ -28,7 +28,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 

@@ -31,7 +31,7 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def sentences(command: F) -> F:
+def user_errors(command: F) -> F:
     """A command whose errors are sentences and exit codes, not tracebacks."""
 
     @functools.wraps(command)
@@ -47,7 +47,9 @@ def sentences(command: F) -> F:
             say(f"failed: {error}")
             raise typer.Exit(1) from None
         except OSError as error:
-            say(f"error: cannot use '{error.filename}': {error.strerror}; choose another path, or mend its permissions")
+            say(
+                f"error: cannot use '{error.filename}': {error.strerror}; choose another path, or mend its permissions"
+            )
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             say("stopped; the last whole round is safe")
@@ -56,11 +58,23 @@ def sentences(command: F) -> F:
     return cast(F, told)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", right: Sequence[int] = ()) -> Table:
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    right: Sequence[int] = (),
+) -> Table:
     """A plain table; columns in `right` are numbers."""
-    result = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    result = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
     for number, name in enumerate(columns):
-        result.add_column(name, justify="right" if number in right else "left", overflow="fold", no_wrap=bool(right))
+        result.add_column(
+            name,
+            justify="right" if number in right else "left",
+            overflow="fold",
+            no_wrap=bool(right),
+        )
     for row in rows:
         result.add_row(*row)
     return result

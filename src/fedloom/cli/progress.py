@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from fedloom.cli.output import err, say
 
@@ -23,11 +30,19 @@ def watching(title: str, rounds: int) -> Iterator[Watch]:
             yield lambda line: bar.update(task, completed=line["round"], note=_note(line))
     else:
         began: list[tuple[int, float]] = [(-1, time.perf_counter())]
-        yield lambda line: say(f"{title}: round {line['round']}/{rounds}{_note(line)}, {_left(began, line['round'], rounds)}")
+        yield lambda line: say(
+            f"{title}: round {line['round']}/{rounds}{_note(line)}, {_left(began, line['round'], rounds)}"
+        )
 
 
 def _bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, TextColumn("{task.fields[note]}"), console=err)
 
 

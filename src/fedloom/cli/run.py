@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedloom.cli import options as o
-from fedloom.cli.ahead import ahead
-from fedloom.cli.output import facts, megabytes, out, print_json, rounds_to, say, sentences
+from fedloom.cli.output import facts, megabytes, out, print_json, rounds_to, say, user_errors
+from fedloom.cli.prefork import prefork
 from fedloom.cli.progress import watching
 
 if TYPE_CHECKING:
-    from fedloom.study.assemble import Study
-    from fedloom.study.config import Config
-    from fedloom.study.folder import RunFolder
+    from fedloom.experiment.build import PreparedRun
+    from fedloom.runs.folder import RunFolder
+    from fedloom.settings.config import Config
 
-Out = Annotated[Path | None, typer.Option("--out", help="Folder of the run; default: runs/METHOD-sSEED.", show_default=False)]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="Folder of the run; default: runs/METHOD-sSEED.", show_default=False
+    ),
+]
 RunDir = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
 
-@sentences
+@user_errors
 def run(
     config: o.ConfigFile = None,
     preset: o.PresetName = None,
@@ -46,7 +51,9 @@ def run(
     rounds_of: Annotated[
         Path | None,
         typer.Option(
-            "--rounds-of", help="A finished run with the same rounds: take them over, do what follows.", show_default=False
+            "--rounds-of",
+            help="A finished run with the same rounds: take them over, do what follows.",
+            show_default=False,
         ),
     ] = None,
     out_: Out = None,
@@ -54,74 +61,87 @@ def run(
     debug: o.Debug = False,
 ) -> None:
     """Train once. Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1"""
-    with ahead(engine) as nursery:
-        from fedloom.study.assemble import assemble
-        from fedloom.study.config import load
-        from fedloom.study.folder import RunFolder
-        from fedloom.study.inherit import check_rounds, inherit
-        from fedloom.study.parts import device_of, resolved
+    with prefork(engine) as fork_server:
+        from fedloom.experiment.build import prepare
+        from fedloom.experiment.parts import resolve_auto, resolve_device
+        from fedloom.experiment.reuse import check_same_rounds, copy_rounds
+        from fedloom.runs.folder import RunFolder
+        from fedloom.settings.config import load
 
         settings = load(o.gather(config, preset, locals(), set_))
         path = out_ or free_folder(settings)
         if rounds_of is not None:
-            check_rounds(resolved(settings), rounds_of)
+            check_same_rounds(resolve_auto(settings), rounds_of)
         with (
-            assemble(settings, nursery=nursery) as study,
-            RunFolder.create(path, resolved(settings).text(), device_of(settings.device)) as folder,
+            prepare(settings, fork_server=fork_server) as prepared,
+            RunFolder.create(
+                path, resolve_auto(settings).text(), resolve_device(settings.device)
+            ) as folder,
         ):
             if rounds_of is not None:
-                inherit(folder, rounds_of)
-            finish(study, folder, json_)
+                copy_rounds(folder, rounds_of)
+            finish(prepared, folder, json_)
 
 
-@sentences
+@user_errors
 def resume(
     folder: RunDir,
     json_: o.Json = False,
     client: Annotated[
-        int | None, typer.Option("--client", help="Replay only this client of the next round.", show_default=False)
+        int | None,
+        typer.Option(
+            "--client", help="Replay only this client of the next round.", show_default=False
+        ),
     ] = None,
     engine: o.Engine = None,
     workers: o.Workers = None,
     debug: o.Debug = False,
 ) -> None:
     """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
-    with ahead(engine) as nursery:
-        from fedloom.study.assemble import assemble
-        from fedloom.study.engines import going_on
+    with prefork(engine) as fork_server:
+        from fedloom.experiment.build import prepare
+        from fedloom.experiment.open_engine import resume_config
 
         with open_run(folder) as (opened, settings):
-            there = _elsewhere(going_on(settings, folder), engine, workers)
-            with assemble(there, nursery=nursery) as study:
-                finish(study, opened, json_) if client is None else replay(study, opened, client, json_)
+            there = _elsewhere(resume_config(settings, folder), engine, workers)
+            with prepare(there, fork_server=fork_server) as prepared:
+                finish(prepared, opened, json_) if client is None else replay(
+                    prepared, opened, client, json_
+                )
 
 
 def _elsewhere(settings: Config, engine: str | None, workers: int | None) -> Config:
     """The same run on another engine, where one is named; exact ones have the same result, so that the folder need not know."""
-    from fedloom.study.config import load
+    from fedloom.settings.config import load
 
-    changes = {name: value for name, value in (("engine", engine), ("workers", workers)) if value is not None}
+    changes = {
+        name: value
+        for name, value in (("engine", engine), ("workers", workers))
+        if value is not None
+    }
     return load({**settings.model_dump(mode="json"), **changes})
 
 
 @contextmanager
 def open_run(path: Path) -> Iterator[tuple[RunFolder, Config]]:
     """A run that is there, open on its device, and the settings it was made with."""
-    from fedloom.study.config import load
-    from fedloom.study.folder import CONFIG, RunFolder
-    from fedloom.study.parts import device_of
-    from fedloom.study.raw import read
+    from fedloom.experiment.parts import resolve_device
+    from fedloom.runs.folder import CONFIG, RunFolder
+    from fedloom.settings.config import load_file
 
     with RunFolder.read_only(path) as look:
         look.check_config()
-    settings = load(read(path / CONFIG), f"'{path / CONFIG}'")
-    with RunFolder.open(path, device_of(settings.device)) as folder:
+    settings = load_file(path / CONFIG)
+    with RunFolder.open(path, resolve_device(settings.device)) as folder:
         yield folder, settings
 
 
 def free_folder(settings: Config) -> Path:
     """runs/METHOD-sSEED, or the next free name behind it."""
-    base = Path("runs") / f"{''.join(c if c.isalnum() or c in '-+' else '_' for c in settings.title)}-s{settings.seed}"
+    base = (
+        Path("runs")
+        / f"{''.join(c if c.isalnum() or c in '-+' else '_' for c in settings.title)}-s{settings.seed}"
+    )
     number, path = 1, base
     while path.exists():
         number += 1
@@ -129,22 +149,29 @@ def free_folder(settings: Config) -> Path:
     return path
 
 
-def finish(study: Study, folder: RunFolder, as_json: bool, title: str | None = None) -> None:
+def finish(
+    prepared: PreparedRun, folder: RunFolder, as_json: bool, title: str | None = None
+) -> None:
     """Run to the end and print the result; under a title of its own, only the progress."""
     from fedloom.engines.inprocess import ClientError
-    from fedloom.study.interrupt import polite
-    from fedloom.study.session import Stopped
-    from fedloom.study.session import run as weave
+    from fedloom.experiment.interrupt import graceful_interrupt
+    from fedloom.experiment.train import Interrupted
+    from fedloom.experiment.train import run as weave
 
-    settings = study.config
+    settings = prepared.config
     try:
-        with polite(say) as stop, watching(title or settings.title, settings.rounds) as watch:
-            result = weave(study, folder, watch, stop, say) | {"out": str(folder.path)}
-    except Stopped as stopped:
+        with (
+            graceful_interrupt(say) as stop,
+            watching(title or settings.title, settings.rounds) as watch,
+        ):
+            result = weave(prepared, folder, watch, stop, say) | {"out": str(folder.path)}
+    except Interrupted as stopped:
         say(f"{stopped}; go on with: fedloom resume {folder.path}")
         raise typer.Exit(130) from None
     except ClientError as error:
-        say(f"replay just this client with: fedloom resume {folder.path} --client {error.client} --debug")
+        say(
+            f"replay just this client with: fedloom resume {folder.path} --client {error.client} --debug"
+        )
         raise
     if as_json:
         print_json(result)
@@ -152,16 +179,16 @@ def finish(study: Study, folder: RunFolder, as_json: bool, title: str | None = N
         out.print(_shown(result, settings.evaluate.target))
 
 
-def replay(study: Study, folder: RunFolder, client: int, as_json: bool) -> None:
+def replay(prepared: PreparedRun, folder: RunFolder, client: int, as_json: bool) -> None:
     """Play one client of the next round and say what it answers; the run is left as it is."""
     from fedloom.core.errors import UserError
-    from fedloom.study.session import play_one
+    from fedloom.experiment.train import replay_client
 
-    if not 0 <= client < len(study.clients):
+    if not 0 <= client < len(prepared.clients):
         raise UserError(
-            f"--client {client} is not one of the {len(study.clients)} clients; take a number from 0 to {len(study.clients) - 1}"
+            f"--client {client} is not one of the {len(prepared.clients)} clients; take a number from 0 to {len(prepared.clients) - 1}"
         )
-    answer = play_one(study, folder, client)
+    answer = replay_client(prepared, folder, client)
     if as_json:
         print_json(answer)
     else:
@@ -179,7 +206,9 @@ def _shown(result: dict[str, Any], target: float | None) -> Any:
         "folder": result["out"],
     }
     if target is not None:
-        shown[f"rounds to {100 * target:.1f} %"] = rounds_to([result["rounds_to_target"]], result["rounds"])
+        shown[f"rounds to {100 * target:.1f} %"] = rounds_to(
+            [result["rounds_to_target"]], result["rounds"]
+        )
     if "personal" in result:
         shown["personal accuracy"] = f"{result['personal']['weighted']['mean']:.4f}"
     return facts(shown)

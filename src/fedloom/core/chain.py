@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
-from fedloom.core.errors import UserError, unknown
+from fedloom.core.errors import UserError, unknown_name
 
 
 class Chain(nn.Module):
@@ -27,21 +27,23 @@ class Chain(nn.Module):
             raise UserError("a chain needs at least one block; pass Chain({'model': module})")
         for name, block in blocks.items():
             if not name or name == "names" or hasattr(self, name) or "." in name:
-                raise UserError(f"block name '{name}' is empty, taken, or holds a dot; choose another name for the block")
+                raise UserError(
+                    f"block name '{name}' is empty, taken, or holds a dot; choose another name for the block"
+                )
             self.add_module(name, block)
         self.names = tuple(blocks)
 
     def block(self, name: str) -> nn.Module:
         """The block of that name."""
         if name not in self.names:
-            raise unknown("block", name, self.names)
+            raise unknown_name("block", name, self.names)
         return self.get_submodule(name)
 
     def between(self, after: str | None, until: str | None) -> tuple[str, ...]:
         """Names of the blocks behind `after` up to and including `until`."""
         for name in (after, until):
             if name is not None and name not in self.names:
-                raise unknown("block", name, self.names)
+                raise unknown_name("block", name, self.names)
         first = 0 if after is None else self.names.index(after) + 1
         last = len(self.names) if until is None else self.names.index(until) + 1
         return self.names[first:last]
@@ -65,5 +67,7 @@ class Chain(nn.Module):
     def layers(self) -> Iterator[tuple[str, nn.Module]]:
         """Every layer that holds tensors of its own, by its full name."""
         for name, module in self.named_modules():
-            if any(True for _ in module.parameters(recurse=False)) or any(True for _ in module.buffers(recurse=False)):
+            if any(True for _ in module.parameters(recurse=False)) or any(
+                True for _ in module.buffers(recurse=False)
+            ):
                 yield name, module

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from fedloom.core.chain import Chain
-from fedloom.core.errors import all_at_once
+from fedloom.core.errors import raise_all
 from fedloom.core.method import Method, Phase
 from fedloom.core.select import Selector, nothing
 from fedloom.core.server import KINDS, Stage, mean
@@ -32,8 +32,9 @@ def join(methods: Sequence[Method]) -> Method:
         sends=tuple(s for m in methods for s in m.sends),
         needs=tuple(n for m in methods for n in m.needs),
         reshape=tuple(r for m in methods for r in m.reshape),
+        origin=tuple(part for m in methods for part in m.parts),
     )
-    all_at_once(list(dict.fromkeys(said)), f"method '{name}'")
+    raise_all(list(dict.fromkeys(said)), f"method '{name}'")
     return joined
 
 
@@ -65,15 +66,27 @@ def _phases(methods: Sequence[Method], said: list[str]) -> tuple[Phase, ...]:
 def _unfit(several: Sequence[Method], methods: Sequence[Method]) -> list[str]:
     """Who cannot join a method that trains a slot in several phases: another such, and who reckons with one descent."""
     if len(several) > 1:
-        return [f"'{several[0].name}' and '{several[1].name}' train a slot in several phases; only one of them can"]
-    backward = [m.name for m in methods if m is not several[0] and (m.after or any(p.makes for p in m.phases))]
-    return [f"'{name}' looks back on one descent, and '{several[0].name}' makes several; they do not join" for name in backward]
+        return [
+            f"'{several[0].name}' and '{several[1].name}' train a slot in several phases; only one of them can"
+        ]
+    backward = [
+        m.name
+        for m in methods
+        if m is not several[0] and (m.after or any(p.makes for p in m.phases))
+    ]
+    return [
+        f"'{name}' looks back on one descent, and '{several[0].name}' makes several; they do not join"
+        for name in backward
+    ]
 
 
 def _merged(same: list[Phase], said: list[str]) -> Phase:
     plain = Phase()
     settings = [f.name for f in fields(Phase) if f.name not in ("terms", "slot")]
-    chosen = {n: _one(f"{n} for '{same[0].slot}'", [getattr(p, n) for p in same], getattr(plain, n), said) for n in settings}
+    chosen = {
+        n: _one(f"{n} for '{same[0].slot}'", [getattr(p, n) for p in same], getattr(plain, n), said)
+        for n in settings
+    }
     return replace(same[0], terms=tuple(t for p in same for t in p.terms), **chosen)
 
 
@@ -81,7 +94,9 @@ def _stages(methods: Sequence[Method]) -> tuple[Stage, ...]:
     """Stages by kind. Of the combiners of an upload, one that a method chose itself replaces the plain mean by samples."""
     stages: dict[str, Stage] = {s.name: s for m in methods for s in m.server}
     plain = mean().name
-    if any(s.kind == "combine" and s.handles == "model" and s.name != plain for s in stages.values()):
+    if any(
+        s.kind == "combine" and s.handles == "model" and s.name != plain for s in stages.values()
+    ):
         stages.pop(plain, None)
     return tuple(sorted(stages.values(), key=lambda s: KINDS.index(s.kind)))
 
@@ -90,5 +105,7 @@ def _union(selectors: Sequence[Selector]) -> Selector:
     own = [s for s in selectors if s is not nothing]
     if len(own) <= 1:
         return own[0] if own else nothing
-    choose: Callable[[Chain], frozenset[str]] = lambda chain: frozenset().union(*(s(chain) for s in own))  # noqa: E731
+    choose: Callable[[Chain], frozenset[str]] = lambda chain: frozenset().union(
+        *(s(chain) for s in own)
+    )
     return choose

@@ -14,10 +14,10 @@ class RunError(RuntimeError):
     """A run that could not go on, said in a sentence. The last checkpoint stands; the command line exits with 1."""
 
 
-def unknown(kind: str, name: object, choices: Iterable[str], see: str = "") -> UserError:
+def unknown_name(kind: str, name: object, choices: Iterable[str], see: str = "") -> UserError:
     """The error for a name that is not among the choices, with the nearest one and where to look.
 
-    >>> print(unknown("method", "fedporx", ["fedavg", "fedprox"], see="fedloom methods"))
+    >>> print(unknown_name("method", "fedporx", ["fedavg", "fedprox"], see="fedloom methods"))
     no method 'fedporx'; did you mean 'fedprox'? (choices: fedavg, fedprox; see: fedloom methods)
     """
     known = sorted(choices)
@@ -28,10 +28,12 @@ def unknown(kind: str, name: object, choices: Iterable[str], see: str = "") -> U
     return UserError(f"no {kind} '{name}'{guess} (choices: {shown}{where})")
 
 
-def all_at_once(complaints: Iterable[str], about: str) -> None:
+def raise_all(complaints: Iterable[str], about: str) -> None:
     """Raise every complaint in one error, or nothing."""
     found = list(complaints)
     if len(found) == 1:
         raise UserError(f"{about}: {found[0]}" if about else found[0])
     if found:
-        raise UserError("\n".join([f"{about}: {len(found)} problems", *(f"  - {c}" for c in found)]))
+        raise UserError(
+            "\n".join([f"{about}: {len(found)} problems", *(f"  - {c}" for c in found)])
+        )

@@ -1,14 +1,9 @@
-"""How good weights are: on all test data, by class, by group of classes, and as each client meets it.
-
-A tally counts hits by class, and everything else is arithmetic on it. A client's score is the paper-neutral pair: accuracy
-weighted by the labels the client has, and mean recall over the classes it has.
-"""
+"""Counts correct predictions by class; metrics/evaluate.py turns the counts into scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +13,7 @@ from fedloom.core.chain import Chain
 
 
 @dataclass(frozen=True)
-class Tally:
+class ClassCounts:
     """Hits and samples by class, and the mean loss."""
 
     hits: Tensor
@@ -26,11 +21,14 @@ class Tally:
     loss: float
 
     @staticmethod
-    def total(pieces: Sequence[Tally]) -> Tally:
+    def total(pieces: Sequence[ClassCounts]) -> ClassCounts:
         """Tallies of parts of the test data as one, added up in the order given."""
-        hits, seen = torch.stack([p.hits for p in pieces]).sum(0), torch.stack([p.seen for p in pieces]).sum(0)
+        hits, seen = (
+            torch.stack([p.hits for p in pieces]).sum(0),
+            torch.stack([p.seen for p in pieces]).sum(0),
+        )
         loss = sum(p.loss * float(p.seen.sum()) for p in pieces)
-        return Tally(hits, seen, loss / max(float(seen.sum()), 1.0))
+        return ClassCounts(hits, seen, loss / max(float(seen.sum()), 1.0))
 
     @property
     def accuracy(self) -> float:
@@ -42,7 +40,9 @@ class Tally:
         return self.hits / self.seen.clamp(min=1)
 
 
-def tally(chain: Chain, batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tally:
+def count_correct(
+    chain: Chain, batches: Iterable[tuple[Tensor, Tensor]], classes: int
+) -> ClassCounts:
     """Count over test batches, in evaluation mode."""
     chain.eval()
     hits, seen, loss = (torch.zeros(classes, dtype=torch.float64) for _ in range(3))
@@ -53,71 +53,4 @@ def tally(chain: Chain, batches: Iterable[tuple[Tensor, Tensor]], classes: int) 
             hits += torch.bincount(right, minlength=classes)
             seen += torch.bincount(y.cpu(), minlength=classes)
             loss[0] += F.cross_entropy(logits, y, reduction="sum").cpu()
-    return Tally(hits, seen, float(loss[0] / seen.sum().clamp(min=1)))
-
-
-def thirds(counts: Tensor) -> dict[str, list[int]]:
-    """Classes by how often they are trained on: the most frequent third, the middle, the rarest; empty if all are alike.
-
-    >>> thirds(torch.tensor([5, 50, 1]))
-    {'head': [1], 'middle': [0], 'tail': [2]}
-    """
-    if counts.max() == counts.min():
-        return {}
-    ranked = torch.argsort(counts, descending=True, stable=True)
-    parts = torch.tensor_split(ranked, 3)
-    return {name: sorted(part.tolist()) for name, part in zip(("head", "middle", "tail"), parts, strict=True)}
-
-
-def by_group(result: Tally, groups: Mapping[str, list[int]]) -> dict[str, float]:
-    """Mean recall in each group of classes that the test data have."""
-    kept = {g: [c for c in members if result.seen[c] > 0] for g, members in groups.items()}
-    return {g: float(result.recall[members].mean()) for g, members in kept.items() if members}
-
-
-def client_scores(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each client (a row of class counts): label-weighted accuracy, and mean recall over the classes it has.
-
-    recall may be one row for all clients or a row each; a class without test samples counts for nobody.
-    """
-    weights = counts.double() * (seen > 0)
-    present = (weights > 0).double()
-    weighted = (weights * recall).sum(1) / weights.sum(1).clamp(min=1e-12)
-    return weighted, (present * recall).sum(1) / present.sum(1).clamp(min=1)
-
-
-def spread(scores: Tensor) -> dict[str, float]:
-    """Mean, standard deviation and the mean of the worst tenth over clients."""
-    worst = torch.sort(scores).values[: max(1, len(scores) // 10)]
-    return {"mean": float(scores.mean()), "std": float(scores.std(unbiased=False)), "worst_tenth": float(worst.mean())}
-
-
-def summary(result: Tally, trained: Tensor, counts: Tensor) -> dict[str, Any]:
-    """One model's figures for a metrics line. trained: training samples by class; counts: clients by classes."""
-    weighted, recall = client_scores(result.recall, result.seen, counts)
-    return {
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        "per_class": [round(float(r), 6) for r in result.recall],
-        "groups": by_group(result, thirds(trained)),
-        "clients": {"weighted": spread(weighted), "recall": spread(recall)},
-    }
-
-
-def own_summary(hits: Tensor, seen: Tensor, trained: Tensor, counts: Tensor) -> dict[str, Any]:
-    """The figures of the clients' own models, a row of hits each; each is asked for the classes that its client has.
-
-    per_class: mean recall over the clients that have the class; None where none has it, or no test sample is of it.
-    hits: by client and class, out of `seen` test samples of the class.
-    """
-    holds = counts > 0
-    weighted, recall = client_scores(hits / seen.clamp(min=1), seen, counts)
-    met = Tally((hits * holds).sum(0), seen * holds.sum(0), loss=0.0)
-    return {
-        "weighted": spread(weighted),
-        "recall": spread(recall),
-        "per_class": [round(float(r), 6) if n else None for r, n in zip(met.recall, met.seen, strict=True)],
-        "groups": by_group(met, thirds(trained)),
-        "hits": hits.long().tolist(),
-        "seen": seen.long().tolist(),
-    }
+    return ClassCounts(hits, seen, float(loss[0] / seen.sum().clamp(min=1)))

@@ -15,27 +15,34 @@ from fedloom.core.server import Reply
 
 @dataclass(frozen=True)
 class Guard:
-    """What a reply must look like. least: how many sound replies a round needs. heaviest: samples a client may claim."""
+    """What a reply must look like. min_replies: how many sound replies a round needs. max_samples: samples a client may claim."""
 
-    least: int = 1
-    heaviest: float = 1e8
+    min_replies: int = 1
+    max_samples: float = 1e8
 
-    def sift(
-        self, replies: Iterable[Reply], like: Mapping[str, Mapping[str, Tensor]], asked: Iterable[int]
+    def validate(
+        self,
+        replies: Iterable[Reply],
+        like: Mapping[str, Mapping[str, Tensor]],
+        asked: Iterable[int],
     ) -> tuple[list[Reply], dict[int, str]]:
         """The sound replies in client order, and for each of the others why it was left out."""
         sound, refused, waiting = [], {}, set(asked)
         for reply in sorted(replies, key=lambda r: r.client):
             expected = reply.client in waiting
-            why = self.complaint(reply, like) if expected else "was not asked, or has answered already"
+            why = (
+                self.complaint(reply, like)
+                if expected
+                else "was not asked, or has answered already"
+            )
             waiting.discard(reply.client)
             if why is None:
                 sound.append(reply)
             else:
                 refused[reply.client] = why
-        if len(sound) < self.least:
+        if len(sound) < self.min_replies:
             reasons = "; ".join(f"client {c}: {why}" for c, why in list(refused.items())[:5])
-            raise RunError(f"only {len(sound)} sound replies in this round, and at least {self.least} are needed ({reasons}); "
+            raise RunError(f"only {len(sound)} sound replies in this round, and at min_replies {self.min_replies} are needed ({reasons}); "
                            "lower the learning rate, set a gradient clip (train.clip), or look at these clients' data")  # fmt: skip
         return sound, refused
 
@@ -43,14 +50,14 @@ class Guard:
         """Why the reply cannot be used, or None."""
         for what in ("samples", "seen"):
             weight = getattr(reply, what)
-            if not (math.isfinite(weight) and 0 < weight <= self.heaviest):
-                return f"{what} is {weight}, and must lie above 0 and at most {self.heaviest:g}"
+            if not (math.isfinite(weight) and 0 < weight <= self.max_samples):
+                return f"{what} is {weight}, and must lie above 0 and at most {self.max_samples:g}"
         if set(reply.uploads) != set(like):
             return f"uploads are {sorted(reply.uploads)}, expected {sorted(like)}"
         for name, upload in reply.uploads.items():
             if (why := _mismatch(upload, like[name])) is not None:
                 return f"upload '{name}': {why}"
-        for slot, memory in reply.mine.items():
+        for slot, memory in reply.memories.items():
             if (odd := _not_finite(memory)) is not None:
                 return f"memory '{slot}': tensor '{odd}' is not finite"
         return None

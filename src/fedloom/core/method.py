@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.errors import all_at_once
+from fedloom.core.errors import raise_all
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.params import Params
 from fedloom.core.select import Selector, everything, nothing
 from fedloom.core.server import KINDS, Stage, apply_mean, mean
-from fedloom.core.solver import Mix, Order, Solver, Trace, Tuning, shuffled
+from fedloom.core.solver import DescentResult, Mix, Order, Solver, Tuning, shuffled
+from fedloom.core.spec import Spec
 from fedloom.core.step import Loss, Step, ce
+from fedloom.core.user_code import GIVEN
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Phase:
     """
 
     loss: Loss = ce
-    terms: tuple[Loss, ...] = ()
+    terms: tuple[Loss, ...] = ()  # one function by itself will do
     mix: Mix | None = None
     slot: str = "model"
     start: str | None = None
@@ -46,6 +48,9 @@ class Phase:
     makes: tuple[str, ...] = ()
     clip: float | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", _as_tuple(self.terms))
+
     def total(self, step: Step) -> Tensor:
         """The objective on one mini-batch."""
         value = self.loss(step)
@@ -53,7 +58,7 @@ class Phase:
             value = value + term(step)
         return value
 
-    def by(self, run: Solver) -> Solver:
+    def solver_for(self, run: Solver) -> Solver:
         """The solver of this phase, given the run's."""
         return self.solver or (run if self.tunes is None else self.tunes(run))
 
@@ -64,11 +69,11 @@ class Outcome:
 
     job: Job
     weights: Mapping[str, Params]
-    traces: tuple[tuple[str, Trace], ...]
+    descents: tuple[tuple[str, DescentResult], ...]
 
-    def trace(self, slot: str = "model") -> Trace:
+    def descent(self, slot: str = "model") -> DescentResult:
         """The phases of a slot as one descent."""
-        return reduce(Trace.then, (t for s, t in self.traces if s == slot))
+        return reduce(DescentResult.then, (t for s, t in self.descents if s == slot))
 
     @cached_property
     def delta(self) -> Params:
@@ -81,7 +86,7 @@ class Extra:
     """What a client sends beside the model, and what it remembers."""
 
     uploads: Mapping[str, Params] = field(default_factory=dict)
-    mine: Mapping[str, Params] = field(default_factory=dict)
+    memories: Mapping[str, Params] = field(default_factory=dict)
 
 
 After = Callable[[Outcome], Extra]
@@ -106,7 +111,7 @@ class Exchange(NamedTuple):
     check    why an answer of a client is not sound, or None, where its names, shapes and numbers are in order.
     notice   what the user has to know before anything is sent, from the clients' sizes and how often they answer; a limit that
              the user has set and that is broken is an error.
-    again    whether it is put anew before every round, at the weights of that round (core/afresh.py).
+    every_round  whether it is repeated before every round, at the weights of that round.
     """
 
     name: str
@@ -114,7 +119,7 @@ class Exchange(NamedTuple):
     server: Callable[[Sequence[Params], Key], Params]
     check: Callable[[int, Params], str | None] = nothing_wrong
     notice: Callable[[Sequence[int], int], str | None] = nothing_to_say
-    again: bool = False
+    every_round: bool = False
 
 
 class Need(NamedTuple):
@@ -135,6 +140,22 @@ def blocks_needed(count: int) -> Need:
 def inner_block(name: str) -> Need:
     """A block of that name with others behind it."""
     return Need(f"a block '{name}' that is not its last", lambda chain: name in chain.names[:-1])
+
+
+class Part(NamedTuple):
+    """One of the methods that a method is combined from.
+
+    spec: its name and arguments. value: the method itself where no name leads to it, because it was
+    defined in a notebook or a script; None where `spec` is enough to build it in any process.
+    """
+
+    spec: Spec
+    value: Method | None = None
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    """A bare phase, stage or function as a tuple of one; a stage is a tuple too, of another type."""
+    return tuple(value) if type(value) in (tuple, list) else (value,)
 
 
 @dataclass(frozen=True)
@@ -162,16 +183,34 @@ class Method:
     sends: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     reshape: tuple[Reshape, ...] = ()
+    origin: tuple[Part, ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("phases", "after", "server", "prologue", "finale", "needs", "reshape"):
+            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+
+    def __add__(self, other: Method) -> Method:
+        """Both methods combined; raises if they do not go together."""
+        from fedloom.core.compose import join  # here, since compose builds on this module
+
+        return join([self, other])
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The methods this one is combined from."""
+        return self.origin or (Part(Spec(f"{GIVEN}{self.name}"), self),)
 
     def reshaped(self, chain: Chain, key: Key) -> Chain:
         """The model that is trained, made of the plain one; raises if that is not what the method needs."""
         if self.reshape:
-            all_at_once(self._unmet(chain), f"method '{self.name}'")
+            raise_all(self._unmet(chain), f"method '{self.name}'")
         return reduce(lambda made, reshape: reshape(made, key), self.reshape, chain)
 
     def check(self, chain: Chain) -> None:
         """Raise every complaint about the method on the model that is trained at once, before round 0."""
-        all_at_once([*self._server_complaints(), *self._client_complaints(chain)], f"method '{self.name}'")
+        raise_all(
+            [*self._server_complaints(), *self._client_complaints(chain)], f"method '{self.name}'"
+        )
 
     def _server_complaints(self) -> list[str]:
         order = [KINDS.index(s.kind) for s in self.server]
@@ -182,13 +221,26 @@ class Method:
             if not combiners:
                 said.append(f"upload '{upload}' has no combiner; add mean(of='{upload}')")
             if len(combiners) > 1:
-                said.append(f"upload '{upload}' has {len(combiners)} combiners ({', '.join(combiners)}); keep one")
+                said.append(
+                    f"upload '{upload}' has {len(combiners)} combiners ({', '.join(combiners)}); keep one"
+                )
         if (appliers := sum(s.kind == "apply" and s.handles == "model" for s in self.server)) != 1:
-            said.append(f"{appliers} stages apply the change to the model, and one must; end the server with one apply_mean()")
-        if twice := {s.name for s in self.server if sum(s.name == other.name for other in self.server) > 1}:
-            said.append(f"two stages are called '{min(twice)}' and would share a memory; rename one")
-        said += [f"stage name '{s.name}' holds a '/'; rename it" for s in self.server if "/" in s.name]
-        for what, names in (("uploads", self.sends), ("exchanges", [e.name for e in self.prologue])):
+            said.append(
+                f"{appliers} stages apply the change to the model, and one must; end the server with one apply_mean()"
+            )
+        if twice := {
+            s.name for s in self.server if sum(s.name == other.name for other in self.server) > 1
+        }:
+            said.append(
+                f"two stages are called '{min(twice)}' and would share a memory; rename one"
+            )
+        said += [
+            f"stage name '{s.name}' holds a '/'; rename it" for s in self.server if "/" in s.name
+        ]
+        for what, names in (
+            ("uploads", self.sends),
+            ("exchanges", [e.name for e in self.prologue]),
+        ):
             if twice := {n for n in names if list(names).count(n) > 1}:
                 said.append(f"two {what} are called '{min(twice)}'; only one can be")
         optimisers = [s.name for s in self.server if s.kind == "optimise"]
@@ -206,12 +258,18 @@ class Method:
             said.append("no phase trains the slot 'model'; add Phase()")
         if self.evaluates not in slots:
             last = "phase of the finale" if self.finale else "phase"
-            said.append(f"evaluates '{self.evaluates}', which no {last} trains; the slots are {', '.join(sorted(slots))}")
+            said.append(
+                f"evaluates '{self.evaluates}', which no {last} trains; the slots are {', '.join(sorted(slots))}"
+            )
         return said
 
     def _unmet(self, chain: Chain) -> list[str]:
         blocks = ", ".join(chain.names)
-        return [f"needs {need.text}, and the model has the blocks {blocks}" for need in self.needs if not need.met(chain)]
+        return [
+            f"needs {need.text}, and the model has the blocks {blocks}"
+            for need in self.needs
+            if not need.met(chain)
+        ]
 
     @property
     def personal(self) -> bool:

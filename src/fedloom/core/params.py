@@ -16,7 +16,7 @@ def zeros(like: Mapping[str, Tensor]) -> Params:
     return {n: torch.zeros_like(t) for n, t in like.items()}
 
 
-def blank(like: Mapping[str, Tensor]) -> Params:
+def zeros_view(like: Mapping[str, Tensor]) -> Params:
     """Zeros of the same names, shapes, types and devices, to be read only: one number seen everywhere, which takes no memory."""
     return {n: t.new_zeros(()).expand_as(t) for n, t in like.items()}
 

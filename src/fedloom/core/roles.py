@@ -31,7 +31,9 @@ class Roles:
         """Read off the model; tensors a model does not save (non-persistent buffers) have no role."""
         saved = chain.state_dict()
         weights = frozenset(n for n, _ in chain.named_parameters(remove_duplicate=False))
-        counters = frozenset(n for n, t in saved.items() if n not in weights and not t.is_floating_point())
+        counters = frozenset(
+            n for n, t in saved.items() if n not in weights and not t.is_floating_point()
+        )
         return Roles(weights, frozenset(saved) - weights - counters, counters)
 
 

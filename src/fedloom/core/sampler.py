@@ -11,7 +11,7 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 
 Sampler = Callable[[int, Key, Sequence[int]], list[int]]
 
@@ -38,7 +38,9 @@ def by_size(per_round: PerRound = 5) -> Sampler:
 
     def choose(round: int, key: Key, sizes: Sequence[int]) -> list[int]:
         weights = torch.tensor(sizes, dtype=torch.float64)
-        drawn = torch.multinomial(weights, _at_most(per_round, len(sizes)), replacement=False, generator=key.generator())
+        drawn = torch.multinomial(
+            weights, _at_most(per_round, len(sizes)), replacement=False, generator=key.generator()
+        )
         return sorted(drawn.tolist())
 
     return choose
@@ -46,15 +48,26 @@ def by_size(per_round: PerRound = 5) -> Sampler:
 
 def availability(
     per_round: PerRound = 5,
-    share: Annotated[float, Param("mean share of clients that can be reached; 1 is uniform", above=0, high=1)] = 0.5,
-    period: Annotated[int, Param("rounds of one day; each client has its own hour, 0: no rhythm", low=0)] = 0,
+    share: Annotated[
+        float, Param("mean share of clients that can be reached; 1 is uniform", above=0, high=1)
+    ] = 0.5,
+    period: Annotated[
+        int, Param("rounds of one day; each client has its own hour, 0: no rhythm", low=0)
+    ] = 0,
 ) -> Sampler:
     """Uniform among the clients that can be reached this round; with a period, a client's chances rise and fall with its hour."""
 
     def choose(round: int, key: Key, sizes: Sequence[int]) -> list[int]:
         hours = torch.arange(len(sizes), dtype=torch.float64) * 0.6180339887498949 % 1.0
-        swing = 1 + torch.cos(2 * math.pi * (round / period + hours)) if period else torch.ones_like(hours)
-        awake = torch.rand(len(sizes), generator=key.fold("awake").generator(), dtype=torch.float64) < share * swing
+        swing = (
+            1 + torch.cos(2 * math.pi * (round / period + hours))
+            if period
+            else torch.ones_like(hours)
+        )
+        awake = (
+            torch.rand(len(sizes), generator=key.fold("awake").generator(), dtype=torch.float64)
+            < share * swing
+        )
         reached = awake.nonzero().flatten()
         if len(reached) == 0:  # somebody always answers in the end: the round waits for one client
             reached = torch.randint(len(sizes), (1,), generator=key.fold("straggler").generator())
@@ -80,7 +93,9 @@ def in_advance(
 
 def _at_most(per_round: int, clients: int) -> int:
     if per_round > clients:
-        raise UserError(f"per_round={per_round} is more than the {clients} clients; lower sample.per_round or add clients")
+        raise UserError(
+            f"per_round={per_round} is more than the {clients} clients; lower sample.per_round or add clients"
+        )
     return per_round
 
 

@@ -29,7 +29,10 @@ def of_type(*types: type[nn.Module]) -> Selector:
 
     def choose(chain: Chain) -> frozenset[str]:
         return frozenset(
-            f"{layer}.{name}" for layer, module in chain.layers() if isinstance(module, types) for name in module.state_dict()
+            f"{layer}.{name}"
+            for layer, module in chain.layers()
+            if isinstance(module, types)
+            for name in module.state_dict()
         )
 
     return choose
@@ -57,7 +60,9 @@ def head(count: int = 1) -> Selector:
 
 def representation(count: int = 1) -> Selector:
     """Every tensor in front of the last blocks, so many of them: what makes the features."""
-    return lambda chain: blocks(*chain.names[:-count])(chain) if len(chain.names) > count else frozenset()
+    return lambda chain: (
+        blocks(*chain.names[:-count])(chain) if len(chain.names) > count else frozenset()
+    )
 
 
 def has_batch_statistics(chain: Chain) -> bool:

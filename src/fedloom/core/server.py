@@ -27,7 +27,7 @@ class Reply:
     samples: int  # that it holds
     seen: int  # that it trained on
     uploads: Mapping[str, Params]  # "model" is the change of the weights
-    mine: Mapping[str, Params] = field(default_factory=dict)
+    memories: Mapping[str, Params] = field(default_factory=dict)
     loss: float = 0.0
     steps: int = 0
 

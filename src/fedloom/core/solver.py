@@ -22,12 +22,16 @@ from fedloom.core.params import Params
 from fedloom.core.step import Loss, Step
 
 Order = Callable[[Data, torch.Generator], Tensor]  # the positions of one epoch
-Mix = Callable[[Tensor, Tensor, Job, Key], tuple[Tensor, Tensor]]  # what a batch becomes before the forward pass
-Gradient = Callable[[int], list[Tensor]]  # of the loss on the n-th batch of a step, at the weights as they are now
+Mix = Callable[
+    [Tensor, Tensor, Job, Key], tuple[Tensor, Tensor]
+]  # what a batch becomes before the forward pass
+Gradient = Callable[
+    [int], list[Tensor]
+]  # of the loss on the n-th batch of a step, at the weights as they are now
 
 
 @dataclass(frozen=True)
-class Goal:
+class Objective:
     """What is to be descended: the loss, the order of the samples, what a batch becomes first, and where momentum is kept.
 
     clip: a bound on the norm of the gradient beside the solver's own; the tighter of the two holds.
@@ -41,32 +45,34 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Trace:
+class DescentResult:
     """What a descent leaves behind: its size, its mean loss, further weights by slot, and memories to keep.
 
-    seen: how many samples an epoch visits; with drop_last, fewer than there are. path: how far a gradient of 1 that never changed
+    seen: how many samples an epoch visits; with drop_last, fewer than there are. lr_sum: how far a gradient of 1 that never changed
     would have moved the weights; the sum of the learning rates, and more with momentum.
     """
 
     steps: int
     seen: int
     loss: float
-    path: float
+    lr_sum: float
     slots: Mapping[str, Params] = field(default_factory=dict)
     keep: Mapping[str, Params] = field(default_factory=dict)
 
-    def then(self, other: Trace) -> Trace:
+    def then(self, other: DescentResult) -> DescentResult:
         """This descent and another one behind it, as one."""
         steps = self.steps + other.steps
         loss = (self.steps * self.loss + other.steps * other.loss) / max(steps, 1)
-        path, seen = self.path + other.path, max(self.seen, other.seen)
-        return Trace(steps, seen, loss, path, {**self.slots, **other.slots}, {**self.keep, **other.keep})
+        lr_sum, seen = self.lr_sum + other.lr_sum, max(self.seen, other.seen)
+        return DescentResult(
+            steps, seen, loss, lr_sum, {**self.slots, **other.slots}, {**self.keep, **other.keep}
+        )
 
 
 class Solver(Protocol):
     """Trains the open tensors of the model in place."""
 
-    def __call__(self, model: Chain, goal: Goal, job: Job, key: Key) -> Trace: ...
+    def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult: ...
 
 
 Tuning = Callable[[Solver], Solver]  # what a phase makes of the run's solver
@@ -82,13 +88,17 @@ class Rule(Protocol):
 
     def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: Any) -> Any: ...
 
-    def end(self, names: list[str], state: Any) -> tuple[Mapping[str, Params], list[Tensor] | None]: ...
+    def end(
+        self, names: list[str], state: Any
+    ) -> tuple[Mapping[str, Params], list[Tensor] | None]: ...
 
-    def reach(self, steps: int) -> float: ...  # of the path, in learning rates, from rest
+    def effective_steps(
+        self, steps: int
+    ) -> float: ...  # of the lr_sum, in learning rates, from rest
 
 
 @dataclass(frozen=True)
-class HeavyBall:
+class SGDRule:
     """As torch.optim.SGD: g + weight_decay w; v = momentum v + g; w -= lr v (with Nesterov, lr (g + momentum v))."""
 
     momentum: float = 0.0
@@ -99,14 +109,20 @@ class HeavyBall:
     def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[Tensor] | None:
         return memory
 
-    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: list[Tensor] | None) -> list[Tensor] | None:
+    def step(
+        self, weights: list[Tensor], gradient: Gradient, lr: float, state: list[Tensor] | None
+    ) -> list[Tensor] | None:
         g = gradient(0)
         with torch.no_grad():
             if self.weight_decay:
                 g = list(torch._foreach_add(g, weights, alpha=self.weight_decay))
             if self.momentum:
                 state = self._velocity(g, state)
-                g = list(torch._foreach_add(g, state, alpha=self.momentum)) if self.nesterov else state
+                g = (
+                    list(torch._foreach_add(g, state, alpha=self.momentum))
+                    if self.nesterov
+                    else state
+                )
             torch._foreach_add_(weights, g, alpha=-lr)
         return state
 
@@ -117,15 +133,19 @@ class HeavyBall:
         torch._foreach_add_(state, g)
         return state
 
-    def end(self, names: list[str], state: list[Tensor] | None) -> tuple[Mapping[str, Params], list[Tensor] | None]:
+    def end(
+        self, names: list[str], state: list[Tensor] | None
+    ) -> tuple[Mapping[str, Params], list[Tensor] | None]:
         return {}, state
 
-    def reach(self, steps: int) -> float:
+    def effective_steps(self, steps: int) -> float:
         """
-        >>> HeavyBall().reach(3), HeavyBall(momentum=0.5).reach(3)
+        >>> SGDRule().effective_steps(3), SGDRule(momentum=0.5).effective_steps(3)
         (3.0, 4.25)
         """
-        moved = sum(itertools.accumulate(itertools.repeat(1.0, steps), lambda v, g: self.momentum * v + g))
+        moved = sum(
+            itertools.accumulate(itertools.repeat(1.0, steps), lambda v, g: self.momentum * v + g)
+        )
         return steps + self.momentum * moved if self.nesterov else moved
 
 
@@ -173,13 +193,17 @@ class Sgd:
     clip: float | None = None
     drop_last: bool = False
     reset: bool = True
-    rule: Rule = field(default_factory=HeavyBall)
+    rule: Rule = field(default_factory=SGDRule)
     schedule: Schedule = field(default_factory=Schedule)
 
-    def __call__(self, model: Chain, goal: Goal, job: Job, key: Key) -> Trace:
+    def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
         trained: Params = {n: p for n, p in model.named_parameters() if p.requires_grad}
         weights, lr = list(trained.values()), self.schedule.at(self.lr, job.round)
-        kept = None if self.reset or goal.memory not in job.mine else [job.mine[goal.memory][n].clone() for n in trained]
+        kept = (
+            None
+            if self.reset or objective.memory not in job.memories
+            else [job.memories[objective.memory][n].clone() for n in trained]
+        )
         state = self.rule.begin(weights, kept)
         key.fold("layers").seed_layers(weights[0].device)
         noise = key.fold("batch").generator()
@@ -188,21 +212,36 @@ class Sgd:
         number = samples = 0
 
         def gradient(n: int) -> list[Tensor]:
-            x, y = batches[n] if goal.mix is None else goal.mix(*batches[n], job, key.fold("mix", number, n))
-            job.where.step, job.where.shapes = number, (x.shape, y.shape)
-            loss = goal.loss(Step(x, y, model, job, trained, key, number))
+            x, y = (
+                batches[n]
+                if objective.mix is None
+                else objective.mix(*batches[n], job, key.fold("mix", number, n))
+            )
+            job.progress.step, job.progress.shapes = number, (x.shape, y.shape)
+            loss = objective.loss(Step(x, y, model, job, trained, key, number))
             losses.append(loss.detach())
             grads = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-            return _clipped(grads, tightest(self.clip, goal.clip))
+            return _clipped(grads, smallest_bound(self.clip, objective.clip))
 
-        for number, positions in enumerate(self.groups(job, goal.order, key), 1):  # noqa: B007 (the gradient reads it)
+        for number, positions in enumerate(self.groups(job, objective.order, key), 1):  # noqa: B007 (the gradient reads it)
             batches = [job.data.batch(p, noise) for p in positions]
             state = self.rule.step(weights, gradient, lr, state)
             samples += sum(len(p) for p in positions)
         slots, kept = self.rule.end(list(trained), state)
-        keep = {} if self.reset or kept is None else {goal.memory: dict(zip(trained, kept, strict=True))}
+        keep = (
+            {}
+            if self.reset or kept is None
+            else {objective.memory: dict(zip(trained, kept, strict=True))}
+        )
         loss = torch.stack(losses).mean().item() if losses else 0.0
-        return Trace(number, self.seen(job, samples), loss, self.rule.reach(number) * lr, slots, keep)
+        return DescentResult(
+            number,
+            self.seen(job, samples),
+            loss,
+            self.rule.effective_steps(number) * lr,
+            slots,
+            keep,
+        )
 
     def groups(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
         """The positions of each step's batches."""
@@ -231,7 +270,7 @@ class Sgd:
         return min(samples, held - tail if tail < self._smallest(job) else held)
 
     def _smallest(self, job: Job) -> int:
-        return self.batch if self.drop_last else 2 if job.bench.batch_statistics else 1
+        return self.batch if self.drop_last else 2 if job.model_pool.batch_statistics else 1
 
 
 def changed(**settings: Any) -> Tuning:
@@ -244,10 +283,10 @@ def changed(**settings: Any) -> Tuning:
     return tune
 
 
-def tightest(*bounds: float | None) -> float | None:
+def smallest_bound(*bounds: float | None) -> float | None:
     """The smallest of the bounds, of which None is none.
 
-    >>> tightest(10.0, None, 3.0), tightest(None)
+    >>> smallest_bound(10.0, None, 3.0), smallest_bound(None)
     (3.0, None)
     """
     return min((b for b in bounds if b is not None), default=None)

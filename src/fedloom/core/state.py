@@ -25,7 +25,12 @@ class ServerState:
         """Everything in one flat dictionary, for one file."""
         flat = {f"params/{n}": t for n, t in self.params.items()}
         flat |= {f"shared/{w}/{n}": t for w, p in self.shared.items() for n, t in p.items()}
-        flat |= {f"memory/{s}/{w}/{n}": t for s, m in self.memory.items() for w, p in m.items() for n, t in p.items()}
+        flat |= {
+            f"memory/{s}/{w}/{n}": t
+            for s, m in self.memory.items()
+            for w, p in m.items()
+            for n, t in p.items()
+        }
         return flat
 
     @staticmethod
@@ -52,7 +57,7 @@ class ClientStore(Protocol):
 
     def recall(self, client: int) -> Mapping[str, Params]: ...
 
-    def remember(self, client: int, mine: Mapping[str, Params]) -> None: ...
+    def remember(self, client: int, memories: Mapping[str, Params]) -> None: ...
 
 
 class MemoryStore:
@@ -64,6 +69,6 @@ class MemoryStore:
     def recall(self, client: int) -> Mapping[str, Params]:
         return dict(self._mine.get(client, {}))
 
-    def remember(self, client: int, mine: Mapping[str, Params]) -> None:
-        if mine:
-            self._mine.setdefault(client, {}).update(mine)
+    def remember(self, client: int, memories: Mapping[str, Params]) -> None:
+        if memories:
+            self._mine.setdefault(client, {}).update(memories)

@@ -27,7 +27,9 @@ class Step:
     y holds class numbers, or a row of probabilities a sample where a mix has blended labels.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, model: Chain, job: Job, params: Params, phase: Key, number: int) -> None:
+    def __init__(
+        self, x: Tensor, y: Tensor, model: Chain, job: Job, params: Params, phase: Key, number: int
+    ) -> None:
         self.x = x
         self.y = y
         self.model = model
@@ -74,7 +76,11 @@ class Step:
     @cached_property
     def ce(self) -> Tensor:
         """Mean cross-entropy."""
-        return F.cross_entropy(self.logits, self.y) if self.y.dim() == 1 else _soft_entropy(self.logits, self.y)
+        return (
+            F.cross_entropy(self.logits, self.y)
+            if self.y.dim() == 1
+            else _soft_entropy(self.logits, self.y)
+        )
 
 
 def _soft_entropy(logits: Tensor, rows: Tensor) -> Tensor:
@@ -82,7 +88,9 @@ def _soft_entropy(logits: Tensor, rows: Tensor) -> Tensor:
     return torch.dot(F.log_softmax(logits, 1).flatten(), rows.div(-len(rows)).flatten())
 
 
-def _flattened(job: Job, make: Callable[[Job], Mapping[str, Tensor]], names: tuple[str, ...]) -> Tensor:
+def _flattened(
+    job: Job, make: Callable[[Job], Mapping[str, Tensor]], names: tuple[str, ...]
+) -> Tensor:
     return _joined(job.once(make), names)
 
 

@@ -33,7 +33,9 @@ class Normaliser:
         return x.to(self.dtype, copy=True).mul_(self.scale).add_(self.shift)
 
 
-def normaliser(dataset: Dataset, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Normaliser:
+def normaliser(
+    dataset: Dataset, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Normaliser:
     """(x/255 - mean)/std of a data set's constants, folded into one scale and one shift per channel."""
     if dataset.kind == "text":
         return Normaliser(None)
@@ -65,7 +67,9 @@ class ClientData:
         """How many samples of each class."""
         return torch.bincount(self.labels, minlength=classes)
 
-    def batch(self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True) -> Batch:
+    def batch(
+        self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
+    ) -> Batch:
         """Inputs and labels at the positions, augmented if this is training and a generator is given."""
         rows = self.rows.index_select(0, positions.to(self.rows.device))
         x = self.split.x.index_select(0, rows)
@@ -116,7 +120,14 @@ def federate(
     stops = np.cumsum([len(part) for part in parts])
     starts = np.concatenate([[0], stops[:-1]])
     rows = torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
-    return Clients(place(dataset.train, device), rows, starts, stops, normaliser(dataset, dtype, device), augment)
+    return Clients(
+        place(dataset.train, device),
+        rows,
+        starts,
+        stops,
+        normaliser(dataset, dtype, device),
+        augment,
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,18 @@ from fedloom.data.sources.build import Part, dataset, part
 from fedloom.data.sources.idx import parse
 
 NAME = "fashion-mnist"
-CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 ABOUT = {
     "format": "packaged",
     "source": "Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist (Debian package dataset-fashion-mnist)",
@@ -31,7 +42,10 @@ def load() -> Dataset:
 
 
 def _split(prefix: str, sums: dict[str, str]) -> Part:
-    x, y = (_array(f"{prefix}-{what}-idx{dims}-ubyte", dims, sums) for what, dims in (("images", 3), ("labels", 1)))
+    x, y = (
+        _array(f"{prefix}-{what}-idx{dims}-ubyte", dims, sums)
+        for what, dims in (("images", 3), ("labels", 1))
+    )
     return part(x[:, None], y, prefix)
 
 
@@ -42,7 +56,9 @@ def _array(name: str, dims: int, sums: dict[str, str]) -> np.ndarray:
     except (OSError, EOFError, zlib.error):
         data = b""
     if hashlib.sha256(data).hexdigest() != sums.get(name):
-        raise UserError(f"the packaged file {name}.gz is damaged (its sha256 is not that of SHA256SUMS); reinstall fedloom")
+        raise UserError(
+            f"the packaged file {name}.gz is damaged (its sha256 is not that of SHA256SUMS); reinstall fedloom"
+        )
     return parse(data, dims, name)
 
 

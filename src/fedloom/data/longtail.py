@@ -25,17 +25,25 @@ def counts(n_max: int, classes: int, factor: float) -> np.ndarray:
 def subset(labels: np.ndarray, factor: float, rng: np.random.RandomState) -> np.ndarray:
     """The rows that are kept, class by class, drawn at random; a class that has fewer samples keeps them all."""
     if not factor >= 1:
-        raise UserError(f"longtail={factor} must be at least 1 (head count over tail count; 1 keeps everything)")
+        raise UserError(
+            f"longtail={factor} must be at least 1 (head count over tail count; 1 keeps everything)"
+        )
     if factor == 1:
         return np.arange(len(labels))
     kinds, sizes = np.unique(labels, return_counts=True)
     wanted = counts(int(sizes.max()), len(kinds), factor)
     if wanted[-1] < 1:
-        raise UserError(f"longtail={factor:g} leaves no sample of class {kinds[-1]}; take a factor below {sizes.max()}")
+        raise UserError(
+            f"longtail={factor:g} leaves no sample of class {kinds[-1]}; take a factor below {sizes.max()}"
+        )
     rows = [np.flatnonzero(labels == kind) for kind in kinds]
-    return np.concatenate([_choose(r, int(min(n, len(r))), rng) for r, n in zip(rows, wanted, strict=True)])
+    return np.concatenate(
+        [_choose(r, int(min(n, len(r))), rng) for r, n in zip(rows, wanted, strict=True)]
+    )
 
 
 def _choose(rows: np.ndarray, size: int, rng: np.random.RandomState) -> np.ndarray:
-    rng.shuffle(rows)  # needless before a choice, but the authors' stream has it, and their split is to come out
+    rng.shuffle(
+        rows
+    )  # needless before a choice, but the authors' stream has it, and their split is to come out
     return rng.choice(rows, size, replace=False)

@@ -21,7 +21,9 @@ class Spread:
     @staticmethod
     def of(values: np.ndarray) -> Spread:
         """The spread of the values."""
-        return Spread(float(values.min()), float(np.median(values)), float(values.mean()), float(values.max()))
+        return Spread(
+            float(values.min()), float(np.median(values)), float(values.mean()), float(values.max())
+        )
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from fedloom.core.errors import UserError, unknown
-from fedloom.data import crowd, fashion
+from fedloom.core.errors import UserError, unknown_name
+from fedloom.data import fashion, synthetic
 from fedloom.data.dataset import Dataset, Split
 from fedloom.data.sources import read
-from fedloom.data.sources.audit import findings
+from fedloom.data.sources.checks import findings
 
 VERSION = 1
 INFO = "info.json"
@@ -46,7 +46,9 @@ def names(root: Root = None) -> list[str]:
     place = home(root)
     with _said(f"cannot list the data sets in {place}"):
         inside = list(place.iterdir()) if place.is_dir() else []
-    return sorted({fashion.NAME, *(p.name for p in inside if NAME.fullmatch(p.name) and (p / INFO).is_file())})
+    return sorted(
+        {fashion.NAME, *(p.name for p in inside if NAME.fullmatch(p.name) and (p / INFO).is_file())}
+    )
 
 
 def add(
@@ -75,10 +77,10 @@ def load(name: str, root: Root = None) -> Dataset:
     """The data set of that name, its checksums verified."""
     if name == fashion.NAME:
         return fashion.load()
-    if (users := crowd.size_of(name)) is not None:
-        return crowd.load(users)
+    if (users := synthetic.size_of(name)) is not None:
+        return synthetic.load(users)
     if name not in names(root):
-        raise UserError(f"{unknown('data set', name, names(root))}; {ADD}")
+        raise UserError(f"{unknown_name('data set', name, names(root))}; {ADD}")
     place = home(root) / name
     with _said(f"cannot read data set '{name}' in {place}"):
         info = _info(place)
@@ -101,7 +103,7 @@ def remove(name: str, root: Root = None) -> None:
     """Delete a stored data set."""
     place = _own(name, root)
     if name not in (stored := [n for n in names(root) if n != fashion.NAME]):
-        raise unknown("data set", name, stored)
+        raise unknown_name("data set", name, stored)
     with _said(f"cannot remove data set '{name}' in {place}"):
         shutil.rmtree(place)
 
@@ -109,19 +111,27 @@ def remove(name: str, root: Root = None) -> None:
 def _own(name: str, root: Root) -> Path:
     """The folder of a name that a user may write."""
     if not NAME.fullmatch(name):
-        expected = "letters, digits, '-', '_' and '.', beginning with a letter or digit, 100 at most"
+        expected = (
+            "letters, digits, '-', '_' and '.', beginning with a letter or digit, 100 at most"
+        )
         raise UserError(f"data set name '{name}' must be made of {expected}; choose another name")
-    if name == fashion.NAME or crowd.size_of(name) is not None:
-        raise UserError(f"data set '{name}' ships with fedloom and stays as it is; choose another name, such as {name}-full")
+    if name == fashion.NAME or synthetic.size_of(name) is not None:
+        raise UserError(
+            f"data set '{name}' ships with fedloom and stays as it is; choose another name, such as {name}-full"
+        )
     return home(root) / name
 
 
 def _vacant(name: str, root: Root, replace: bool) -> Path:
     place = _own(name, root)
     if place.exists() and name not in names(root):
-        raise UserError(f"{place} is there already and is no data set of fedloom; choose another name or move it away")
+        raise UserError(
+            f"{place} is there already and is no data set of fedloom; choose another name or move it away"
+        )
     if place.exists() and not replace:
-        raise UserError(f"data set '{name}' is there already, in {place}; choose another name, or set replace=True (--replace)")
+        raise UserError(
+            f"data set '{name}' is there already, in {place}; choose another name, or set replace=True (--replace)"
+        )
     return place
 
 
@@ -131,7 +141,9 @@ def _said(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{what}: {error.strerror or error}; check the disk and its permissions") from None
+        raise UserError(
+            f"{what}: {error.strerror or error}; check the disk and its permissions"
+        ) from None
 
 
 def _write(dataset: Dataset, place: Path) -> None:
@@ -161,11 +173,19 @@ def _fill(folder: Path, dataset: Dataset) -> None:
         tensors = _tensors(getattr(dataset, split))
         save_file(tensors, file)
         shapes = {n: [str(t.dtype).removeprefix("torch."), *t.shape] for n, t in tensors.items()}
-        files[file.name] = {"sha256": _sha256(file), "bytes": file.stat().st_size, "tensors": shapes}
+        files[file.name] = {
+            "sha256": _sha256(file),
+            "bytes": file.stat().st_size,
+            "tensors": shapes,
+        }
         _sync(file)
-    known = {k: getattr(dataset, k) for k in ("name", "kind", "classes", "mean", "std", "users", "about")}
+    known = {
+        k: getattr(dataset, k) for k in ("name", "kind", "classes", "mean", "std", "users", "about")
+    }
     info = folder / INFO
-    info.write_text(json.dumps({"version": VERSION, **known, "files": files}, indent=1) + "\n", encoding="utf-8")
+    info.write_text(
+        json.dumps({"version": VERSION, **known, "files": files}, indent=1) + "\n", encoding="utf-8"
+    )
     _sync(info)
     _sync(folder)
 
@@ -190,7 +210,9 @@ def _sha256(file: Path) -> str:
 
 def _damaged(file: Path, how: str) -> UserError:
     name = file.parent.name
-    return UserError(f"{file} is damaged ({how}); add the data set again with: fedloom data add {name} --from PATH --replace")
+    return UserError(
+        f"{file} is damaged ({how}); add the data set again with: fedloom data add {name} --from PATH --replace"
+    )
 
 
 def _info(place: Path) -> dict[str, Any]:
@@ -201,7 +223,9 @@ def _info(place: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise _damaged(file, "not the JSON that fedloom wrote") from None
     if version != VERSION:
-        raise UserError(f"{file} is of version {version}, this fedloom reads version {VERSION}; add the data set again")
+        raise UserError(
+            f"{file} is of version {version}, this fedloom reads version {VERSION}; add the data set again"
+        )
     return dict(info)
 
 
@@ -218,6 +242,13 @@ def _dataset(place: Path, info: Mapping[str, Any]) -> Dataset:
     try:
         train, test = (Split(**load_file(place / f"{split}.safetensors")) for split in SPLITS)
         lists = {k: tuple(info[k]) for k in ("classes", "mean", "std", "users")}
-        return Dataset(name=info["name"], kind=info["kind"], train=train, test=test, about=dict(info["about"]), **lists)
+        return Dataset(
+            name=info["name"],
+            kind=info["kind"],
+            train=train,
+            test=test,
+            about=dict(info["about"]),
+            **lists,
+        )
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise _damaged(place / INFO, f"it does not fit the splits: {error}") from None

@@ -49,13 +49,18 @@ def indicators(diagonals: Sequence[Estimate]) -> Indicators:
     values = torch.stack([d.value.double() for d in diagonals])
     noise = torch.stack([d.error.double().square().sum() for d in diagonals])
     matrices, errors = _matrices(values @ values.T, noise), _jackknife(diagonals, values, noise)
-    norm, direction = (Alignment(float(_off(m)), float(m.mean()), float(e)) for m, e in zip(matrices, errors, strict=True))
+    norm, direction = (
+        Alignment(float(_off(m)), float(m.mean()), float(e))
+        for m, e in zip(matrices, errors, strict=True)
+    )
     return Indicators(norm, direction, (noise / values.square().sum(1)).tolist())
 
 
 def _matrices(products: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """H_N and H_D of every two clients, from the products of their diagonals; what stands before clients by clients is a batch."""
-    lengths = (products.diagonal(dim1=-2, dim2=-1) - noise).sqrt()  # not a number where the noise is longer
+    lengths = (
+        products.diagonal(dim1=-2, dim2=-1) - noise
+    ).sqrt()  # not a number where the noise is longer
     across, along = lengths[..., :, None], lengths[..., None, :]
     cosines = products / (across * along)
     same = torch.eye(products.shape[-1], dtype=torch.bool) & cosines.isfinite()
@@ -65,7 +70,9 @@ def _matrices(products: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 def _off(matrices: Tensor) -> Tensor:
     """The mean off the diagonal."""
     count = matrices.shape[-1]
-    return (matrices.sum((-2, -1)) - matrices.diagonal(dim1=-2, dim2=-1).sum(-1)) / (count * (count - 1))
+    return (matrices.sum((-2, -1)) - matrices.diagonal(dim1=-2, dim2=-1).sum(-1)) / (
+        count * (count - 1)
+    )
 
 
 def _jackknife(diagonals: Sequence[Estimate], values: Tensor, noise: Tensor) -> Tensor:
@@ -74,7 +81,9 @@ def _jackknife(diagonals: Sequence[Estimate], values: Tensor, noise: Tensor) -> 
     for client, found in enumerate(diagonals):
         if found.draws is not None:
             means, errors = _left_out(found.draws.double())
-            spread = torch.stack([_off(m) for m in _matrices(*_instead(values, noise, client, means, errors))])
+            spread = torch.stack(
+                [_off(m) for m in _matrices(*_instead(values, noise, client, means, errors))]
+            )
             variance += spread.var(1, correction=0) * (len(means) - 1)
         elif found.error.any():
             variance += torch.nan
@@ -84,11 +93,16 @@ def _jackknife(diagonals: Sequence[Estimate], values: Tensor, noise: Tensor) -> 
 def _left_out(draws: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of the draws without each of them, and the sum of its squared standard errors."""
     count = len(draws) - 1
-    means, squares = (draws.sum(0) - draws) / count, (draws.square().sum(0) - draws.square()) / count
+    means, squares = (
+        (draws.sum(0) - draws) / count,
+        (draws.square().sum(0) - draws.square()) / count,
+    )
     return means, ((squares - means.square()).clamp(min=0) / max(count - 1, 1)).sum(1)
 
 
-def _instead(values: Tensor, noise: Tensor, client: int, means: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
+def _instead(
+    values: Tensor, noise: Tensor, client: int, means: Tensor, errors: Tensor
+) -> tuple[Tensor, Tensor]:
     """Products and noise of all clients, with each of the means in the place of the client's diagonal."""
     products, noises = (t.expand(len(means), *t.shape).clone() for t in (values @ values.T, noise))
     products[:, client, :] = products[:, :, client] = means @ values.T

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from fedloom.core.chain import Chain
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.key import Key
-from fedloom.diagnostics.pace import Go, always
+from fedloom.diagnostics.time_budget import Go, always
 
 Batch = tuple[Tensor, Tensor]
 RESTARTS = 50  # of Lanczos, before it ends with the eigenvalues that have converged
@@ -51,7 +51,10 @@ class Surface:
         named = {} if at is None else self._named(at)
         with torch.no_grad():
             logits = ((functional_call(self.chain, named, (x,)), y) for x, y in self.batches)
-            return sum(float(F.cross_entropy(z, y, reduction="sum")) for z, y in logits) / self._samples
+            return (
+                sum(float(F.cross_entropy(z, y, reduction="sum")) for z, y in logits)
+                / self._samples
+            )
 
     def products(self, vectors: Tensor) -> Tensor:
         """The Hessian applied to each row. A batch's forward and first backward pass serve all rows."""
@@ -64,18 +67,27 @@ class Surface:
         return total
 
     def _parts(self, vector: Tensor) -> list[Tensor]:
-        return [v.view_as(p).to(p.device) for v, p in zip(torch.split(vector, self.sizes), self.weights.values(), strict=True)]
+        return [
+            v.view_as(p).to(p.device)
+            for v, p in zip(torch.split(vector, self.sizes), self.weights.values(), strict=True)
+        ]
 
     def _named(self, vector: Tensor) -> dict[str, Tensor]:
         return dict(zip(self.weights, self._parts(vector), strict=True))
 
 
-def _second(gradient: Sequence[Tensor], weights: Sequence[Tensor], along: Iterator[list[Tensor]]) -> Iterator[Tensor]:
+def _second(
+    gradient: Sequence[Tensor], weights: Sequence[Tensor], along: Iterator[list[Tensor]]
+) -> Iterator[Tensor]:
     """The derivative of gradient . vector for each vector. A weight that the gradient does not depend on has none."""
     steep = [(g, i) for i, g in enumerate(gradient) if g.requires_grad]
     for parts in along:
         found = torch.autograd.grad(
-            [g for g, _ in steep], weights, [parts[i] for _, i in steep], retain_graph=True, materialize_grads=True
+            [g for g, _ in steep],
+            weights,
+            [parts[i] for _, i in steep],
+            retain_graph=True,
+            materialize_grads=True,
         )
         yield torch.cat([f.reshape(-1) for f in found])
 
@@ -95,7 +107,9 @@ class Eigen:
     at_least: float
 
 
-def top_eigen(surface: Surface, count: int, key: Key, tolerance: float = 0.0, go: Go = always) -> Eigen:
+def top_eigen(
+    surface: Surface, count: int, key: Key, tolerance: float = 0.0, go: Go = always
+) -> Eigen:
     """Lanczos (ARPACK) from a start drawn from the key; tolerance: relative, 0 for the precision of the machine."""
     like, norms = surface.vector, [0.0]
     count = min(count, len(like) - 1)
@@ -103,14 +117,19 @@ def top_eigen(surface: Surface, count: int, key: Key, tolerance: float = 0.0, go
     def product(v: np.ndarray) -> np.ndarray:
         if not go():
             raise _OutOfTime
-        result = surface.products(torch.from_numpy(v.reshape(1, -1)).to(like))[0].double().cpu().numpy()
+        result = (
+            surface.products(torch.from_numpy(v.reshape(1, -1)).to(like))[0].double().cpu().numpy()
+        )
         norms.append(float(np.linalg.norm(result) / np.linalg.norm(v)))
         return result
 
     start = torch.randn(len(like), generator=key.generator(), dtype=torch.float64).numpy()
     values, vectors = _arpack(product, start, count, tolerance)
     order = np.argsort(-np.abs(values), kind="stable")
-    found, rows = torch.from_numpy(values[order].copy()).to(like), torch.from_numpy(vectors[:, order].T.copy()).to(like)
+    found, rows = (
+        torch.from_numpy(values[order].copy()).to(like),
+        torch.from_numpy(vectors[:, order].T.copy()).to(like),
+    )
     away = surface.products(rows) - found[:, None] * rows if len(rows) else rows
     return Eigen(found, rows, away.norm(dim=1), len(norms) - 1 + len(rows), max(norms))
 
@@ -119,16 +138,22 @@ class _OutOfTime(Exception):
     """Leaves ARPACK from within a product."""
 
 
-def _arpack(product: object, start: np.ndarray, count: int, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
+def _arpack(
+    product: object, start: np.ndarray, count: int, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues and eigenvectors as columns; those that have converged, or none where the time ran out."""
     try:
         from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
     except ImportError:
-        raise UserError('eigenvalues need scipy; install it with: pip install "fedloom[analysis]"') from None
+        raise UserError(
+            'eigenvalues need scipy; install it with: pip install "fedloom[analysis]"'
+        ) from None
     size = len(start)
     operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
     try:
-        values, vectors = eigsh(operator, count, which="LM", v0=start, tol=tolerance, maxiter=RESTARTS)
+        values, vectors = eigsh(
+            operator, count, which="LM", v0=start, tol=tolerance, maxiter=RESTARTS
+        )
     except ArpackNoConvergence as partial:
         return partial.eigenvalues, partial.eigenvectors
     except _OutOfTime:

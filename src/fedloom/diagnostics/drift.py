@@ -30,7 +30,10 @@ def drifts(updates: Sequence[Tensor]) -> list[Drift]:
     """Each update against the plain mean of all."""
     rows = torch.stack([u.cpu().double() for u in updates])
     mean = rows.mean(0)
-    return [Drift(float(u.norm()), float((u - mean).norm()), float(u @ mean / (u.norm() * mean.norm()))) for u in rows]
+    return [
+        Drift(float(u.norm()), float((u - mean).norm()), float(u @ mean / (u.norm() * mean.norm())))
+        for u in rows
+    ]
 
 
 def grams(chain: Chain, batches: Sequence[Batch]) -> dict[str, Tensor]:
@@ -38,7 +41,10 @@ def grams(chain: Chain, batches: Sequence[Batch]) -> dict[str, Tensor]:
     chain.eval()
     with torch.inference_mode():
         pieces = [chain.taps(x) for x, _ in batches]
-        return {name: gram(torch.cat([piece.pop(name).flatten(1) for piece in pieces])) for name in chain.names}
+        return {
+            name: gram(torch.cat([piece.pop(name).flatten(1) for piece in pieces]))
+            for name in chain.names
+        }
 
 
 def gram(features: Tensor) -> Tensor:

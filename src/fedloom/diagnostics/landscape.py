@@ -11,9 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from fedloom.core.errors import UserError
-from fedloom.data.picture import INK, QUIET, RAMP
+from fedloom.data.partition_plot import INK, QUIET, RAMP
 from fedloom.diagnostics.curvature import Surface
-from fedloom.diagnostics.pace import Go, always
+from fedloom.diagnostics.time_budget import Go, always
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,14 +30,18 @@ class Landscape:
     loss: np.ndarray
 
 
-def landscape(surface: Surface, directions: Tensor, span: float = SPAN, points: int = POINTS, go: Go = always) -> Landscape:
+def landscape(
+    surface: Surface, directions: Tensor, span: float = SPAN, points: int = POINTS, go: Go = always
+) -> Landscape:
     """The loss along two unit vectors (rows), from the middle outwards."""
     steps, origin = np.linspace(-span, span, points), surface.vector
     loss = np.full((points, points), np.nan)
     for i, j in _outwards(points):
         if not go():
             break
-        loss[i, j] = surface.loss(origin + float(steps[i]) * directions[0] + float(steps[j]) * directions[1])
+        loss[i, j] = surface.loss(
+            origin + float(steps[i]) * directions[0] + float(steps[j]) * directions[1]
+        )
     return Landscape(steps, loss)
 
 
@@ -52,7 +56,9 @@ def png(found: Landscape, values: Sequence[float], path: Path, title: str) -> No
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UserError('a picture of the landscape needs matplotlib; pip install "fedloom[plots]"') from None
+        raise UserError(
+            'a picture of the landscape needs matplotlib; pip install "fedloom[plots]"'
+        ) from None
     figure = Figure(figsize=(11, 4.8), dpi=150, layout="constrained")
     grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.05))
     levels = _levels(found.loss)
@@ -60,7 +66,15 @@ def png(found: Landscape, values: Sequence[float], path: Path, title: str) -> No
     _map(figure, grid[0, 1], found, levels)
     curved = ", ".join(f"$\\lambda_{k}$ = {v:.3g}" for k, v in enumerate(values[:2]))
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK)
-    figure.text(0.99, 0.985, f"loss along the first two eigenvectors, {curved}", ha="right", va="top", fontsize=9, color=QUIET)
+    figure.text(
+        0.99,
+        0.985,
+        f"loss along the first two eigenvectors, {curved}",
+        ha="right",
+        va="top",
+        fontsize=9,
+        color=QUIET,
+    )
     figure.savefig(path, format="png")
 
 
@@ -74,13 +88,25 @@ def _levels(loss: np.ndarray) -> np.ndarray:
 def _colours(levels: np.ndarray) -> dict[str, Any]:
     from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap
 
-    return {"cmap": LinearSegmentedColormap.from_list("fedloom", RAMP[::-1]), "norm": BoundaryNorm(levels, 256)}
+    return {
+        "cmap": LinearSegmentedColormap.from_list("fedloom", RAMP[::-1]),
+        "norm": BoundaryNorm(levels, 256),
+    }
 
 
 def _hill(figure: Figure, cell: Any, found: Landscape, levels: np.ndarray) -> None:
     axes: Any = figure.add_subplot(cell, projection="3d")
     across, along = np.meshgrid(found.steps, found.steps, indexing="ij")
-    axes.plot_surface(across, along, found.loss, rstride=1, cstride=1, edgecolor=INK, linewidth=0.15, **_colours(levels))
+    axes.plot_surface(
+        across,
+        along,
+        found.loss,
+        rstride=1,
+        cstride=1,
+        edgecolor=INK,
+        linewidth=0.15,
+        **_colours(levels),
+    )
     axes.view_init(elev=32, azim=-58)
     axes.set(xlabel="$e_0$", ylabel="$e_1$", zlabel="loss")
     axes.tick_params(labelsize=7, colors=QUIET, pad=0)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedloom.core.key import Key
-from fedloom.diagnostics.pace import Go, always
+from fedloom.diagnostics.time_budget import Go, always
 
 Products = Callable[[Tensor], Tensor]  # rows in, rows out: the matrix applied to each
 
@@ -56,7 +56,9 @@ class Mean:
     def estimate(self) -> Estimate:
         """The mean so far; a standard error needs two draws."""
         error = (self._squares.clamp(min=0) / max(self.count - 1, 1) / max(self.count, 1)).sqrt()
-        return Estimate(self._mean, error, self.count, torch.stack(self._draws) if self._draws else None)
+        return Estimate(
+            self._mean, error, self.count, torch.stack(self._draws) if self._draws else None
+        )
 
 
 @dataclass(frozen=True)
@@ -70,20 +72,31 @@ class Probed:
 
 def signs(key: Key, numbers: Sequence[int], like: Tensor) -> Tensor:
     """A row of independent signs for each number, of the length and type of `like`; a row hangs on its number alone."""
-    rows = [torch.randint(0, 2, (len(like),), generator=key.fold(n).generator(), dtype=torch.int8) for n in numbers]
+    rows = [
+        torch.randint(0, 2, (len(like),), generator=key.fold(n).generator(), dtype=torch.int8)
+        for n in numbers
+    ]
     return (2 * torch.stack(rows) - 1).to(like)
 
 
-def probed(products: Products, like: Tensor, sizes: Sequence[int], key: Key, probes: int, go: Go = always) -> Probed:
+def probed(
+    products: Products, like: Tensor, sizes: Sequence[int], key: Key, probes: int, go: Go = always
+) -> Probed:
     """Trace, diagonal and the trace of each tensor: exact where the matrix has no more rows than there are probes.
 
     like: any vector, for length and type. sizes: of the tensors, in order.
     """
     small = len(like) <= probes
-    return exact(products, like, sizes) if small else hutchinson(products, like, sizes, key, probes, go)
+    return (
+        exact(products, like, sizes)
+        if small
+        else hutchinson(products, like, sizes, key, probes, go)
+    )
 
 
-def hutchinson(products: Products, like: Tensor, sizes: Sequence[int], key: Key, probes: int, go: Go = always) -> Probed:
+def hutchinson(
+    products: Products, like: Tensor, sizes: Sequence[int], key: Key, probes: int, go: Go = always
+) -> Probed:
     """The same from random signs, with standard errors."""
     readings = Mean(keep=probes * len(like) <= KEPT), Mean(keep=True), Mean()
     for block in _blocks(probes, go):
@@ -97,7 +110,9 @@ def hutchinson(products: Products, like: Tensor, sizes: Sequence[int], key: Key,
 def exact(products: Products, like: Tensor, sizes: Sequence[int]) -> Probed:
     """The same from unit vectors, one a row of the matrix."""
     columns = [_diagonal_of(products, block, like) for block in _blocks(len(like), always)]
-    return Probed(*(Estimate(x, torch.zeros_like(x), len(like)) for x in _read(torch.cat(columns), sizes)))
+    return Probed(
+        *(Estimate(x, torch.zeros_like(x), len(like)) for x in _read(torch.cat(columns), sizes))
+    )
 
 
 def _diagonal_of(products: Products, block: list[int], like: Tensor) -> Tensor:
@@ -113,12 +128,17 @@ def _read(row: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     return row, tensors, wide.sum()
 
 
-def hutch_plus_plus(products: Products, like: Tensor, key: Key, probes: int, go: Go = always) -> Estimate:
+def hutch_plus_plus(
+    products: Products, like: Tensor, key: Key, probes: int, go: Go = always
+) -> Estimate:
     """The trace from three times probes // 3 products; better than Hutchinson where a few eigenvalues make most of it."""
     rank = max(1, min(probes // 3, len(like), SKETCH // len(like)))
     sketch = [products(signs(key.fold("sketch"), block, like)) for block in _blocks(rank, go)]
     basis = torch.linalg.qr(torch.cat(sketch).T).Q
-    caught = sum((basis[:, b].T * products(basis[:, b].T)).double().sum() for b in _blocks(basis.shape[1], _counted(go)))
+    caught = sum(
+        (basis[:, b].T * products(basis[:, b].T)).double().sum()
+        for b in _blocks(basis.shape[1], _counted(go))
+    )
     rest = Mean()
     for block in _blocks(rank, go):
         vectors = signs(key.fold("rest"), block, like)
@@ -126,7 +146,9 @@ def hutch_plus_plus(products: Products, like: Tensor, key: Key, probes: int, go:
         for x in (vectors * products(vectors)).double().sum(1):
             rest.add(x)
     found = rest.estimate
-    return Estimate(found.value + caught, found.error, len(torch.cat(sketch)) + basis.shape[1] + found.probes)
+    return Estimate(
+        found.value + caught, found.error, len(torch.cat(sketch)) + basis.shape[1] + found.probes
+    )
 
 
 def _counted(go: Go) -> Go:

@@ -55,7 +55,9 @@ class Arena:
         count = _count(place["shape"])
         if count == 0 or self._map is None:
             return torch.empty(place["shape"], dtype=dtype)
-        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=place["offset"]).view(place["shape"])
+        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=place["offset"]).view(
+            place["shape"]
+        )
 
     def _reach(self, size: int) -> None:
         """Map at least so many bytes; an older map lives on as long as its views do."""
@@ -81,7 +83,9 @@ def _nameless_file() -> int:
 def _plan(tensors: Mapping[str, Tensor]) -> tuple[Layout, int]:
     layout, at = Layout(), 0
     for name, t in tensors.items():
-        layout[name] = Place(dtype=str(t.dtype).removeprefix("torch."), shape=list(t.shape), offset=at)
+        layout[name] = Place(
+            dtype=str(t.dtype).removeprefix("torch."), shape=list(t.shape), offset=at
+        )
         at += -(-t.numel() * t.element_size() // _ALIGN) * _ALIGN
     return layout, at
 

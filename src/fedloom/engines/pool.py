@@ -18,26 +18,29 @@ from torch import Tensor
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError
 from fedloom.engines.arena import Arena, Layout
+from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.inprocess import ClientError
-from fedloom.engines.nursery import Nursery
 from fedloom.engines.wire import Facts, nest, receive, send, unpack
 
 PATIENCE = 3  # workers a client may outlive
 AHEAD = 2  # clients a worker has been asked for at a time
 
 
-class Member:
+class WorkerHandle:
     """One worker process and its arenas. It is asked for at once and told what to play later.
 
     It is asked for the next client while it plays one, so that it never waits; hence two inboxes and two outboxes, in turn.
     """
 
-    def __init__(self, nursery: Nursery, data: Arena, broadcast: Arena) -> None:
-        self.inboxes, self.outboxes = [Arena() for _ in range(AHEAD)], [Arena() for _ in range(AHEAD)]
+    def __init__(self, fork_server: ForkServer, data: Arena, broadcast: Arena) -> None:
+        self.inboxes, self.outboxes = (
+            [Arena() for _ in range(AHEAD)],
+            [Arena() for _ in range(AHEAD)],
+        )
         self.connection, theirs = Pipe()
         arenas = (data, broadcast, *self.inboxes, *self.outboxes)
         with theirs:
-            self.process = nursery.worker([theirs.fileno(), *(a.fd for a in arenas)])
+            self.process = fork_server.worker([theirs.fileno(), *(a.fd for a in arenas)])
         self.tasks: deque[Task] = deque()
         self.turn = itertools.cycle(range(AHEAD))
 
@@ -50,8 +53,14 @@ class Member:
         """Hand a client over."""
         self.tasks.append(task)
         turn = next(self.turn)
-        memories = self.inboxes[turn].write(nest(task.mine, "mine"))
-        facts = {"work": work, "client": task.client, "turn": turn, "slots": list(task.mine), "mine": memories}
+        memories = self.inboxes[turn].write(nest(task.memories, "memories"))
+        facts = {
+            "work": work,
+            "client": task.client,
+            "turn": turn,
+            "slots": list(task.memories),
+            "memories": memories,
+        }
         self.tell({**facts, "broadcast": broadcast})
 
     def answer(self) -> tuple[int, Any]:
@@ -60,7 +69,9 @@ class Member:
         task = self.tasks.popleft()
         if "failed" in facts:
             raise ClientError(**facts["failed"])
-        return task.client, unpack(facts, self.outboxes[facts.pop("turn")].read(facts.pop("layout")))
+        return task.client, unpack(
+            facts, self.outboxes[facts.pop("turn")].read(facts.pop("layout"))
+        )
 
     def close(self) -> None:
         """Hang up, and end what does not listen."""
@@ -76,9 +87,9 @@ class Pool:
     nursery: where they come from, for its owner to close; without one, the pool has its own.
     """
 
-    def __init__(self, workers: int, nursery: Nursery | None = None) -> None:
+    def __init__(self, workers: int, fork_server: ForkServer | None = None) -> None:
         self.data, self.broadcast = Arena(), Arena()
-        self.nursery, self.own = nursery or Nursery(), nursery is None
+        self.fork_server, self.own = fork_server or ForkServer(), fork_server is None
         self.members = [self._hire() for _ in range(workers)]
         self.recipe: Facts = {}
         self.number = 0
@@ -120,21 +131,33 @@ class Pool:
                     member.answer()
                 except ClientError:
                     continue
-                except (EOFError, OSError):  # it is dead; who asks it next finds out and replaces it
+                except (
+                    EOFError,
+                    OSError,
+                ):  # it is dead; who asks it next finds out and replaces it
                     member.tasks.clear()
 
     def _spread(self, sent: Broadcast) -> Facts:
         self.number += 1
         rooms = {"params": sent.params, **{f"shared {word}": p for word, p in sent.shared.items()}}
         layout = self.broadcast.write(nest(rooms, "sent"))
-        return {"number": self.number, "round": sent.round, "layout": layout, "shared": list(sent.shared)}
+        return {
+            "number": self.number,
+            "round": sent.round,
+            "layout": layout,
+            "shared": list(sent.shared),
+        }
 
-    def _next(self, member: Member, waiting: Iterator[Task], sent: Broadcast, facts: Facts) -> None:
+    def _next(
+        self, member: WorkerHandle, waiting: Iterator[Task], sent: Broadcast, facts: Facts
+    ) -> None:
         task = next(waiting, None)
         if task is not None:
             member.ask(task, sent.work, facts)
 
-    def _replace(self, dead: Member, lost: Counter[int], sent: Broadcast, facts: Facts) -> None:
+    def _replace(
+        self, dead: WorkerHandle, lost: Counter[int], sent: Broadcast, facts: Facts
+    ) -> None:
         """A new worker in the place of a dead one, for the same clients."""
         first = dead.tasks[0].client
         lost[first] += 1
@@ -149,8 +172,8 @@ class Pool:
         for task in dead.tasks:
             member.ask(task, sent.work, facts)
 
-    def _hire(self) -> Member:
-        return Member(self.nursery, self.data, self.broadcast)
+    def _hire(self) -> WorkerHandle:
+        return WorkerHandle(self.fork_server, self.data, self.broadcast)
 
     def close(self) -> None:
         """End all workers and free the memory."""
@@ -159,6 +182,6 @@ class Pool:
         for member in self.members:
             member.close()
         if self.own:
-            self.nursery.close()
+            self.fork_server.close()
         self.data.close()
         self.broadcast.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedloom.core.evaluate import Tally
+from fedloom.core.evaluate import ClassCounts
 from fedloom.core.params import Params
 from fedloom.core.server import Reply
 
@@ -55,11 +55,26 @@ def pack(answer: Any) -> Packed:
     """Any answer a client can give."""
     match answer:
         case Reply():
-            facts = {"kind": "reply", "client": answer.client, "samples": answer.samples, "seen": answer.seen}
-            facts |= {"loss": answer.loss, "steps": answer.steps, "uploads": list(answer.uploads), "slots": list(answer.mine)}
-            return Packed(facts, nest(answer.uploads, "uploads") | nest(answer.mine, "mine"))
-        case Tally():
-            return Packed({"kind": "tally", "loss": answer.loss}, nest({"": {"hits": answer.hits, "seen": answer.seen}}, "tally"))
+            facts = {
+                "kind": "reply",
+                "client": answer.client,
+                "samples": answer.samples,
+                "seen": answer.seen,
+            }
+            facts |= {
+                "loss": answer.loss,
+                "steps": answer.steps,
+                "uploads": list(answer.uploads),
+                "slots": list(answer.memories),
+            }
+            return Packed(
+                facts, nest(answer.uploads, "uploads") | nest(answer.memories, "memories")
+            )
+        case ClassCounts():
+            return Packed(
+                {"kind": "tally", "loss": answer.loss},
+                nest({"": {"hits": answer.hits, "seen": answer.seen}}, "tally"),
+            )
         case dict() if all(isinstance(v, Tensor) for v in answer.values()):
             return Packed({"kind": "params"}, nest({"": answer}, "params"))
         case _:
@@ -71,18 +86,18 @@ def unpack(facts: Facts, tensors: Mapping[str, Tensor]) -> Any:
     own = {path: t.clone() for path, t in tensors.items()}
     match facts["kind"]:
         case "reply":
-            uploads, mine = unnest(own, "uploads"), unnest(own, "mine")
+            uploads, memories = unnest(own, "uploads"), unnest(own, "memories")
             return Reply(
                 client=facts["client"],
                 samples=facts["samples"],
                 seen=facts["seen"],
                 uploads={word: uploads.get(word, {}) for word in facts["uploads"]},
-                mine={slot: mine.get(slot, {}) for slot in facts["slots"]},
+                memories={slot: memories.get(slot, {}) for slot in facts["slots"]},
                 loss=facts["loss"],
                 steps=facts["steps"],
             )
         case "tally":
-            return Tally(**unnest(own, "tally")[""], loss=facts["loss"])
+            return ClassCounts(**unnest(own, "tally")[""], loss=facts["loss"])
         case "params":
             return unnest(own, "params").get("", {})
         case _:

@@ -7,19 +7,21 @@ from typing import Any
 
 import torch
 
-from fedloom.core import external
+from fedloom.core import user_code
 from fedloom.core.client import Broadcast, Federation, Task, answer
-from fedloom.core.job import Bench, Where
+from fedloom.core.job import ModelPool, Progress
 from fedloom.engines.arena import Arena
-from fedloom.engines.heap import keep_freed_memory
 from fedloom.engines.inprocess import ClientError
+from fedloom.engines.malloc import keep_freed_memory
 from fedloom.engines.wire import Facts, pack, receive, send, unnest
 
 
 class Worker:
     """One federation, one bench, and the arenas of this worker."""
 
-    def __init__(self, connection: Connection, data: Arena, broadcast: Arena, *boxes: Arena) -> None:
+    def __init__(
+        self, connection: Connection, data: Arena, broadcast: Arena, *boxes: Arena
+    ) -> None:
         self.connection, self.data, self.broadcast = connection, data, broadcast
         self.inboxes, self.outboxes = boxes[: len(boxes) // 2], boxes[len(boxes) // 2 :]
 
@@ -37,21 +39,21 @@ class Worker:
 
     def prepare(self, recipe: Facts) -> None:
         """The federation of the recipe."""
-        build = external.load("federation", recipe["build"])
+        build = user_code.load("federation", recipe["build"])
         self.federation: Federation = build(recipe, self.data.read(recipe["layout"]))
-        self.bench = Bench(self.federation.build)
+        self.model_pool = ModelPool(self.federation.build)
         self.sent: tuple[int, Broadcast] | None = None
 
     def play(self, asked: Facts) -> Facts:
         """One client's answer, or where it failed."""
         turn = asked["turn"]
-        mine = unnest(self.inboxes[turn].read(asked["mine"]), "mine")
-        task = Task(asked["client"], {slot: mine.get(slot, {}) for slot in asked["slots"]})
-        sent, where = self._broadcast(asked), Where()
+        memories = unnest(self.inboxes[turn].read(asked["memories"]), "memories")
+        task = Task(asked["client"], {slot: memories.get(slot, {}) for slot in asked["slots"]})
+        sent, progress = self._broadcast(asked), Progress()
         try:
-            packed = pack(answer(self.federation, self.bench, sent, task, where))
+            packed = pack(answer(self.federation, self.model_pool, sent, task, progress))
         except Exception as error:
-            return {"failed": ClientError.of(task.client, sent.round, where, error).facts}
+            return {"failed": ClientError.of(task.client, sent.round, progress, error).facts}
         return packed.facts | {"turn": turn, "layout": self.outboxes[turn].write(packed.tensors)}
 
     def _broadcast(self, asked: Facts) -> Broadcast:
@@ -60,7 +62,10 @@ class Worker:
             facts = asked["broadcast"]
             rooms = unnest(self.broadcast.read(facts["layout"]), "sent")
             shared = {word: rooms.get(f"shared {word}", {}) for word in facts["shared"]}
-            self.sent = facts["number"], Broadcast(asked["work"], facts["round"], rooms.get("params", {}), shared)
+            self.sent = (
+                facts["number"],
+                Broadcast(asked["work"], facts["round"], rooms.get("params", {}), shared),
+            )
         return self.sent[1]
 
 

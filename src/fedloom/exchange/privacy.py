@@ -39,13 +39,21 @@ class Release:
     def samples(self) -> float:
         """The strength of what is said of the samples; infinite without a bound or without noise."""
         bounded = self.clip is not None and self.noise > 0
-        return math.sqrt(self.releases) * 2 * self.clip / (self.smallest * self.noise) if bounded and self.clip else math.inf
+        return (
+            math.sqrt(self.releases) * 2 * self.clip / (self.smallest * self.noise)
+            if bounded and self.clip
+            else math.inf
+        )
 
     @property
     def labels(self) -> float:
         """The strength of what is said of their labels."""
         hidden = self.label_noise > 0 and not self.public
-        return math.sqrt(2 * self.releases) / (self.smallest * self.label_noise) if hidden else math.inf
+        return (
+            math.sqrt(2 * self.releases) / (self.smallest * self.label_noise)
+            if hidden
+            else math.inf
+        )
 
     @property
     def strength(self) -> float:
@@ -67,7 +75,9 @@ def epsilon(strength: float, delta: float) -> float:
         accounting = importlib.import_module("dp_accounting")
         pld = importlib.import_module("dp_accounting.pld")
     except ImportError as error:
-        raise UserError('the (epsilon, delta) of an exchange needs dp-accounting; pip install "fedloom[privacy]"') from error
+        raise UserError(
+            'the (epsilon, delta) of an exchange needs dp-accounting; pip install "fedloom[privacy]"'
+        ) from error
     accountant = pld.PLDAccountant(value_discretization_interval=strength / 1000)
     return float(accountant.compose(accounting.GaussianDpEvent(1 / strength)).get_epsilon(delta))
 
@@ -84,7 +94,9 @@ def sentence(release: Release, delta: float) -> str:
         why = "depend on the split by class" if release.public else "are sent without noise"
         remedy = "take split=random and label_noise" if release.public else "set label_noise"
         alone = f"for the samples alone (epsilon, delta) = ({samples}, {delta:g})"
-        return f"{sent}; {alone}, but their labels {why}, so for both there is no guarantee: {remedy}"
+        return (
+            f"{sent}; {alone}, but their labels {why}, so for both there is no guarantee: {remedy}"
+        )
     both = f"(epsilon, delta) = ({_figure(release.strength, delta)}, {delta:g})"
     return f"{sent}, with {both} against whoever does not know the seed, and {samples} for the samples without their labels"
 

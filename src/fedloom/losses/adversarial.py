@@ -76,7 +76,12 @@ def shaken(h: Tensor, draws: Tensor, centre: float, length: float) -> Tensor:
 
 
 def descended(
-    h: Tensor, loss: Callable[[Tensor], Tensor], step: float, times: int, low: float = -math.inf, high: float = math.inf
+    h: Tensor,
+    loss: Callable[[Tensor], Tensor],
+    step: float,
+    times: int,
+    low: float = -math.inf,
+    high: float = math.inf,
 ) -> Tensor:
     """So many steps of one length against the gradient, each sample for itself, and each time back into the bounds."""
     for _ in range(times):
@@ -104,4 +109,4 @@ def original(step: Step) -> Chain:
 
 def itself(step: Step) -> Chain:
     """A copy of the model in training as it stands, with its running statistics, closed."""
-    return step.job.bench.load("itself", step.model.state_dict()).requires_grad_(False).eval()
+    return step.job.model_pool.load("itself", step.model.state_dict()).requires_grad_(False).eval()

@@ -9,7 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FEW = 128  # rows of a matrix; up to here its square is made sooner than it is read twice in every iteration
-_POOLS: dict[int, Any] = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+_POOLS: dict[int, Any] = {
+    1: F.adaptive_avg_pool1d,
+    2: F.adaptive_avg_pool2d,
+    3: F.adaptive_avg_pool3d,
+}
 
 
 def transmitting(before: Tensor, behind: Tensor) -> Tensor:

@@ -65,7 +65,9 @@ RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Dual]] = {
 }
 
 
-def carried(chain: Chain, x: Tensor, direction: Tensor, after: str | None = None) -> tuple[dict[str, Tensor], Tensor] | None:
+def carried(
+    chain: Chain, x: Tensor, direction: Tensor, after: str | None = None
+) -> tuple[dict[str, Tensor], Tensor] | None:
     """The output of every block behind `after`, and the derivative of the last one along the direction, the same for all samples.
 
     None if there is a layer whose derivative is not known here.
@@ -112,7 +114,11 @@ def _layers(module: nn.Module, enters: bool = False) -> Iterator[nn.Module]:
 
 def _plain(module: nn.Module, enters: bool = False) -> bool:
     """Whether it may be called by a rule: nobody listens to it, and its call is not replaced by a compiled one."""
-    return not (module._forward_hooks or (module._forward_pre_hooks and not enters) or "forward" in vars(module))
+    return not (
+        module._forward_hooks
+        or (module._forward_pre_hooks and not enters)
+        or "forward" in vars(module)
+    )
 
 
 def _laid(block: nn.Module, x: Tensor) -> Tensor | None:

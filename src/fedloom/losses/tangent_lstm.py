@@ -22,20 +22,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-IN, FORGET, NEW, OUT, CELL, BENT, STATE = range(7)  # gates i, f, g, o in the order of torch; c, tanh(c), h
-_SIGMOID, _TANH = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
+IN, FORGET, NEW, OUT, CELL, BENT, STATE = range(
+    7
+)  # gates i, f, g, o in the order of torch; c, tanh(c), h
+_SIGMOID, _TANH = (
+    torch.ops.aten.sigmoid_backward.grad_input,
+    torch.ops.aten.tanh_backward.grad_input,
+)
 DOWN = 4  # the factor from a state to its cell, behind those to the gates
 
 
 def simple(layer: nn.LSTM) -> bool:
     """Whether it is as written above: samples first, one layer, one direction, no projection."""
-    return layer.batch_first and layer.num_layers == 1 and not (layer.bidirectional or layer.proj_size)
+    return (
+        layer.batch_first and layer.num_layers == 1 and not (layer.bidirectional or layer.proj_size)
+    )
 
 
 def states(layer: Any, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     """The states of all steps of an LSTM, and their tangents; t may be one row for the whole batch."""
     bias = layer.bias_ih_l0 + layer.bias_hh_l0 if layer.bias else None
-    a, along = F.linear(x.transpose(0, 1), layer.weight_ih_l0, bias), F.linear(t.transpose(0, 1), layer.weight_ih_l0)
+    a, along = (
+        F.linear(x.transpose(0, 1), layer.weight_ih_l0, bias),
+        F.linear(t.transpose(0, 1), layer.weight_ih_l0),
+    )
     values, tangents = _Recurrence.apply(a, along.expand_as(a), layer.weight_hh_l0)  # type: ignore[no-untyped-call]
     return values.transpose(0, 1), tangents.transpose(0, 1)
 
@@ -97,7 +107,9 @@ class _Recurrence(torch.autograd.Function):
         way, by = Desk(torch.empty_like(factors[0])), Desk(torch.zeros_like(factors[0]))
         *_, o, c, h = by.at
         wide = Pair.of(c.both.unsqueeze(2))
-        for factor, given, keep in zip(*(reversed(t.unbind()) for t in (factors, by_states, by_gates)), strict=True):
+        for factor, given, keep in zip(
+            *(reversed(t.unbind()) for t in (factors, by_states, by_gates)), strict=True
+        ):
             way.all.copy_(factor)
             torch.addmm(given, by.gates, weight, out=by.state)
             _add_back(way.at[DOWN], h, out=c)
@@ -116,7 +128,9 @@ def _factors(kept: Tensor) -> Tensor:
     (s, s_), (b, b_) = gates.unbind(1), bent.unbind(1)
     slope, curve = s * (1 - s), (1 - 2 * s) * s_
     slope[:, :, NEW], curve[:, :, NEW] = 1 - s[:, :, NEW] ** 2, -2 * s[:, :, NEW] * s_[:, :, NEW]
-    partner, partner_ = torch.stack((gates[:, :, :, NEW], last, gates[:, :, :, IN], bent), 3).unbind(1)
+    partner, partner_ = torch.stack(
+        (gates[:, :, :, NEW], last, gates[:, :, :, IN], bent), 3
+    ).unbind(1)
     flat, (o, o_) = 1 - b * b, gates[:, :, :, OUT].unbind(1)
     found = torch.empty_like(kept[:, :, :, :6])
     torch.mul(slope, partner, out=found[:, 0, :, :DOWN])

@@ -23,8 +23,8 @@ from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase, blocks_needed
 from fedloom.core.select import head
-from fedloom.core.solver import Goal, Trace
-from fedloom.core.words import Param
+from fedloom.core.solver import DescentResult, Objective
+from fedloom.core.spec import Param
 from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, tuning
 from fedloom.methods.ros import balanced
 
@@ -33,18 +33,20 @@ LINK = "https://arxiv.org/abs/1910.09217"
 CLASSIFIER = head()
 
 
-def renewed(model: Chain, goal: Goal, job: Job, key: Key) -> Trace:
+def renewed(model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
     """A solver that descends nothing: it gives the linear layers of the last block first weights, drawn as torch draws them."""
     draws = key.fold("fresh").generator()
     for layer in (m for m in model.block(model.names[-1]).modules() if isinstance(m, nn.Linear)):
         for p in layer.parameters():
             even = torch.rand(p.shape, generator=draws, dtype=p.dtype)
             p.data.copy_((2 * even - 1) * layer.in_features**-0.5)
-    return Trace(steps=0, seen=0, loss=0.0, path=0.0)
+    return DescentResult(steps=0, seen=0, loss=0.0, lr_sum=0.0)
 
 
 def crt(
-    fresh: Annotated[bool, Param("new random weights first, as in the paper, or the global classifier's")] = False,
+    fresh: Annotated[
+        bool, Param("new random weights first, as in the paper, or the global classifier's")
+    ] = False,
     epochs: Epochs = 1,
     lr: Rate = 0.005,
     batch: Batch = 64,
@@ -52,5 +54,7 @@ def crt(
     decay: Decay = 5e-4,
 ) -> Method:
     renew = (Phase(trains=CLASSIFIER, solver=renewed),) if fresh else ()
-    again = Phase(trains=CLASSIFIER, order=balanced, solver=tuning(epochs, lr, batch, momentum, decay))
-    return Method("crt", finale=(*renew, again) if epochs else (), needs=(blocks_needed(2),))
+    retrain = Phase(
+        trains=CLASSIFIER, order=balanced, solver=tuning(epochs, lr, batch, momentum, decay)
+    )
+    return Method("crt", finale=(*renew, retrain) if epochs else (), needs=(blocks_needed(2),))

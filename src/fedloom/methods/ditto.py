@@ -16,13 +16,17 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedloom.core.method import Method, Phase
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.losses.terms import prox
 
 PAPER = "Li et al., ICML 2021"
 LINK = "https://arxiv.org/abs/2012.04221"
 
 
-def ditto(lam: Annotated[float, Param("stiffness of the spring to the received model; 0 is none", low=0)] = 1.0) -> Method:
+def ditto(
+    lam: Annotated[
+        float, Param("stiffness of the spring to the received model; 0 is none", low=0)
+    ] = 1.0,
+) -> Method:
     personal = Phase(terms=(prox(lam),) if lam else (), slot="personal")
     return Method("ditto", (Phase(), personal), evaluates="personal")

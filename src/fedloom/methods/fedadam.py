@@ -14,7 +14,7 @@ from typing import Annotated
 
 from fedloom.core.method import Method
 from fedloom.core.server import apply_mean, mean
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.stages.optimise import adaptive
 
 PAPER = "Reddi et al., ICLR 2021"
@@ -26,8 +26,14 @@ Beta2 = Annotated[float, Param("memory of the squared change; 1 keeps the start"
 Tau = Annotated[float, Param("adaptivity; large values approach plain momentum", above=0)]
 
 
-def fedadam(lr: ServerLr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 0.001) -> Method:
+def fedadam(
+    lr: ServerLr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 0.001
+) -> Method:
     stage = adaptive(
-        f"adam({lr:g}, {beta1:g}, {beta2:g}, {tau:g})", lambda v, square: beta2 * v + (1 - beta2) * square, lr, beta1, tau
+        f"adam({lr:g}, {beta1:g}, {beta2:g}, {tau:g})",
+        lambda v, square: beta2 * v + (1 - beta2) * square,
+        lr,
+        beta1,
+        tau,
     )
     return Method("fedadam", server=(mean(), stage, apply_mean()))

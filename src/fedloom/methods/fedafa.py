@@ -32,10 +32,10 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.method import Method, Phase, blocks_needed, inner_block
 from fedloom.core.select import blocks
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
 from fedloom.losses.adversarial import Weigh, itself, original, paired, surplus
-from fedloom.losses.feature import Generation, afa, drifting, held
+from fedloom.losses.feature_generation import Generation, afa, drifting, held
 from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, tuning
 from fedloom.methods.ros import balanced
 
@@ -52,23 +52,40 @@ def tap(chain: Chain, at: str) -> str:
 
 
 def fedafa(
-    features: Annotated[Literal["global", "local"], Param("whose model generates: the received, or the client's own")] = "global",
-    weights: Annotated[Literal["paper", "authors"], Param("of sources: frequent classes first, or last as in the code")] = "paper",
-    at: Annotated[str, Param("block whose outputs are features; '' is the last but two, or the first of two")] = "",
-    lam: Annotated[float, Param("share of the loss with generated features; 0 is none", low=0, high=1)] = 0.6,
-    accept: Annotated[float, Param("probability from which on a generated feature is taken", low=0, high=1)] = 0.5,
+    features: Annotated[
+        Literal["global", "local"],
+        Param("whose model generates: the received, or the client's own"),
+    ] = "global",
+    weights: Annotated[
+        Literal["paper", "authors"],
+        Param("of sources: frequent classes first, or last as in the code"),
+    ] = "paper",
+    at: Annotated[
+        str, Param("block whose outputs are features; '' is the last but two, or the first of two")
+    ] = "",
+    lam: Annotated[
+        float, Param("share of the loss with generated features; 0 is none", low=0, high=1)
+    ] = 0.6,
+    accept: Annotated[
+        float, Param("probability from which on a generated feature is taken", low=0, high=1)
+    ] = 0.5,
     step: Annotated[float, Param("length of a step of the generation", above=0)] = 0.5,
     iterations: Annotated[int, Param("steps of the generation", low=0)] = 10,
     noise: Annotated[bool, Param("whether the generation starts with noise")] = True,
     clamp: Annotated[bool, Param("whether features are held above 0")] = True,
-    norms: Annotated[Literal["running", "batch"], Param("batch norms in front: left alone, or in training")] = "running",
+    norms: Annotated[
+        Literal["running", "batch"], Param("batch norms in front: left alone, or in training")
+    ] = "running",
     epochs: Epochs = 1,
     lr: Rate = 0.005,
     batch: Batch = 64,
     momentum: Momentum = 0.9,
     decay: Decay = 5e-4,
 ) -> Method:
-    generation, both = Generation(step, iterations, noise, clamp, accept), held if norms == "running" else drifting
+    generation, both = (
+        Generation(step, iterations, noise, clamp, accept),
+        held if norms == "running" else drifting,
+    )
 
     def trained(chain: Chain) -> frozenset[str]:
         later = blocks(after=tap(chain, at))(chain)
@@ -83,5 +100,11 @@ def fedafa(
         mixed, own = both(now, cut, pairs, maker, lambda h: generation(maker, cut, h, y, now.key))
         return afa(lambda h: now.model.run(h, after=cut), (mixed, now.y), (own, now.y), lam)
 
-    phase = Phase(loss, trains=trained, order=balanced, solver=tuning(epochs, lr, batch, momentum, decay))
-    return Method("fedafa", finale=(phase,) if epochs else (), needs=(inner_block(at) if at else blocks_needed(2),))
+    phase = Phase(
+        loss, trains=trained, order=balanced, solver=tuning(epochs, lr, batch, momentum, decay)
+    )
+    return Method(
+        "fedafa",
+        finale=(phase,) if epochs else (),
+        needs=(inner_block(at) if at else blocks_needed(2),),
+    )

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.method import Method, Need, Phase, blocks_needed
+from fedloom.core.spec import Param
 from fedloom.core.step import Loss, Step
-from fedloom.core.words import Param
 from fedloom.losses.lipschitz import top_singular, transmitting
-from fedloom.models.marks import channels
 from fedloom.models.narrow import Narrow, cuttable
+from fedloom.models.width_tracing import channels
 
 PAPER = "Mendieta et al., CVPR 2022"
 LINK = "https://arxiv.org/abs/2111.14213"
@@ -55,7 +55,9 @@ def _between(before: Tensor, behind: Tensor, dims: list[int]) -> Tensor:
 def thinner(chain: Chain, width: float) -> bool:
     """Whether the last block of features, if there is one, has layers of fewer channels at this width; else K_S would be K_F."""
     weights = [p for name in chain.names[-2:-1] for p in chain.block(name).parameters()]
-    return cuttable(chain, width) and (not weights or any(channels(p.shape[0], width) < p.shape[0] for p in weights))
+    return cuttable(chain, width) and (
+        not weights or any(channels(p.shape[0], width) < p.shape[0] for p in weights)
+    )
 
 
 def gap(mu: float, width: float, scale: str) -> Loss:
@@ -73,12 +75,27 @@ def gap(mu: float, width: float, scale: str) -> Loss:
 
 
 def fedalign(
-    mu: Annotated[float, Param("weight of the gap between the two widths; 0 is FedAvg, but for the clip", low=0)] = 0.45,
-    width: Annotated[float, Param("share of the channels that the narrow block keeps", above=0, below=1)] = 0.25,
-    scale: Annotated[Literal["authors", "paper"], Param("the gap scaled to the cross-entropy in each batch, or plain")] = "authors",
+    mu: Annotated[
+        float,
+        Param("weight of the gap between the two widths; 0 is FedAvg, but for the clip", low=0),
+    ] = 0.45,
+    width: Annotated[
+        float, Param("share of the channels that the narrow block keeps", above=0, below=1)
+    ] = 0.25,
+    scale: Annotated[
+        Literal["authors", "paper"],
+        Param("the gap scaled to the cross-entropy in each batch, or plain"),
+    ] = "authors",
     clip: Annotated[float, Param("bound on the norm of the gradient; 0 is none", low=0)] = 10.0,
 ) -> Method:
     if not mu:
         return Method("fedalign", (Phase(clip=clip or None),))
-    thin = Need(f"a last block of features with fewer channels at width {width:g}", lambda chain: thinner(chain, width))
-    return Method("fedalign", (Phase(terms=(gap(mu, width, scale),), clip=clip or None),), needs=(blocks_needed(3), thin))
+    thin = Need(
+        f"a last block of features with fewer channels at width {width:g}",
+        lambda chain: thinner(chain, width),
+    )
+    return Method(
+        "fedalign",
+        (Phase(terms=(gap(mu, width, scale),), clip=clip or None),),
+        needs=(blocks_needed(3), thin),
+    )

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from fedloom.core.method import Method
 from fedloom.core.server import By, apply_mean, mean
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.stages.optimise import scale
 
 PAPER = "McMahan et al., AISTATS 2017"

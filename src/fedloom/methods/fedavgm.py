@@ -13,7 +13,7 @@ from typing import Annotated
 
 from fedloom.core.method import Method
 from fedloom.core.server import apply_mean, mean
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.stages.optimise import momentum
 
 PAPER = "Hsu et al., 2019"

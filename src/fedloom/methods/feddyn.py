@@ -19,25 +19,31 @@ from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.params import Params, add, zeros
 from fedloom.core.server import Cohort, Memory, Stage, apply_mean, mean
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.losses.terms import inner, prox
 
 PAPER = "Acar et al., ICLR 2021"
 LINK = "https://arxiv.org/abs/2111.04263"
 
 
-def feddyn(alpha: Annotated[float, Param("stiffness; smaller trusts the clients more", above=0)] = 0.1) -> Method:
+def feddyn(
+    alpha: Annotated[float, Param("stiffness; smaller trusts the clients more", above=0)] = 0.1,
+) -> Method:
     def tilt(job: Job) -> Params:
-        return {n: -g for n, g in job.recall("feddyn").items()}
+        return {n: -g for n, g in job.memory("feddyn").items()}
 
     def remember(outcome: Outcome) -> Extra:
-        return Extra(mine={"feddyn": add(outcome.job.recall("feddyn"), outcome.delta, scale=-alpha)})
+        return Extra(
+            memories={"feddyn": add(outcome.job.memory("feddyn"), outcome.delta, scale=-alpha)}
+        )
 
     def correct(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         share = len(c.replies) / c.population
         h = add(memory["h"], c.step, scale=-alpha * share)
         return {"h": h}, c.with_mean("model", {n: d - h[n] / alpha for n, d in c.step.items()})
 
-    stage = Stage("optimise", f"feddyn(alpha={alpha:g})", lambda weights: {"h": zeros(weights)}, correct)
+    stage = Stage(
+        "optimise", f"feddyn(alpha={alpha:g})", lambda weights: {"h": zeros(weights)}, correct
+    )
     server = (mean(by="clients"), stage, apply_mean())
     return Method("feddyn", (Phase(terms=(inner(tilt), prox(alpha))),), (remember,), server)

@@ -20,9 +20,9 @@ from torch import Tensor
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params, clone
 from fedloom.core.server import Cohort, Memory, Stage, apply_mean, mean, weighted_sum
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
-from fedloom.losses.distil import kl, taught
+from fedloom.losses.distillation import kl, taught
 
 PAPER = "Yao et al., 2021"
 LINK = "https://arxiv.org/abs/2107.00051"
@@ -30,7 +30,9 @@ LINK = "https://arxiv.org/abs/2107.00051"
 
 def fedgkd(
     gamma: Annotated[float, Param("weight of the divergence; 0 is FedAvg", low=0)] = 0.2,
-    history: Annotated[int, Param("global models in the teacher, the received one among them", low=1)] = 5,
+    history: Annotated[
+        int, Param("global models in the teacher, the received one among them", low=1)
+    ] = 5,
     temperature: Annotated[float, Param("temperature of the divergence", above=0)] = 1.0,
 ) -> Method:
     slot = "fedgkd" if history > 1 else "received"
@@ -56,6 +58,8 @@ def _remembering(history: int) -> Stage:
         newest = clone({n: t for n, t in c.params.items() if n in c.roles.weights})
         models = [newest, *(memory[str(i)] for i in range(len(memory)))][:history]
         teacher = weighted_sum(models, [1 / len(models)] * len(models))
-        return {str(i): m for i, m in enumerate(models)}, replace(c, shared={**c.shared, "fedgkd": teacher})
+        return {str(i): m for i, m in enumerate(models)}, replace(
+            c, shared={**c.shared, "fedgkd": teacher}
+        )
 
     return Stage("apply", f"fedgkd(history={history})", init, step)

@@ -27,9 +27,9 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase, blocks_needed
+from fedloom.core.spec import Param
 from fedloom.core.step import Loss, Step
-from fedloom.core.words import Param
-from fedloom.losses.distil import kl as divergence
+from fedloom.losses.distillation import kl as divergence
 
 PAPER = "Kim et al., ICML 2022"
 LINK = "https://arxiv.org/abs/2207.06936"
@@ -37,11 +37,19 @@ LINK = "https://arxiv.org/abs/2207.06936"
 
 def fedmlb(
     ce: Annotated[float, Param("weight of the hybrid pathways' cross-entropy", low=0)] = 1.0,
-    kl: Annotated[float, Param("weight of the divergence of the local model from the pathways", low=0)] = 1.0,
+    kl: Annotated[
+        float, Param("weight of the divergence of the local model from the pathways", low=0)
+    ] = 1.0,
     temperature: Annotated[float, Param("temperature of the divergence", above=0)] = 1.0,
-    pathways: Annotated[str, Param("all, or numbers as 1-3 or '1 2 5', counted from the first block")] = "all",
-    divisor: Annotated[Literal["used", "all"], Param("mean over the pathways used, or over all as the authors")] = "used",
-    graft: Annotated[Literal["local-to-global", "global-to-local"], Param("which blocks come first")] = "local-to-global",
+    pathways: Annotated[
+        str, Param("all, or numbers as 1-3 or '1 2 5', counted from the first block")
+    ] = "all",
+    divisor: Annotated[
+        Literal["used", "all"], Param("mean over the pathways used, or over all as the authors")
+    ] = "used",
+    graft: Annotated[
+        Literal["local-to-global", "global-to-local"], Param("which blocks come first")
+    ] = "local-to-global",
 ) -> Method:
     wanted = _numbers(pathways)
     grafted = _behind_local if graft == "local-to-global" else _behind_global
@@ -73,21 +81,31 @@ def _numbers(text: str) -> frozenset[int] | None:
     for piece in re.split(r"[\s;]+", str(text).strip()):
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
         if ends is None or not 1 <= int(ends[1]) <= int(ends[2] or ends[1]):
-            raise UserError(f"fedmlb: pathways='{text}' is neither 'all' nor numbers from 1 on; write '1-3' or '1 2 5'")
+            raise UserError(
+                f"fedmlb: pathways='{text}' is neither 'all' nor numbers from 1 on; write '1-3' or '1 2 5'"
+            )
         found |= set(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
     return frozenset(found)
 
 
 def _behind_local(step: Step, cuts: list[str]) -> Tensor:
     """Local features through the received blocks; rows in the order of the pathways."""
-    return finished(step.job.once(Job.frozen), {cut: step.taps[cut] for cut in cuts}, together=not step.job.bench.batch_statistics)
+    return finished(
+        step.job.once(Job.frozen),
+        {cut: step.taps[cut] for cut in cuts},
+        together=not step.job.model_pool.batch_statistics,
+    )
 
 
 def _behind_global(step: Step, cuts: list[str]) -> Tensor:
     """The received model's features through the local blocks."""
     with torch.no_grad():
         taps = step.job.once(Job.frozen).taps(step.x)
-    return finished(step.model, {cut: taps[cut] for cut in cuts}, together=not step.job.bench.batch_statistics)
+    return finished(
+        step.model,
+        {cut: taps[cut] for cut in cuts},
+        together=not step.job.model_pool.batch_statistics,
+    )
 
 
 def finished(chain: Chain, features: dict[str, Tensor], together: bool) -> Tensor:

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method, Phase
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
-from fedloom.losses.distil import but_true, kl, taught
+from fedloom.losses.distillation import but_true, kl, taught
 
 PAPER = "Lee et al., NeurIPS 2022"
 LINK = "https://arxiv.org/abs/2106.03097"
@@ -29,14 +29,21 @@ LINK = "https://arxiv.org/abs/2106.03097"
 def fedntd(
     beta: Annotated[float, Param("weight of the divergence; 0 is FedAvg", low=0)] = 1.0,
     temperature: Annotated[float, Param("temperature of the divergence", above=0)] = 1.0,
-    form: Annotated[Literal["final", "first"], Param("as published, or as in the preprint that FedMLB compares with")] = "final",
+    form: Annotated[
+        Literal["final", "first"],
+        Param("as published, or as in the preprint that FedMLB compares with"),
+    ] = "final",
 ) -> Method:
     if form == "first" and beta > 1:
-        raise UserError(f"fedntd: beta={beta:g} must be at most 1 in form 'first', where it is a share; lower it")
+        raise UserError(
+            f"fedntd: beta={beta:g} must be at most 1 in form 'first', where it is a share; lower it"
+        )
 
     def keep(step: Step) -> Tensor:
         if step.y.dim() > 1:
-            raise UserError("fedntd needs the true class of a sample, and these labels are blended; do not join it with a mixup")
+            raise UserError(
+                "fedntd needs the true class of a sample, and these labels are blended; do not join it with a mixup"
+            )
         apart = kl(but_true(taught(step), step.y), but_true(step.logits, step.y), temperature)
         return beta * temperature**2 * apart if form == "final" else beta * (apart - step.ce)
 

@@ -14,11 +14,13 @@ from typing import Annotated
 
 from fedloom.core.method import Method, blocks_needed
 from fedloom.core.select import head
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 
 PAPER = "Arivazhagan et al., 2019"
 LINK = "https://arxiv.org/abs/1912.00818"
 
 
-def fedper(blocks: Annotated[int, Param("how many of the last blocks each client keeps", low=1)] = 1) -> Method:
+def fedper(
+    blocks: Annotated[int, Param("how many of the last blocks each client keeps", low=1)] = 1,
+) -> Method:
     return Method("fedper", private=head(blocks), needs=(blocks_needed(blocks + 1),))

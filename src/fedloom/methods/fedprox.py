@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedloom.core.method import Method, Phase
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.losses.terms import prox
 
 PAPER = "Li et al., MLSys 2020"
 LINK = "https://arxiv.org/abs/1812.06127"
 
 
-def fedprox(mu: Annotated[float, Param("stiffness of the spring; 0 is FedAvg", low=0)] = 0.01) -> Method:
+def fedprox(
+    mu: Annotated[float, Param("stiffness of the spring; 0 is FedAvg", low=0)] = 0.01,
+) -> Method:
     return Method("fedprox", (Phase(terms=(prox(mu),)),))

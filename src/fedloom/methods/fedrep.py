@@ -17,14 +17,16 @@ from typing import Annotated
 
 from fedloom.core.method import Method, Phase, blocks_needed
 from fedloom.core.select import head, representation
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 
 PAPER = "Collins et al., ICML 2021"
 LINK = "https://arxiv.org/abs/2102.07078"
 
 
 def fedrep(
-    passes: Annotated[int, Param("times the head is trained before the representation is, once", low=1)] = 1,
+    passes: Annotated[
+        int, Param("times the head is trained before the representation is, once", low=1)
+    ] = 1,
     blocks: Annotated[int, Param("how many of the last blocks each client keeps", low=1)] = 1,
 ) -> Method:
     own = head(blocks)

@@ -19,7 +19,9 @@ PAPER = "Reddi et al., ICLR 2021"
 LINK = "https://arxiv.org/abs/2003.00295"
 
 
-def fedyogi(lr: ServerLr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 0.001) -> Method:
+def fedyogi(
+    lr: ServerLr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 0.001
+) -> Method:
     def second(v: Tensor, square: Tensor) -> Tensor:
         return v - (1 - beta2) * square * (v - square).sign()
 

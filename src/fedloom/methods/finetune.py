@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedloom.core.method import Method, Phase
-from fedloom.core.solver import HeavyBall, Sgd
-from fedloom.core.words import Param
+from fedloom.core.solver import Sgd, SGDRule
+from fedloom.core.spec import Param
 
 PAPER = "Wang et al., 2019"
 LINK = "https://arxiv.org/abs/1910.10252"
@@ -30,9 +30,20 @@ Decay = Annotated[float, Param("weight decay; 0 is none", low=0)]
 
 def tuning(epochs: int, lr: float, batch: int, momentum: float, decay: float) -> Sgd:
     """The descent of a finale, with an optimiser of its own."""
-    return Sgd(lr=lr, batch=batch, epochs=epochs, rule=HeavyBall(momentum, nesterov=momentum > 0, weight_decay=decay))
+    return Sgd(
+        lr=lr,
+        batch=batch,
+        epochs=epochs,
+        rule=SGDRule(momentum, nesterov=momentum > 0, weight_decay=decay),
+    )
 
 
-def finetune(epochs: Epochs = 1, lr: Rate = 0.005, batch: Batch = 64, momentum: Momentum = 0.9, decay: Decay = 5e-4) -> Method:
+def finetune(
+    epochs: Epochs = 1,
+    lr: Rate = 0.005,
+    batch: Batch = 64,
+    momentum: Momentum = 0.9,
+    decay: Decay = 5e-4,
+) -> Method:
     phase = Phase(solver=tuning(epochs, lr, batch, momentum, decay))
     return Method("finetune", finale=(phase,) if epochs else ())

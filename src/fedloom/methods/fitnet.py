@@ -19,14 +19,16 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase, blocks_needed
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
 
 PAPER = "Romero et al., ICLR 2015"
 LINK = "https://arxiv.org/abs/1412.6550"
 
 
-def fitnet(weight: Annotated[float, Param("weight of the features' distance; 0 is FedAvg", low=0)] = 1.0) -> Method:
+def fitnet(
+    weight: Annotated[float, Param("weight of the features' distance; 0 is FedAvg", low=0)] = 1.0,
+) -> Method:
     def resemble(step: Step) -> Tensor:
         cuts = step.model.names[:-1]
         teacher, g = step.job.once(Job.frozen), step.x
@@ -37,4 +39,6 @@ def fitnet(weight: Annotated[float, Param("weight of the features' distance; 0 i
             total = total + F.mse_loss(step.taps[cut], g)
         return weight / len(cuts) * total
 
-    return Method("fitnet", (Phase(terms=(resemble,) if weight else ()),), needs=(blocks_needed(2),))
+    return Method(
+        "fitnet", (Phase(terms=(resemble,) if weight else ()),), needs=(blocks_needed(2),)
+    )

@@ -27,9 +27,9 @@ from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Method, Phase, inner_block
 from fedloom.core.params import Params
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
-from fedloom.losses.blend import beside, pair
+from fedloom.losses.mixup import beside, pair
 from fedloom.methods.mixup import NUMBERS
 
 PAPER = "Yoon et al., ICLR 2021"
@@ -62,11 +62,17 @@ def others(job: Job, exclude_self: bool) -> Tensor:
 
 
 def globalmixup(
-    alpha: Annotated[float, Param("how evenly two samples are blended; 0 takes the fixed lam", low=0)] = 1.0,
-    lam: Annotated[float, Param("fixed share of the other sample, where alpha is 0", low=0, high=1)] = 0.0,
+    alpha: Annotated[
+        float, Param("how evenly two samples are blended; 0 takes the fixed lam", low=0)
+    ] = 1.0,
+    lam: Annotated[
+        float, Param("fixed share of the other sample, where alpha is 0", low=0, high=1)
+    ] = 0.0,
     samples: Annotated[int, Param("raw samples that each client gives away; 0: all", low=0)] = 100,
     exclude_self: Annotated[bool, Param("whether a client draws samples of others only")] = False,
-    at: Annotated[str, Param("block whose outputs are blended, for text its embedding; '' blends the samples")] = "",
+    at: Annotated[
+        str, Param("block whose outputs are blended, for text its embedding; '' blends the samples")
+    ] = "",
 ) -> Method:
     def drawn(job: Job, key: Key, count: int) -> tuple[Tensor, Tensor, float]:
         draws, among = np.random.default_rng(key.seed), job.once(others, exclude_self)
@@ -81,7 +87,9 @@ def globalmixup(
     def hidden(step: Step) -> Tensor:
         x_j, y_j, share = drawn(step.job, step.key, len(step.y))
         own, other = step.model.run(torch.cat((step.x, x_j)), until=at).chunk(2)
-        h, rows = beside(pair(own, step.y, step.job.classes), pair(other, y_j, step.job.classes), share)
+        h, rows = beside(
+            pair(own, step.y, step.job.classes), pair(other, y_j, step.job.classes), share
+        )
         return F.cross_entropy(step.model.run(h, after=at), rows)
 
     if not alpha and not lam:

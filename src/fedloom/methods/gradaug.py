@@ -28,31 +28,46 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Need, Phase
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
-from fedloom.losses.apart import apart
+from fedloom.losses.eager_gradient import eager_gradient
 from fedloom.models.narrow import Narrow, cuttable
 
 PAPER = "Yang et al., NeurIPS 2020"
 LINK = "https://arxiv.org/abs/2006.07989"
 
-Widths = Annotated[Literal["floor", "all"], Param("one narrow model has the least width, or the widths of all are drawn")]
+Widths = Annotated[
+    Literal["floor", "all"],
+    Param("one narrow model has the least width, or the widths of all are drawn"),
+]
 
 
-def draws(key: Key, n: int, width: float, widths: str, smallest: float, sizes: int) -> list[tuple[float, float]]:
+def draws(
+    key: Key, n: int, width: float, widths: str, smallest: float, sizes: int
+) -> list[tuple[float, float]]:
     """For each narrow model its width, the widest first, and the factor of its images' size."""
     noise = key.fold("narrow").generator()
-    drawn = width + (1 - width) * torch.rand(n - (widths == "floor"), generator=noise, dtype=torch.float64)
+    drawn = width + (1 - width) * torch.rand(
+        n - (widths == "floor"), generator=noise, dtype=torch.float64
+    )
     steps = torch.randint(sizes, (n,), generator=noise).tolist()
     lengths = [*sorted(drawn.tolist(), reverse=True), width][:n]
-    return [(length, 1 - (1 - smallest) * step / max(1, sizes - 1)) for length, step in zip(lengths, steps, strict=True)]
+    return [
+        (length, 1 - (1 - smallest) * step / max(1, sizes - 1))
+        for length, step in zip(lengths, steps, strict=True)
+    ]
 
 
 def lesson(step: Step, narrow: Narrow, width: float, factor: float) -> Tensor:
     """What the narrow model of this width makes of the resized batch, held to what the full one says: their divergence."""
     x = step.x
     if factor != 1:
-        x = F.interpolate(x, size=[round(side * factor) for side in x.shape[2:]], mode="bilinear", align_corners=True)
+        x = F.interpolate(
+            x,
+            size=[round(side * factor) for side in x.shape[2:]],
+            mode="bilinear",
+            align_corners=True,
+        )
     says = F.log_softmax(narrow(step.model, step.x, width).run(x), dim=1)
     return F.kl_div(says, F.softmax(step.logits.detach(), dim=1), reduction="batchmean")
 
@@ -65,7 +80,10 @@ def takes_any_size(chain: Chain) -> bool:
     trial, like = copy.deepcopy(chain).eval(), first.weight
     try:
         with torch.no_grad():
-            return all(trial(like.new_zeros(1, first.in_channels, side, side)).dim() == 2 for side in (64, 40))
+            return all(
+                trial(like.new_zeros(1, first.in_channels, side, side)).dim() == 2
+                for side in (64, 40)
+            )
     except RuntimeError:
         return False
 
@@ -76,19 +94,37 @@ def gradaug(
     width: Annotated[float, Param("least width of a narrow model", above=0, below=1)] = 0.8,
     widths: Widths = "floor",
     smallest: Annotated[
-        float, Param("smallest image, as a share of its side; 1 leaves samples as they are", above=0, high=1)
+        float,
+        Param(
+            "smallest image, as a share of its side; 1 leaves samples as they are", above=0, high=1
+        ),
     ] = 0.625,
-    sizes: Annotated[int, Param("sizes of images, evenly spaced from 1 to the smallest", low=1)] = 4,
+    sizes: Annotated[
+        int, Param("sizes of images, evenly spaced from 1 to the smallest", low=1)
+    ] = 4,
 ) -> Method:
     narrow = Narrow()
 
     def crowd(step: Step) -> Tensor:
         drawn = draws(step.key, n, width, widths, smallest, sizes)
         weights = list(step.params.values())
-        return mu * torch.stack([apart(lesson(step, narrow, share, factor), weights) for share, factor in drawn]).sum()
+        return (
+            mu
+            * torch.stack(
+                [
+                    eager_gradient(lesson(step, narrow, share, factor), weights)
+                    for share, factor in drawn
+                ]
+            ).sum()
+        )
 
     if not mu:
         return Method("gradaug")
     cut = Need("layers that can be cut", lambda chain: cuttable(chain, width))
-    any_size = Need("a convolutional model that takes images of any size (smallest=1 takes all models)", takes_any_size)
-    return Method("gradaug", (Phase(terms=(crowd,)),), needs=(cut, any_size) if smallest < 1 else (cut,))
+    any_size = Need(
+        "a convolutional model that takes images of any size (smallest=1 takes all models)",
+        takes_any_size,
+    )
+    return Method(
+        "gradaug", (Phase(terms=(crowd,)),), needs=(cut, any_size) if smallest < 1 else (cut,)
+    )

@@ -16,16 +16,18 @@ from typing import Annotated
 from torch import Tensor
 
 from fedloom.core.method import Method, Phase
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
-from fedloom.losses.distil import kl, taught
+from fedloom.losses.distillation import kl, taught
 
 PAPER = "Hinton et al., 2015"
 LINK = "https://arxiv.org/abs/1503.02531"
 
 
 def kd(
-    weight: Annotated[float, Param("share of the teacher in the loss; 0 is FedAvg", low=0, high=1)] = 0.2,
+    weight: Annotated[
+        float, Param("share of the teacher in the loss; 0 is FedAvg", low=0, high=1)
+    ] = 0.2,
     temperature: Annotated[float, Param("temperature of the divergence", above=0)] = 1.0,
 ) -> Method:
     def teach(step: Step) -> Tensor:

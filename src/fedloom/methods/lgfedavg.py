@@ -17,11 +17,13 @@ from typing import Annotated
 
 from fedloom.core.method import Method, blocks_needed
 from fedloom.core.select import representation
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 
 PAPER = "Liang et al., 2020"
 LINK = "https://arxiv.org/abs/2001.01523"
 
 
-def lgfedavg(blocks: Annotated[int, Param("how many of the last blocks are shared", low=1)] = 1) -> Method:
+def lgfedavg(
+    blocks: Annotated[int, Param("how many of the last blocks are shared", low=1)] = 1,
+) -> Method:
     return Method("lgfedavg", private=representation(blocks), needs=(blocks_needed(blocks + 1),))

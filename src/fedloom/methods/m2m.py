@@ -26,8 +26,8 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
 from fedloom.data.client import ClientData
 from fedloom.losses.adversarial import (
     Pairs,
@@ -57,7 +57,11 @@ def by_surplus(beta: float) -> Weigh:
 
 def extent(job: Job) -> tuple[Tensor, Tensor]:
     """Where the range of the data begins, as a model sees it, and how long it is."""
-    if isinstance(job.data, ClientData) and (how := job.data.normalise).scale is not None and how.shift is not None:
+    if (
+        isinstance(job.data, ClientData)
+        and (how := job.data.normalise).scale is not None
+        and how.shift is not None
+    ):
         return how.shift, 255 * how.scale
     x, _ = job.data.batch(torch.arange(len(job.data)), train=False)
     return x.amin(0), x.amax(0) - x.amin(0)
@@ -80,7 +84,9 @@ class Translation:
         def far(x: Tensor) -> Tensor:
             seen = low + length * x
             value = F.cross_entropy(theirs(seen), y_t)
-            return value + self.lam * own(seen).gather(1, y_s[:, None]).mean() if self.lam else value
+            return (
+                value + self.lam * own(seen).gather(1, y_s[:, None]).mean() if self.lam else value
+            )
 
         x = (now.x[pairs.sources] - low) / torch.where(length > 0, length, 1)
         if self.noise:
@@ -91,9 +97,15 @@ class Translation:
 
 
 def m2m(
-    beta: Annotated[float, Param("how soon a larger class is a good source; 1 is ROS", low=0, high=1)] = 0.999,
-    lam: Annotated[float, Param("weight of the client's own logit for the source's class; 0 is none", low=0)] = 0.5,
-    accept: Annotated[float, Param("probability from which on a generated sample is taken", low=0, high=1)] = 0.9,
+    beta: Annotated[
+        float, Param("how soon a larger class is a good source; 1 is ROS", low=0, high=1)
+    ] = 0.999,
+    lam: Annotated[
+        float, Param("weight of the client's own logit for the source's class; 0 is none", low=0)
+    ] = 0.5,
+    accept: Annotated[
+        float, Param("probability from which on a generated sample is taken", low=0, high=1)
+    ] = 0.9,
     step: Annotated[float, Param("length of a step of the generation", above=0)] = 0.1,
     iterations: Annotated[int, Param("steps of the generation", low=0)] = 10,
     noise: Annotated[bool, Param("whether the generation starts with noise")] = True,

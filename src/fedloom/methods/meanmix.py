@@ -18,9 +18,9 @@ from torch import Tensor
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
-from fedloom.core.words import Param
-from fedloom.exchange.mash import averages, grouped
-from fedloom.losses.blend import Pair, beside, pair
+from fedloom.core.spec import Param
+from fedloom.exchange.averaged_data import averages, grouped
+from fedloom.losses.mixup import Pair, beside, pair
 from fedloom.methods.mixup import NUMBERS
 
 PAPER = "Yoon et al., ICLR 2021"

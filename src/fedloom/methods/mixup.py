@@ -22,9 +22,9 @@ from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Need, Phase, inner_block
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
-from fedloom.losses.blend import blended
+from fedloom.losses.mixup import mixed
 
 PAPER = "Zhang et al., ICLR 2018"
 LINK = "https://arxiv.org/abs/1710.09412"
@@ -33,7 +33,9 @@ ALSO = ("localmix",)
 
 def takes_numbers(chain: Chain) -> bool:
     """Whether samples can be blended: characters cannot."""
-    return not any(isinstance(layer, nn.Embedding) for layer in chain.block(chain.names[0]).modules())
+    return not any(
+        isinstance(layer, nn.Embedding) for layer in chain.block(chain.names[0]).modules()
+    )
 
 
 NUMBERS = Need("a model that takes numbers, not text", takes_numbers)
@@ -41,16 +43,20 @@ NUMBERS = Need("a model that takes numbers, not text", takes_numbers)
 
 def mixup(
     alpha: Annotated[float, Param("how evenly two samples are blended; 0 is FedAvg", low=0)] = 0.1,
-    at: Annotated[str, Param("block whose outputs are blended, for text its embedding; '' blends the samples")] = "",
+    at: Annotated[
+        str, Param("block whose outputs are blended, for text its embedding; '' blends the samples")
+    ] = "",
 ) -> Method:
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         draws = np.random.default_rng(key.seed)
         share, other = draws.beta(alpha, alpha), torch.from_numpy(draws.permutation(len(y)))
-        return blended(x, y, other, share, job.classes)
+        return mixed(x, y, other, share, job.classes)
 
     def hidden(step: Step) -> Tensor:
         h, rows = mix(step.model.run(step.x, until=at), step.y, step.job, step.key)
         return F.cross_entropy(step.model.run(h, after=at), rows)
 
     phase = Phase(loss=hidden) if at else Phase(mix=mix)
-    return Method("mixup", (phase,) if alpha else (Phase(),), needs=(inner_block(at) if at else NUMBERS,))
+    return Method(
+        "mixup", (phase,) if alpha else (Phase(),), needs=(inner_block(at) if at else NUMBERS,)
+    )

@@ -26,24 +26,34 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Need, Outcome, Phase
+from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.core.words import Param
-from fedloom.losses.contrast import contrast
+from fedloom.losses.contrastive import contrast
 from fedloom.models.projection import BLOCK, can_project, projected
 
 PAPER = "Li et al., CVPR 2021"
 LINK = "https://arxiv.org/abs/2103.16257"
-NEED = Need(f"a last block that ends with a linear layer, and no block called '{BLOCK}'", can_project)
+NEED = Need(
+    f"a last block that ends with a linear layer, and no block called '{BLOCK}'", can_project
+)
 
 
 def moon(
-    mu: Annotated[float, Param("weight of the contrast; 0 is FedAvg on the projected model", low=0)] = 1.0,
+    mu: Annotated[
+        float, Param("weight of the contrast; 0 is FedAvg on the projected model", low=0)
+    ] = 1.0,
     tau: Annotated[float, Param("temperature of the similarities", above=0)] = 0.5,
     projection: Annotated[int, Param("width of the projection; 0 is none", low=0)] = 256,
-    norm: Annotated[Literal["batch", "running"], Param("statistics by which the other two models normalise")] = "batch",
+    norm: Annotated[
+        Literal["batch", "running"], Param("statistics by which the other two models normalise")
+    ] = "batch",
 ) -> Method:
     def others(job: Job) -> tuple[Chain, Chain] | None:
-        return (job.frozen("received", norm), job.frozen("moon", norm)) if "moon" in job.mine else None
+        return (
+            (job.frozen("received", norm), job.frozen("moon", norm))
+            if "moon" in job.memories
+            else None
+        )
 
     def pull(step: Step) -> Tensor:
         z, models = step.taps[BLOCK], step.job.once(others)
@@ -55,7 +65,9 @@ def moon(
         return mu * contrast(z, received, last, tau)
 
     def remember(outcome: Outcome) -> Extra:
-        return Extra(mine={"moon": outcome.weights["model"]})
+        return Extra(memories={"moon": outcome.weights["model"]})
 
     terms, after = ((pull,), (remember,)) if mu else ((), ())
-    return Method("moon", (Phase(terms=terms),), after, needs=(NEED,), reshape=(projected(projection),))
+    return Method(
+        "moon", (Phase(terms=terms),), after, needs=(NEED,), reshape=(projected(projection),)
+    )

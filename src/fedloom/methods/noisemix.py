@@ -20,8 +20,8 @@ from torch import Tensor
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
-from fedloom.core.words import Param
-from fedloom.losses.blend import beside, pair
+from fedloom.core.spec import Param
+from fedloom.losses.mixup import beside, pair
 from fedloom.methods.mixup import NUMBERS
 
 PAPER = "Yoon et al., ICLR 2021"
@@ -30,10 +30,16 @@ LINK = "https://arxiv.org/abs/2107.00233"
 
 def noisemix(
     lam: Annotated[float, Param("share of the noise; 0 is FedAvg", low=0, high=1)] = 0.1,
-    deviation: Annotated[float, Param("deviation of the noise, in units of the network's input", low=0)] = 1.0,
+    deviation: Annotated[
+        float, Param("deviation of the noise, in units of the network's input", low=0)
+    ] = 1.0,
 ) -> Method:
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
-        noise = deviation * torch.randn(x.shape[1:], generator=key.generator(), dtype=x.dtype).to(x.device)
-        return beside(pair(x, y, job.classes), (noise, x.new_full((job.classes,), 1 / job.classes)), 1 - lam)
+        noise = deviation * torch.randn(x.shape[1:], generator=key.generator(), dtype=x.dtype).to(
+            x.device
+        )
+        return beside(
+            pair(x, y, job.classes), (noise, x.new_full((job.classes,), 1 / job.classes)), 1 - lam
+        )
 
     return Method("noisemix", (Phase(mix=mix if lam else None),), needs=(NUMBERS,))

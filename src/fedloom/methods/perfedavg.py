@@ -25,8 +25,8 @@ from torch import Tensor
 
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params
-from fedloom.core.solver import Gradient, HeavyBall, Schedule, changed
-from fedloom.core.words import Param
+from fedloom.core.solver import Gradient, Schedule, SGDRule, changed
+from fedloom.core.spec import Param
 
 PAPER = "Fallah et al., NeurIPS 2020"
 LINK = "https://arxiv.org/abs/2002.07948"
@@ -59,23 +59,34 @@ class Maml:
             bend = torch._foreach_sub(beside(g, self.delta, 2), beside(g, -self.delta, 2))
             g = list(torch._foreach_add(g, bend, alpha=-self.alpha / (2 * self.delta)))
         with torch.no_grad():
-            torch._foreach_copy_(weights, torch._foreach_add(w, g, alpha=-lr))  # from w, not from where the last gradient was taken
+            torch._foreach_copy_(
+                weights, torch._foreach_add(w, g, alpha=-lr)
+            )  # from w, not from where the last gradient was taken
 
     def end(self, names: list[str], state: None) -> tuple[Mapping[str, Params], None]:
         return {}, None
 
-    def reach(self, steps: int) -> float:
+    def effective_steps(self, steps: int) -> float:
         return steps
 
 
 def perfedavg(
     alpha: Annotated[float, Param("step of the adaptation; 0 is local SGD", low=0)] = 0.01,
     beta: Annotated[float, Param("learning rate", above=0)] = 0.001,
-    variant: Annotated[Literal["fo", "hf"], Param("first order, or with the Hessian by finite differences")] = "fo",
-    delta: Annotated[float, Param("how far apart the differences of hf are taken, in gradients", above=0)] = 0.001,
+    variant: Annotated[
+        Literal["fo", "hf"], Param("first order, or with the Hessian by finite differences")
+    ] = "fo",
+    delta: Annotated[
+        float, Param("how far apart the differences of hf are taken, in gradients", above=0)
+    ] = 0.001,
     steps: Annotated[int, Param("steps a round", low=1)] = 10,
     adapt: Annotated[int, Param("alpha-steps to a client's own model", low=1)] = 1,
 ) -> Method:
-    train = changed(lr=beta, schedule=Schedule(), steps=steps, rule=Maml(alpha, delta if variant == "hf" else None))
-    tune = changed(lr=alpha, schedule=Schedule(), steps=adapt, rule=HeavyBall())
+    train = changed(
+        lr=beta,
+        schedule=Schedule(),
+        steps=steps,
+        rule=Maml(alpha, delta if variant == "hf" else None),
+    )
+    tune = changed(lr=alpha, schedule=Schedule(), steps=adapt, rule=SGDRule())
     return Method("perfedavg", (Phase(tunes=train),), finale=(Phase(tunes=tune),))

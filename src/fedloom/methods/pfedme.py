@@ -30,7 +30,7 @@ from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params
 from fedloom.core.server import apply_mean, mean
 from fedloom.core.solver import Gradient, Schedule, changed
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.stages.optimise import scale
 
 PAPER = "Dinh et al., NeurIPS 2020"
@@ -50,7 +50,9 @@ class Moreau:
     def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[Tensor]:
         return [w.detach().clone() for w in weights]
 
-    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, theta: list[Tensor]) -> list[Tensor]:
+    def step(
+        self, weights: list[Tensor], gradient: Gradient, lr: float, theta: list[Tensor]
+    ) -> list[Tensor]:
         w = [t.detach().clone() for t in weights]
         with torch.no_grad():
             torch._foreach_copy_(weights, theta)
@@ -62,26 +64,36 @@ class Moreau:
                 torch._foreach_add_(weights, g, alpha=-self.pace)
         theta = [t.detach().clone() for t in weights]
         with torch.no_grad():
-            torch._foreach_copy_(weights, torch._foreach_add(w, torch._foreach_sub(w, theta), alpha=-lr * self.lam))
+            torch._foreach_copy_(
+                weights, torch._foreach_add(w, torch._foreach_sub(w, theta), alpha=-lr * self.lam)
+            )
         return theta
 
     def end(self, names: list[str], theta: list[Tensor]) -> tuple[Mapping[str, Params], None]:
         return {"theta": dict(zip(names, theta, strict=True))}, None
 
-    def reach(self, steps: int) -> float:
+    def effective_steps(self, steps: int) -> float:
         return steps
 
 
 def pfedme(
-    lam: Annotated[float, Param("stiffness between theta and w; 0 leaves w where it is", low=0)] = 15.0,
+    lam: Annotated[
+        float, Param("stiffness between theta and w; 0 leaves w where it is", low=0)
+    ] = 15.0,
     inner: Annotated[int, Param("steps of theta on each mini-batch", low=1)] = 5,
     pace: Annotated[float, Param("learning rate of theta", above=0)] = 0.01,
     lr: Annotated[float, Param("learning rate of w", above=0)] = 0.005,
     beta: Annotated[float, Param("server step; 1 is the mean itself", low=0)] = 1.0,
-    decay: Annotated[float, Param("pull of theta to 0, as the authors' code has it; 0 is the paper's", low=0)] = 0.0,
+    decay: Annotated[
+        float, Param("pull of theta to 0, as the authors' code has it; 0 is the paper's", low=0)
+    ] = 0.0,
 ) -> Method:
     if lr * lam >= 1:
-        raise UserError(f"pfedme: lr={lr:g} times lam={lam:g} is {lr * lam:g}, and w would overshoot theta; keep it below 1")
+        raise UserError(
+            f"pfedme: lr={lr:g} times lam={lam:g} is {lr * lam:g}, and w would overshoot theta; keep it below 1"
+        )
     tunes = changed(lr=lr, schedule=Schedule(), rule=Moreau(lam, inner, pace, decay))
     server = (mean(), *(() if beta == 1.0 else (scale(beta),)), apply_mean())
-    return Method("pfedme", (Phase(tunes=tunes, makes=("theta",)),), server=server, evaluates="theta")
+    return Method(
+        "pfedme", (Phase(tunes=tunes, makes=("theta",)),), server=server, evaluates="theta"
+    )

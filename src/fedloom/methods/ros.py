@@ -29,6 +29,12 @@ def balanced(data: Data, generator: torch.Generator) -> Tensor:
     return torch.multinomial(rarity[labels], len(labels), replacement=True, generator=generator)
 
 
-def ros(epochs: Epochs = 1, lr: Rate = 0.005, batch: Batch = 64, momentum: Momentum = 0.9, decay: Decay = 5e-4) -> Method:
+def ros(
+    epochs: Epochs = 1,
+    lr: Rate = 0.005,
+    batch: Batch = 64,
+    momentum: Momentum = 0.9,
+    decay: Decay = 5e-4,
+) -> Method:
     phase = Phase(order=balanced, solver=tuning(epochs, lr, batch, momentum, decay))
     return Method("ros", finale=(phase,) if epochs else ())

@@ -21,7 +21,7 @@ from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.params import Params, add, subtract
 from fedloom.core.server import Cohort, Memory, Stage, apply_mean, mean, no_memory
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.losses.terms import inner
 from fedloom.stages.optimise import scale
 
@@ -29,20 +29,26 @@ PAPER = "Karimireddy et al., ICML 2020"
 LINK = "https://arxiv.org/abs/1910.06378"
 
 
-def scaffold(server_lr: Annotated[float, Param("server step; 1 is the mean itself", low=0)] = 1.0) -> Method:
+def scaffold(
+    server_lr: Annotated[float, Param("server step; 1 is the mean itself", low=0)] = 1.0,
+) -> Method:
     def correction(job: Job) -> Params:
-        return subtract(job.told("control"), job.recall("control"))
+        return subtract(job.from_server("control"), job.memory("control"))
 
     def settle(outcome: Outcome) -> Extra:
-        job, path = outcome.job, outcome.trace("model").path
-        pace = add(job.told("control"), outcome.delta, scale=1 / path if path else 0.0)
+        job, lr_sum = outcome.job, outcome.descent("model").lr_sum
+        pace = add(job.from_server("control"), outcome.delta, scale=1 / lr_sum if lr_sum else 0.0)
         change = {n: -t for n, t in pace.items()}
-        return Extra(uploads={"control": change}, mine={"control": add(job.recall("control"), change)})
+        return Extra(
+            uploads={"control": change}, memories={"control": add(job.memory("control"), change)}
+        )
 
     def listen(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         share = len(c.replies) / c.population
         control = c.shared.get("control", {n: 0 * t for n, t in c.mean["control"].items()})
-        return memory, replace(c, shared={**c.shared, "control": add(control, c.mean["control"], scale=share)})
+        return memory, replace(
+            c, shared={**c.shared, "control": add(control, c.mean["control"], scale=share)}
+        )
 
     step = () if server_lr == 1.0 else (scale(server_lr),)
     server = (
@@ -52,4 +58,6 @@ def scaffold(server_lr: Annotated[float, Param("server step; 1 is the mean itsel
         Stage("apply", "scaffold", no_memory, listen),
         apply_mean(),
     )
-    return Method("scaffold", (Phase(terms=(inner(correction),)),), (settle,), server, sends=("control",))
+    return Method(
+        "scaffold", (Phase(terms=(inner(correction),)),), (settle,), server, sends=("control",)
+    )

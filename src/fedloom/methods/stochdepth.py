@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Need
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.models.droppable import branches, droppable
 
 PAPER = "Huang et al., ECCV 2016"
@@ -34,8 +34,12 @@ def chances(count: int, keep: float, rule: str) -> list[float]:
 
 
 def stochdepth(
-    keep: Annotated[float, Param("probability with which the last branch is kept; 1 is FedAvg", above=0, high=1)] = 0.9,
-    rule: Annotated[Literal["authors", "paper"], Param("whether the first branch is always kept, or not")] = "authors",
+    keep: Annotated[
+        float, Param("probability with which the last branch is kept; 1 is FedAvg", above=0, high=1)
+    ] = 0.9,
+    rule: Annotated[
+        Literal["authors", "paper"], Param("whether the first branch is always kept, or not")
+    ] = "authors",
 ) -> Method:
     def drop(chain: Chain, key: Key) -> Chain:
         return droppable(chain, chances(len(branches(chain)), keep, rule))

@@ -18,7 +18,10 @@ class Gate(nn.modules.dropout._DropoutNd):
     """
 
     def forward(self) -> bool:
-        return not self.training or torch.rand((), generator=torch.default_generator, device="cpu").item() >= self.p
+        return (
+            not self.training
+            or torch.rand((), generator=torch.default_generator, device="cpu").item() >= self.p
+        )
 
 
 class Droppable(Residual):
@@ -32,7 +35,9 @@ class Droppable(Residual):
     def forward(self, x: Tensor) -> Tensor:
         if not self.gate():
             through = self.shortcut(x)
-            alone: Tensor = self.end(through.clone() if through is x else through)  # `end` may overwrite what it gets
+            alone: Tensor = self.end(
+                through.clone() if through is x else through
+            )  # `end` may overwrite what it gets
             return alone
         if self.training:
             return super().forward(x)

@@ -9,16 +9,23 @@ from typing import Annotated, Literal
 from torch import Tensor, nn
 
 from fedloom.core.errors import UserError
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 
 Shape = tuple[int, ...]
 Norm = Callable[[int], nn.Module]
 
-NormKind = Annotated[Literal["batch", "group"], Param("normalisation: by the batch, or by groups of channels of one sample")]
-Groups = Annotated[int, Param("groups of the group norm, a divisor of every width; unused with batch norm", low=1)]
+NormKind = Annotated[
+    Literal["batch", "group"],
+    Param("normalisation: by the batch, or by groups of channels of one sample"),
+]
+Groups = Annotated[
+    int, Param("groups of the group norm, a divisor of every width; unused with batch norm", low=1)
+]
 InitKind = Annotated[
     Literal["torch", "he", "he-all"],
-    Param("initial weights: PyTorch's own, He normal by fan-out for convolutions, or He for all layers"),
+    Param(
+        "initial weights: PyTorch's own, He normal by fan-out for convolutions, or He for all layers"
+    ),
 ]
 
 
@@ -42,14 +49,23 @@ def make_norm(kind: str, groups: int) -> Norm:
 
     def group_norm(channels: int) -> nn.Module:
         if channels % groups:
-            raise UserError(f"{groups} groups do not divide {channels} channels; choose another number of groups or another width")
+            raise UserError(
+                f"{groups} groups do not divide {channels} channels; choose another number of groups or another width"
+            )
         return nn.GroupNorm(groups, channels)
 
     return nn.BatchNorm2d if kind == "batch" else group_norm
 
 
 def conv_norm(
-    inputs: int, outputs: int, size: int, norm: Norm, *, stride: int = 1, padding: int = 0, groups: int = 1
+    inputs: int,
+    outputs: int,
+    size: int,
+    norm: Norm,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    groups: int = 1,
 ) -> list[nn.Module]:
     """A convolution with bias and the norm behind it."""
     return [nn.Conv2d(inputs, outputs, size, stride, padding, groups=groups), norm(outputs)]
@@ -58,7 +74,9 @@ def conv_norm(
 class Residual(nn.Module):
     """end(body(x) + shortcut(x)): the branch that a method may drop is `body`."""
 
-    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, end: nn.Module | None = None) -> None:
+    def __init__(
+        self, body: nn.Module, shortcut: nn.Module | None = None, end: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.body = body
         self.shortcut = shortcut or nn.Identity()
@@ -71,7 +89,9 @@ class Residual(nn.Module):
 
 def classifier(channels: int, classes: int) -> nn.Sequential:
     """Global average pool and a linear layer: the head of the convolutional nets."""
-    return named(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), fc=nn.Linear(channels, classes))
+    return named(
+        pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), fc=nn.Linear(channels, classes)
+    )
 
 
 def initialise(model: nn.Module, kind: str) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.models.layers import Shape
 
 Dual = tuple[Tensor, Tensor]  # values and their tangent
@@ -19,14 +19,18 @@ Carry = Callable[[nn.Module, Tensor, Tensor], Dual]  # through a layer
 def lstm(
     shape: Shape,
     classes: int,
-    vocabulary: Annotated[int, Param("different characters in the input; 0 is as many as classes", low=0)] = 0,
+    vocabulary: Annotated[
+        int, Param("different characters in the input; 0 is as many as classes", low=0)
+    ] = 0,
     embedding: Annotated[int, Param("numbers that stand for a character", low=1)] = 8,
     layers: Annotated[int, Param("LSTM layers, one block each", low=1)] = 2,
     width: Annotated[int, Param("units of an LSTM layer", low=1)] = 256,
 ) -> Chain:
     """Embedding, LSTM layers, and a linear layer on the last step."""
     if len(shape) != 1:
-        raise UserError(f"model 'lstm' takes text (characters,), not samples of shape {shape}; choose mlp, lenet5 or a resnet")
+        raise UserError(
+            f"model 'lstm' takes text (characters,), not samples of shape {shape}; choose mlp, lenet5 or a resnet"
+        )
     blocks: dict[str, nn.Module] = {"embedding": nn.Embedding(vocabulary or classes, embedding)}
     for number in range(1, layers + 1):
         blocks[f"lstm{number}"] = Sequence(embedding if number == 1 else width, width)

@@ -18,7 +18,9 @@ def mobilenetv2(shape: Shape, classes: int, groups: Groups = 2) -> Chain:
     """MobileNetV2: stem, six stages, and a head that begins with the seventh stage."""
     channels, _, _ = image("mobilenetv2", shape)
     norm = make_norm("group", groups)
-    blocks: dict[str, nn.Module] = {"stem": nn.Sequential(*conv_norm(channels, 32, 1, norm, padding=1), _relu6())}
+    blocks: dict[str, nn.Module] = {
+        "stem": nn.Sequential(*conv_norm(channels, 32, 1, norm, padding=1), _relu6())
+    }
     inputs = 32
     for number, (width, expansion, count, stride) in enumerate(STAGES, start=1):
         first = _bottleneck(inputs, width, expansion, stride, norm)

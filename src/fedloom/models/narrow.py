@@ -16,21 +16,37 @@ from torch.func import functional_call
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.models.marks import LAYERS, Features, Index, Mark, channels, features, objection, picked
+from fedloom.models.width_tracing import (
+    LAYERS,
+    Features,
+    Index,
+    Mark,
+    channels,
+    features,
+    objection,
+    picked,
+)
 
-Piece = tuple[str, nn.Module, str, tuple[Index, ...]]  # a weight's name in its block, its layer, its name there, what is kept
+Piece = tuple[
+    str, nn.Module, str, tuple[Index, ...]
+]  # a weight's name in its block, its layer, its name there, what is kept
 
 
 class Narrow:
     """Chains at part of their width. What a chain keeps is worked out once for all widths that keep the same."""
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Chain, tuple[tuple[int, ...], dict[tuple[int, ...], Slim]]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[
+            Chain, tuple[tuple[int, ...], dict[tuple[int, ...], Slim]]
+        ] = WeakKeyDictionary()
 
     def __call__(self, chain: Chain, x: Tensor, width: float) -> Slim:
         """The chain at this width, for samples like x; of images, other sizes may follow."""
         if chain not in self._known:
-            self._known[chain] = tuple({size for p in chain.parameters() for size in p.shape[:2]}), {}
+            self._known[chain] = (
+                tuple({size for p in chain.parameters() for size in p.shape[:2]}),
+                {},
+            )
         sizes, slims = self._known[chain]
         left = tuple(channels(size, width) for size in sizes)
         if left not in slims:
@@ -50,25 +66,35 @@ class Slim:
                 self.run(x.new_zeros(2, *x.shape[1:]))  # or it says what does not fit
         except (RuntimeError, ValueError) as error:
             why = str(error).splitlines()[0]
-            raise UserError(f"the model does not run at width {width:g} ({why}); choose width 1 or another model") from error
+            raise UserError(
+                f"the model does not run at width {width:g} ({why}); choose width 1 or another model"
+            ) from error
         if self.features[chain.names[-1]].kept is not None:
-            raise UserError(f"the model loses outputs at width {width:g}; let its last layer be a linear layer or a convolution")
+            raise UserError(
+                f"the model loses outputs at width {width:g}; let its last layer be a linear layer or a convolution"
+            )
         self._twin.to("meta").train()
 
     def _mark(self, chain: Chain, x: Tensor, width: float) -> None:
         """Send marks through the copy, and note what every layer and every block keeps."""
-        last = [n for n, layer in chain.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))][-1:]
+        last = [
+            n for n, layer in chain.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))
+        ][-1:]
         layers = {n: layer for n, layer in self._twin.named_modules() if isinstance(layer, LAYERS)}
         marks = {n: Mark(layer, 1.0 if n in last else width) for n, layer in layers.items()}
         for name, mark in marks.items():
             self._twin.set_submodule(name, mark)
-        self.features: dict[str, Features] = {name: features(tap) for name, tap in self._twin.taps(x).items()}
+        self.features: dict[str, Features] = {
+            name: features(tap) for name, tap in self._twin.taps(x).items()
+        }
         self._pieces: dict[str, list[Piece]] = {name: [] for name in chain.names}
         for name, mark in marks.items():
             self._twin.set_submodule(name, mark.narrowed())
             block, _, inside = name.partition(".")
             for own, kept in mark.kept.items():
-                self._pieces[block].append((f"{inside}.{own}".lstrip("."), chain.get_submodule(name), own, kept))
+                self._pieces[block].append(
+                    (f"{inside}.{own}".lstrip("."), chain.get_submodule(name), own, kept)
+                )
 
     def cut(self, x: Tensor, behind: str) -> Tensor:
         """Of the full model's features behind a block, the channels that are left."""
@@ -77,7 +103,10 @@ class Slim:
     def run(self, x: Tensor, *, after: str | None = None, until: str | None = None) -> Tensor:
         """The narrow blocks behind `after` up to `until`, applied to x."""
         for name in self._twin.between(after, until):
-            lent = {path: _sliced(getattr(layer, own), kept) for path, layer, own, kept in self._pieces[name]}
+            lent = {
+                path: _sliced(getattr(layer, own), kept)
+                for path, layer, own, kept in self._pieces[name]
+            }
             x = functional_call(self._twin.block(name), lent, (x,))
         return x
 

@@ -34,7 +34,9 @@ def residual_chain(
     unit, inputs = UNITS[block], widths[0]
     for number, (count, width) in enumerate(zip(blocks, widths, strict=True), start=1):
         stride = 1 if number == 1 else 2
-        parts[f"layer{number}"] = _stage(unit, SHORTCUTS[shortcut], inputs, width, count, stride, norm)
+        parts[f"layer{number}"] = _stage(
+            unit, SHORTCUTS[shortcut], inputs, width, count, stride, norm
+        )
         inputs = unit.expansion * width
     chain = Chain(parts | {"head": classifier(inputs, classes)})
     initialise(chain, init)
@@ -52,13 +54,20 @@ class Unit(NamedTuple):
 Shortcut = Callable[[int, int, int, Norm], nn.Module]
 
 
-def _stage(unit: Unit, shortcut: Shortcut, inputs: int, width: int, count: int, stride: int, norm: Norm) -> nn.Sequential:
+def _stage(
+    unit: Unit, shortcut: Shortcut, inputs: int, width: int, count: int, stride: int, norm: Norm
+) -> nn.Sequential:
     outputs = unit.expansion * width
     changes = stride != 1 or inputs != outputs
     first = Residual(
-        unit.body(inputs, width, stride, norm), shortcut(inputs, outputs, stride, norm) if changes else nn.Identity(), relu()
+        unit.body(inputs, width, stride, norm),
+        shortcut(inputs, outputs, stride, norm) if changes else nn.Identity(),
+        relu(),
     )
-    others = [Residual(unit.body(outputs, width, 1, norm), nn.Identity(), relu()) for _ in range(count - 1)]
+    others = [
+        Residual(unit.body(outputs, width, 1, norm), nn.Identity(), relu())
+        for _ in range(count - 1)
+    ]
     return nn.Sequential(first, *others)
 
 
@@ -122,7 +131,9 @@ class Pad(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
         if outputs % inputs:
-            raise UserError(f"shortcut 'pad' cannot widen {inputs} channels to {outputs}, not a multiple; choose 'projection'")
+            raise UserError(
+                f"shortcut 'pad' cannot widen {inputs} channels to {outputs}, not a multiple; choose 'projection'"
+            )
         self.growth = outputs // inputs
         self.stride = stride
 

@@ -6,17 +6,31 @@ from typing import Annotated, Literal
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.models.layers import Groups, InitKind, NormKind, Shape, make_norm
 from fedloom.models.residual import UNITS, residual_chain
 
-Depth = Annotated[int, Param("layers: 6n+2 if basic (8, 20, 32, 44, 56, 110), 9n+2 if bottleneck (11, 20, 29, 56)", low=8)]
-BlockKind = Annotated[Literal["basic", "bottleneck"], Param("two 3x3 convolutions, or 1x1, 3x3 and 1x1 with four times the width")]
-Width = Annotated[int, Param("channels of the stem and of the first stage; each later stage doubles them", low=1)]
-ShortcutKind = Annotated[
-    Literal["pad", "projection"], Param("where the shape changes: subsampling with zero channels, or 1x1 convolution and norm")
+Depth = Annotated[
+    int,
+    Param(
+        "layers: 6n+2 if basic (8, 20, 32, 44, 56, 110), 9n+2 if bottleneck (11, 20, 29, 56)", low=8
+    ),
 ]
-StemKind = Annotated[Literal["cifar", "imagenet"], Param("3x3 convolution, or 7x7 of stride 2 and a max-pool of stride 2")]
+BlockKind = Annotated[
+    Literal["basic", "bottleneck"],
+    Param("two 3x3 convolutions, or 1x1, 3x3 and 1x1 with four times the width"),
+]
+Width = Annotated[
+    int, Param("channels of the stem and of the first stage; each later stage doubles them", low=1)
+]
+ShortcutKind = Annotated[
+    Literal["pad", "projection"],
+    Param("where the shape changes: subsampling with zero channels, or 1x1 convolution and norm"),
+]
+StemKind = Annotated[
+    Literal["cifar", "imagenet"],
+    Param("3x3 convolution, or 7x7 of stride 2 and a max-pool of stride 2"),
+]
 
 
 def resnet(
@@ -35,27 +49,46 @@ def resnet(
     each, rest = divmod(depth - 2, period)
     if rest or not each:
         near = period * max(1, round((depth - 2) / period)) + 2
-        raise UserError(f"model 'resnet': depth={depth} with block '{block}' must be {period}n + 2; the nearest is {near}")
+        raise UserError(
+            f"model 'resnet': depth={depth} with block '{block}' must be {period}n + 2; the nearest is {near}"
+        )
     widths = (width, 2 * width, 4 * width)
-    return residual_chain(shape, classes, (each,) * 3, widths, make_norm(norm, groups), block=block, shortcut=shortcut, init=init)
+    return residual_chain(
+        shape,
+        classes,
+        (each,) * 3,
+        widths,
+        make_norm(norm, groups),
+        block=block,
+        shortcut=shortcut,
+        init=init,
+    )
 
 
-def resnet8(shape: Shape, classes: int, norm: NormKind = "group", groups: Groups = 2, width: Width = 16) -> Chain:
+def resnet8(
+    shape: Shape, classes: int, norm: NormKind = "group", groups: Groups = 2, width: Width = 16
+) -> Chain:
     """A ResNet small enough for experiments on a few cores: 78,042 parameters on colour images of 10 classes."""
     return resnet(shape, classes, 8, "basic", norm, groups, width, "projection", "torch")
 
 
-def resnet20(shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16) -> Chain:
+def resnet20(
+    shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16
+) -> Chain:
     """ResNet-20 of He et al. 2016, no weights in its shortcuts: 269,722 parameters at 10 classes."""
     return resnet(shape, classes, 20, "basic", norm, groups, width, "pad", "he")
 
 
-def resnet32(shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16) -> Chain:
+def resnet32(
+    shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16
+) -> Chain:
     """ResNet-32 of FedAFA, no weights in its shortcuts: 464,154 parameters at 10 classes."""
     return resnet(shape, classes, 32, "basic", norm, groups, width, "pad", "he-all")
 
 
-def resnet56(shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16) -> Chain:
+def resnet56(
+    shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16
+) -> Chain:
     """ResNet-56 of FedAlign, of bottlenecks unlike that of He et al.: 614,452 parameters at 100 classes."""
     return resnet(shape, classes, 56, "bottleneck", norm, groups, width, "projection", "he")
 
@@ -71,4 +104,6 @@ def resnet18(
 ) -> Chain:
     """ResNet-18, by default FedMLB's: 11,220,132 parameters at 100 classes; FedAlign's is stem=imagenet, norm=batch, init=he."""
     widths = (width, 2 * width, 4 * width, 8 * width)
-    return residual_chain(shape, classes, (2, 2, 2, 2), widths, make_norm(norm, groups), stem=stem, init=init)
+    return residual_chain(
+        shape, classes, (2, 2, 2, 2), widths, make_norm(norm, groups), stem=stem, init=init
+    )

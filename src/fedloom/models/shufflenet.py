@@ -9,7 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.models.layers import Groups, Norm, Residual, Shape, classifier, conv_norm, image, make_norm, relu
+from fedloom.models.layers import (
+    Groups,
+    Norm,
+    Residual,
+    Shape,
+    classifier,
+    conv_norm,
+    image,
+    make_norm,
+    relu,
+)
 
 SPLIT = 3  # groups of the pointwise convolutions
 STAGES = ((240, 4), (480, 8), (960, 4))  # channels out, units
@@ -19,11 +29,15 @@ def shufflenet(shape: Shape, classes: int, groups: Groups = 2) -> Chain:
     """ShuffleNet v1, g=3: stem, three stages of stride 2, head."""
     channels, _, _ = image("shufflenet", shape)
     norm = make_norm("group", groups)
-    blocks: dict[str, nn.Module] = {"stem": nn.Sequential(*conv_norm(channels, 24, 3, norm, padding=1), relu())}
+    blocks: dict[str, nn.Module] = {
+        "stem": nn.Sequential(*conv_norm(channels, 24, 3, norm, padding=1), relu())
+    }
     inputs = 24
     for number, (width, count) in enumerate(STAGES, start=2):
         first = Widened(_unit(inputs, width - inputs, width // 4, 2, norm))
-        others = [Residual(_unit(width, width, width // 4, 1, norm), end=relu()) for _ in range(count - 1)]
+        others = [
+            Residual(_unit(width, width, width // 4, 1, norm), end=relu()) for _ in range(count - 1)
+        ]
         blocks[f"stage{number}"] = nn.Sequential(first, *others)
         inputs = width
     return Chain(blocks | {"head": classifier(inputs, classes)})

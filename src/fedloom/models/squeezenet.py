@@ -9,9 +9,27 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.models.layers import Groups, Norm, Residual, Shape, conv_norm, image, make_norm, named, relu
+from fedloom.models.layers import (
+    Groups,
+    Norm,
+    Residual,
+    Shape,
+    conv_norm,
+    image,
+    make_norm,
+    named,
+    relu,
+)
 
-FIRES = {2: 128, 3: 128, 4: 256, 5: 256, 6: 384, 7: 384, 8: 512}  # channels out; where they do not change, a bypass
+FIRES = {
+    2: 128,
+    3: 128,
+    4: 256,
+    5: 256,
+    6: 384,
+    7: 384,
+    8: 512,
+}  # channels out; where they do not change, a bypass
 POOLED = (4, 8)
 
 
@@ -25,14 +43,21 @@ def squeezenet(shape: Shape, classes: int, groups: Groups = 2) -> Chain:
     for number, width in FIRES.items():
         fire = Fire(inputs, width, norm)
         body = Residual(fire) if inputs == width else fire
-        blocks[f"fire{number}"] = named(fire=body, pool=nn.MaxPool2d(2)) if number in POOLED else body
+        blocks[f"fire{number}"] = (
+            named(fire=body, pool=nn.MaxPool2d(2)) if number in POOLED else body
+        )
         inputs = width
     return Chain(blocks | {"head": _head(inputs, classes, norm)})
 
 
 def _head(inputs: int, classes: int, norm: Norm) -> nn.Sequential:
     fire = Fire(inputs, 512, norm)
-    return named(fire9=fire, fc=nn.Conv2d(512, classes, 1), pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
+    return named(
+        fire9=fire,
+        fc=nn.Conv2d(512, classes, 1),
+        pool=nn.AdaptiveAvgPool2d(1),
+        flatten=nn.Flatten(),
+    )
 
 
 class Fire(nn.Module):

@@ -62,7 +62,9 @@ def rough_macs(chain: Chain, shape: Shape) -> int:
         nonlocal total
         found = output if isinstance(output, Tensor) else output[0]
         channels = found.shape[1 if isinstance(layer, nn.modules.conv._ConvNd) else -1]
-        total += sum(p.numel() for p in layer.parameters(recurse=False) if p.dim() > 1) * (found.numel() // channels)
+        total += sum(p.numel() for p in layer.parameters(recurse=False) if p.dim() > 1) * (
+            found.numel() // channels
+        )
 
     counted = [m for _, m in chain.layers() if not isinstance(m, nn.Embedding)]
     hooks = [layer.register_forward_hook(add) for layer in counted]
@@ -91,7 +93,9 @@ def _count(chain: Chain, x: Tensor) -> Summary:
 
 def _without_numbers(chain: Chain) -> Chain:
     """A copy on the meta device; handing deepcopy the tensors spares it copying them first."""
-    tensors: dict[int, Tensor] = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in chain.parameters()}
+    tensors: dict[int, Tensor] = {
+        id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in chain.parameters()
+    }
     tensors |= {id(b): b.to("meta") for b in chain.buffers()}
     return copy.deepcopy(chain, dict[int, object](tensors))
 

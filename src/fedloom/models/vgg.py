@@ -7,8 +7,18 @@ from typing import Annotated
 from torch import nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.words import Param
-from fedloom.models.layers import Groups, Norm, Shape, image, initialise, make_norm, named, pooled_relu, relu
+from fedloom.core.spec import Param
+from fedloom.models.layers import (
+    Groups,
+    Norm,
+    Shape,
+    image,
+    initialise,
+    make_norm,
+    named,
+    pooled_relu,
+    relu,
+)
 
 WIDTHS = (32, 64, 128, 128, 256, 256)
 POOLED = (2, 4, 6)  # convolutions with a max-pool behind them
@@ -26,15 +36,25 @@ def vgg9(shape: Shape, classes: int, groups: Groups = 2) -> Chain:
 def vgg(
     shape: Shape,
     classes: int,
-    dropout: Annotated[float, Param("share dropped behind the 2nd and 3rd pool and before the last layer", low=0, below=1)] = 0.1,
+    dropout: Annotated[
+        float,
+        Param(
+            "share dropped behind the 2nd and 3rd pool and before the last layer", low=0, below=1
+        ),
+    ] = 0.1,
 ) -> Chain:
     """VGG of FedMix: no norm; 3,491,530 parameters on 32x32 colour images of 10 classes."""
     channels, height, width = image("vgg", shape, least=8)
     inputs = WIDTHS[-1] * (height // 8) * (width // 8)
-    return Chain(_convolutions(channels, dropout=dropout) | {"head": named(**_linears(inputs, classes, dropout))})
+    return Chain(
+        _convolutions(channels, dropout=dropout)
+        | {"head": named(**_linears(inputs, classes, dropout))}
+    )
 
 
-def _convolutions(channels: int, norm: Norm | None = None, dropout: float = 0.0) -> dict[str, nn.Module]:
+def _convolutions(
+    channels: int, norm: Norm | None = None, dropout: float = 0.0
+) -> dict[str, nn.Module]:
     blocks: dict[str, nn.Module] = {}
     for number, width in enumerate(WIDTHS, start=1):
         layers: dict[str, nn.Module] = {"conv": nn.Conv2d(channels, width, 3, padding=1)}
@@ -47,7 +67,11 @@ def _convolutions(channels: int, norm: Norm | None = None, dropout: float = 0.0)
 
 
 def _linears(inputs: int, classes: int, dropout: float = 0.0) -> dict[str, nn.Module]:
-    layers: dict[str, nn.Module] = {"flatten": nn.Flatten(), "fc1": nn.Linear(inputs, 512), "relu1": relu()}
+    layers: dict[str, nn.Module] = {
+        "flatten": nn.Flatten(),
+        "fc1": nn.Linear(inputs, 512),
+        "relu1": relu(),
+    }
     layers |= {"fc2": nn.Linear(512, 512), "relu2": relu()}
     layers |= {"dropout": nn.Dropout(dropout)} if dropout else {}
     return layers | {"fc3": nn.Linear(512, classes)}

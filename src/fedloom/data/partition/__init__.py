@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom.core.errors import UserError, all_at_once, unknown
+from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
-from fedloom.core.words import Word, call, complaints, parameters
+from fedloom.core.spec import Spec, call, complaints, parameters
 from fedloom.data import longtail as tail
 from fedloom.data.partition.balanced import dirichlet_balanced
 from fedloom.data.partition.dirichlet import dirichlet, dirichlet_rounded
 from fedloom.data.partition.draws import Parts, stream
-from fedloom.data.partition.plain import classes, iid, quantity, shards, user
 from fedloom.data.partition.published import SEEDS, fedafa
+from fedloom.data.partition.simple import classes, iid, quantity, shards, user
 
 __all__ = ["GIVEN", "PARTITIONS", "check", "partition", "stream"]
 
@@ -38,20 +38,22 @@ PARTITIONS: Mapping[str, Callable[..., Parts]] = MappingProxyType(
         "user": user,
     }
 )
-GIVEN = frozenset({"labels", "clients", "rng", "users", "generator", "key"})  # filled in by `partition`, never by a config
+GIVEN = frozenset(
+    {"labels", "clients", "rng", "users", "generator", "key"}
+)  # filled in by `partition`, never by a config
 
 
-def check(word: Word) -> None:
+def check(word: Spec) -> None:
     """Refuse an unknown partition or wrong arguments, all at once and before any data are read."""
     if word.name not in PARTITIONS:
-        raise unknown("partition", word.name, PARTITIONS)
+        raise unknown_name("partition", word.name, PARTITIONS)
     seed, own = _split_seed(word)
     found = complaints(PARTITIONS[word.name], own, GIVEN) + complaints(stream, seed, GIVEN)
-    all_at_once(found, f"partition '{word.name}'")
+    raise_all(found, f"partition '{word.name}'")
 
 
 def partition(
-    word: Word,
+    word: Spec,
     labels: np.ndarray,
     clients: int | None,
     key: Key,
@@ -69,14 +71,20 @@ def partition(
     kept = tail.subset(labels, longtail, rng)
     generator = torch.Generator().manual_seed(seed["legacy_seed"]) if seed else None
     whose = None if users is None else users[kept]
-    offered = {"labels": labels[kept], "clients": clients or 0, "rng": rng, "users": whose, "generator": generator}
+    offered = {
+        "labels": labels[kept],
+        "clients": clients or 0,
+        "rng": rng,
+        "users": whose,
+        "generator": generator,
+    }
     function = PARTITIONS[word.name]
     given = {name: offered[name] for name in parameters(function) if name in offered}
     parts = call("partition", word.name, function, own, **given)
     return [kept[rows] for rows in _sound(parts, len(kept), word.name)]
 
 
-def _split_seed(word: Word) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_seed(word: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
     """The published seed, if the word names one or stands for it, and the arguments of the partition itself."""
     named = {"legacy_seed": SEEDS.get(word.name), **word.args}["legacy_seed"]
     seed = {} if named is None else {"legacy_seed": named}
@@ -85,16 +93,26 @@ def _split_seed(word: Word) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _check_input(name: str, labels: np.ndarray, clients: int) -> None:
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu":
-        raise UserError(f"partition '{name}': labels must be a non-empty row of integers, not {labels.dtype} {labels.shape}")
+        raise UserError(
+            f"partition '{name}': labels must be a non-empty row of integers, not {labels.dtype} {labels.shape}"
+        )
     if clients < 0 or (clients == 0 and name != "user"):
-        raise UserError(f"partition '{name}': clients={clients} must be at least 1 (0, everyone, is for 'user' only)")
+        raise UserError(
+            f"partition '{name}': clients={clients} must be at least 1 (0, everyone, is for 'user' only)"
+        )
 
 
 def _sound(parts: Parts, samples: int, name: str) -> Parts:
     """The parts, once they are known to be disjoint, in range and without an empty client."""
     rows = np.concatenate(parts)
-    if rows.min(initial=0) < 0 or rows.max(initial=0) >= samples or np.bincount(rows, minlength=samples).max() > 1:
-        raise RuntimeError(f"partition '{name}' gave rows twice or outside the {samples} samples; this is a defect")
+    if (
+        rows.min(initial=0) < 0
+        or rows.max(initial=0) >= samples
+        or np.bincount(rows, minlength=samples).max() > 1
+    ):
+        raise RuntimeError(
+            f"partition '{name}' gave rows twice or outside the {samples} samples; this is a defect"
+        )
     if not all(map(len, parts)):
         raise RuntimeError(f"partition '{name}' left a client empty; this is a defect")
     return parts

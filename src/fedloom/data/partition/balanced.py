@@ -9,7 +9,9 @@ import torch
 
 from fedloom.data.partition.draws import Alpha, Parts, enough, rows_by_class, simplex
 
-Draw = Callable[[np.ndarray, int], np.ndarray]  # (weight of each class, how many) -> rows that nobody holds yet
+Draw = Callable[
+    [np.ndarray, int], np.ndarray
+]  # (weight of each class, how many) -> rows that nobody holds yet
 
 # A class of weight 0 comes last instead of never: the last clients must take what is left, and torch.multinomial,
 # asked for more samples than have weight, silently hands out samples that are already taken.
@@ -33,7 +35,10 @@ def dirichlet_balanced(
     kinds, which = np.unique(labels, return_inverse=True)
     draw = _by_class(labels, rng) if generator is None else _by_sample(which, generator)
     size = len(labels) // clients
-    parts = [draw(np.maximum(simplex(rng, alpha, len(kinds)), LEAST_WEIGHT), size) for _ in range(clients)]
+    parts = [
+        draw(np.maximum(simplex(rng, alpha, len(kinds)), LEAST_WEIGHT), size)
+        for _ in range(clients)
+    ]
     for rows in parts:
         rng.shuffle(rows)
     return parts
@@ -43,7 +48,9 @@ def _by_sample(which: np.ndarray, generator: torch.Generator) -> Draw:
     free = np.ones(len(which), dtype=bool)
 
     def draw(weights: np.ndarray, size: int) -> np.ndarray:
-        chosen = torch.multinomial(torch.from_numpy(weights[which] * free), size, generator=generator).numpy()
+        chosen = torch.multinomial(
+            torch.from_numpy(weights[which] * free), size, generator=generator
+        ).numpy()
         free[chosen] = False
         return chosen
 
@@ -63,7 +70,9 @@ def _by_class(labels: np.ndarray, rng: np.random.RandomState) -> Draw:
     return draw
 
 
-def first_arrivals(rng: np.random.RandomState, weights: np.ndarray, left: np.ndarray, size: int) -> np.ndarray:
+def first_arrivals(
+    rng: np.random.RandomState, weights: np.ndarray, left: np.ndarray, size: int
+) -> np.ndarray:
     """How many of each class are among `size` weighted draws without replacement.
 
     Such draws are a race: each sample arrives after an exponential time of rate weights[class], the first `size` win. Of a

@@ -7,11 +7,22 @@ from typing import Annotated
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.core.words import Param
-from fedloom.data.partition.draws import Alpha, Parts, cut, enough, fill_up, one_place, rows_by_class, simplex
+from fedloom.core.spec import Param
+from fedloom.data.partition.draws import (
+    Alpha,
+    Parts,
+    cut,
+    enough,
+    fill_up,
+    one_place,
+    rows_by_class,
+    simplex,
+)
 
 MAX_REDRAWS = 1000
-DRAW_BUDGET = 50_000_000  # numbers over all redraws together: a few seconds, whatever the number of clients
+DRAW_BUDGET = (
+    50_000_000  # numbers over all redraws together: a few seconds, whatever the number of clients
+)
 
 
 def dirichlet(
@@ -19,7 +30,9 @@ def dirichlet(
     clients: int,
     rng: np.random.RandomState,
     alpha: Alpha = 0.5,
-    min_size: Annotated[int, Param("smallest client, reached by redrawing; 1 only forbids empty clients", low=1)] = 10,
+    min_size: Annotated[
+        int, Param("smallest client, reached by redrawing; 1 only forbids empty clients", low=1)
+    ] = 10,
 ) -> Parts:
     """FedAlign's form (Mendieta et al., CVPR 2022, and FedML before it): who holds samples/clients already gets no more.
 
@@ -40,7 +53,9 @@ def dirichlet(
     return fill_up(parts, min_size)
 
 
-def _deal(groups: Parts, cap: float, clients: int, rng: np.random.RandomState, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+def _deal(
+    groups: Parts, cap: float, clients: int, rng: np.random.RandomState, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
     """One draw: the rows, class by class, and the client of each."""
     rows, owners = [], []
     sizes = np.zeros(clients, dtype=np.int64)
@@ -48,7 +63,9 @@ def _deal(groups: Parts, cap: float, clients: int, rng: np.random.RandomState, a
         rows.append(group.copy())
         rng.shuffle(rows[-1])
         share = simplex(rng, alpha, clients) * (sizes < cap)
-        if not share.sum() > 0:  # all mass lay on full clients; some client is below the average as long as a class is left
+        if (
+            not share.sum() > 0
+        ):  # all mass lay on full clients; some client is below the average as long as a class is left
             share = one_place(rng, clients, sizes < cap)
         stops = (np.cumsum(share / share.sum()) * len(group)).astype(np.int64)
         stops[-1] = len(group)
@@ -64,7 +81,11 @@ def dirichlet_rounded(
     rng: np.random.RandomState,
     alpha: Alpha = 0.5,
     min_size: Annotated[
-        int, Param("smallest client, which takes what it lacks from the largest; 0 leaves all as drawn", low=0)
+        int,
+        Param(
+            "smallest client, which takes what it lacks from the largest; 0 leaves all as drawn",
+            low=0,
+        ),
     ] = 0,
 ) -> Parts:
     """FedAFA's form (Lu et al., ICASSP 2023): rounded shares, no redraw; the few samples lost to rounding are left out."""
@@ -74,7 +95,9 @@ def dirichlet_rounded(
     enough(int(counts.sum()), clients, max(min_size, 1), "dirichlet-rounded")
     if not min_size:
         _refuse_empty(counts.sum(axis=1), alpha)
-    piles = [cut(rng.permutation(rows), sizes) for rows, sizes in zip(groups, counts.T, strict=True)]
+    piles = [
+        cut(rng.permutation(rows), sizes) for rows, sizes in zip(groups, counts.T, strict=True)
+    ]
     return fill_up([np.concatenate(pieces) for pieces in zip(*piles, strict=True)], min_size)
 
 

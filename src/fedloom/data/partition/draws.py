@@ -9,20 +9,25 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 
 Parts = list[np.ndarray]
 
 Alpha = Annotated[
     float,
-    Param("concentration; towards 0 all mass on one place, large values even it out (or use iid)", above=0, high=1e6),
+    Param(
+        "concentration; towards 0 all mass on one place, large values even it out (or use iid)",
+        above=0,
+        high=1e6,
+    ),
 ]
 
 
 def stream(
     key: Key,
     legacy_seed: Annotated[
-        int | None, Param("the numpy seed of a published split, in place of the run's key", low=0, below=2**32)
+        int | None,
+        Param("the numpy seed of a published split, in place of the run's key", low=0, below=2**32),
     ] = None,
 ) -> np.random.RandomState:
     """The generator of a partition: RandomState, because numpy's compatibility policy froze its seeding and its stream."""
@@ -38,7 +43,9 @@ def simplex(rng: np.random.RandomState, alpha: float, places: int) -> np.ndarray
     return drawn if np.isfinite(drawn).all() else one_place(rng, places)
 
 
-def one_place(rng: np.random.RandomState, places: int, allowed: np.ndarray | None = None) -> np.ndarray:
+def one_place(
+    rng: np.random.RandomState, places: int, allowed: np.ndarray | None = None
+) -> np.ndarray:
     """All mass on one random place, of the allowed ones if given."""
     mass = np.zeros(places)
     mass[rng.choice(places if allowed is None else np.flatnonzero(allowed))] = 1.0
@@ -61,7 +68,11 @@ def enough(samples: int, clients: int, min_size: int, scheme: str) -> None:
     """Refuse by counting what no draw could fulfil."""
     if clients * min_size > samples:
         most = samples // min_size
-        remedy = f"take at most {most} clients or a smaller minimum" if most else "take a smaller minimum"
+        remedy = (
+            f"take at most {most} clients or a smaller minimum"
+            if most
+            else "take a smaller minimum"
+        )
         raise UserError(
             f"partition '{scheme}': {clients} clients with at least {min_size} samples each need {clients * min_size} samples, "
             f"but the data have {samples}; {remedy}"

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from fedloom.core.errors import UserError, unknown
-from fedloom.core.words import call
+from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.spec import call
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import cifar, idx, image_folder, leaf, npz, table, tiny_imagenet
 from fedloom.data.sources.torch_dataset import from_torch
@@ -33,14 +33,16 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
     """The data set at a path, in the format named or found; options are those of the format's `read`."""
     place = Path(path).expanduser().resolve()
     if format not in ("auto", *SOURCES):
-        raise unknown("data format", format, ("auto", *SOURCES))
+        raise unknown_name("data format", format, ("auto", *SOURCES))
     if not place.exists():
         raise UserError(f"no file or folder {place}; check the path of the data")
     try:
         name = detect(place) if format == "auto" else format
         dataset: Dataset = call("data format", name, SOURCES[name].read, options, path=place)
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {place}: a text file in it is not UTF-8 ({error}); save it again as UTF-8") from None
+        raise UserError(
+            f"cannot read {place}: a text file in it is not UTF-8 ({error}); save it again as UTF-8"
+        ) from None
     except OSError as error:
         raise UserError(
             f"cannot read {error.filename or place}: {error.strerror or error}; check the file and its permissions"
@@ -66,4 +68,11 @@ def _hint(path: Path) -> str:
     if path.suffix in (".gz", ".tgz", ".tar", ".zip"):
         return " (unpack the archive and give its folder)"
     below = [p for p in sorted(path.iterdir()) if p.is_dir()] if path.is_dir() else []
-    return next((f" (but its folder '{p.name}' is {found}: give that)" for p in below if (found := _format(p))), "")
+    return next(
+        (
+            f" (but its folder '{p.name}' is {found}: give that)"
+            for p in below
+            if (found := _format(p))
+        ),
+        "",
+    )

@@ -10,8 +10,8 @@ import numpy as np
 from fedloom.data.dataset import Dataset, Kind
 from fedloom.data.sources import holdout
 from fedloom.data.sources.build import Part, dataset, part
-from fedloom.data.sources.complain import bad
-from fedloom.data.sources.pixels import images
+from fedloom.data.sources.errors import bad
+from fedloom.data.sources.pixel_arrays import images
 
 
 def samples(x: np.ndarray, y: object, where: object, users: object = None) -> Part:
@@ -21,16 +21,31 @@ def samples(x: np.ndarray, y: object, where: object, users: object = None) -> Pa
 
 def _features(x: np.ndarray, where: object) -> np.ndarray:
     if x.dtype.kind not in "biuf":
-        raise bad(where, f"features of type {x.dtype}", "numbers", "encode them as numbers, or use the format table")
+        raise bad(
+            where,
+            f"features of type {x.dtype}",
+            "numbers",
+            "encode them as numbers, or use the format table",
+        )
     found = to_float32(x)
     if not np.isfinite(found).all():
         at = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise bad(where, f"NaN or infinity in sample {at}", "finite features of float32", "fill the gaps, or use the format table")
+        raise bad(
+            where,
+            f"NaN or infinity in sample {at}",
+            "finite features of float32",
+            "fill the gaps, or use the format table",
+        )
     return found
 
 
 def assembled(
-    name: str, train: Part, test: Part | None, share: float, about: Mapping[str, str], classes: Sequence[str] = ()
+    name: str,
+    train: Part,
+    test: Part | None,
+    share: float,
+    about: Mapping[str, str],
+    classes: Sequence[str] = (),
 ) -> Dataset:
     """The data set of one or two splits; tables are standardised by their training rows."""
     made = {} if test is not None else {"test split": holdout.said(share, train.users is not None)}

@@ -11,14 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset, Kind, Split
-from fedloom.data.sources.complain import bad
 from fedloom.data.sources.constants import Constants, constants
+from fedloom.data.sources.errors import bad
 
-Name = Annotated[str | None, Param("name of the data set; none is that of the set, the folder or the file")]
+Name = Annotated[
+    str | None, Param("name of the data set; none is that of the set, the folder or the file")
+]
 
-SPARSE = 10  # labels up to this many times the number of different labels are taken as class numbers
+SPARSE = (
+    10  # labels up to this many times the number of different labels are taken as class numbers
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,9 @@ class Part:
 
     def take(self, rows: np.ndarray) -> Part:
         """The samples of these rows."""
-        return Part(self.x[rows], self.y[rows], self.where, None if self.users is None else self.users[rows])
+        return Part(
+            self.x[rows], self.y[rows], self.where, None if self.users is None else self.users[rows]
+        )
 
 
 def part(x: np.ndarray, y: object, where: object, users: object = None) -> Part:
@@ -44,7 +50,10 @@ def part(x: np.ndarray, y: object, where: object, users: object = None) -> Part:
     for what, values in (("labels", labels), ("users", owners)):
         if values is not None and values.shape != (len(x),):
             raise bad(
-                where, f"{len(x)} samples and {what} of shape {values.shape}", f"one of the {what} a sample", "make them match"
+                where,
+                f"{len(x)} samples and {what} of shape {values.shape}",
+                f"one of the {what} a sample",
+                "make them match",
             )
     return Part(x, labels, where, owners)
 
@@ -52,10 +61,22 @@ def part(x: np.ndarray, y: object, where: object, users: object = None) -> Part:
 def _labels(y: np.ndarray, where: object) -> np.ndarray:
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.dtype.kind not in "biuf":
-        raise bad(where, f"labels of type {y.dtype}", "whole numbers from 0", "replace each label by the number of its class")
+        raise bad(
+            where,
+            f"labels of type {y.dtype}",
+            "whole numbers from 0",
+            "replace each label by the number of its class",
+        )
     if not np.isfinite(y).all() or (y != np.floor(y)).any() or (len(y) and y.min() < 0):
-        worst = next(v for v in y.ravel().tolist() if not (np.isfinite(v) and v >= 0 and v == int(v)))
-        raise bad(where, f"label {worst}", "whole numbers from 0", "replace each label by the number of its class")
+        worst = next(
+            v for v in y.ravel().tolist() if not (np.isfinite(v) and v >= 0 and v == int(v))
+        )
+        raise bad(
+            where,
+            f"label {worst}",
+            "whole numbers from 0",
+            "replace each label by the number of its class",
+        )
     return y.astype(np.int64)
 
 
@@ -75,14 +96,20 @@ def dataset(
 ) -> Dataset:
     """The data set of two splits; classes and constants of normalisation are derived where they are not given."""
     if train.x.shape[1:] != test.x.shape[1:]:
-        found, expected = f"samples of shape {test.x.shape[1:]}", f"{train.x.shape[1:]} as in {train.where}"
+        found, expected = (
+            f"samples of shape {test.x.shape[1:]}",
+            f"{train.x.shape[1:]} as in {train.where}",
+        )
         raise bad(test.where, found, expected, "make both splits alike")
     names = tuple(classes) or _numbers(train, test)
     for split in (train, test):
         _check(split, names)
     mean, std = (known or constants(name, train.x)) if kind == "image" else ((), ())
     users, numbered = _numbered(train.users, test.users)
-    splits = [Split(torch.from_numpy(p.x), torch.from_numpy(p.y), u) for p, u in zip((train, test), numbered, strict=True)]
+    splits = [
+        Split(torch.from_numpy(p.x), torch.from_numpy(p.y), u)
+        for p, u in zip((train, test), numbered, strict=True)
+    ]
     return Dataset(name, kind, splits[0], splits[1], names, mean, std, users, dict(about))
 
 
@@ -91,17 +118,27 @@ def _numbers(train: Part, test: Part) -> tuple[str, ...]:
     if highest >= SPARSE * len(different):
         found = f"labels up to {highest} of which only {len(different)} differ"
         raise bad(
-            train.where, found, f"class numbers 0 to {len(different) - 1}", "number the classes without gaps, or name them all"
+            train.where,
+            found,
+            f"class numbers 0 to {len(different) - 1}",
+            "number the classes without gaps, or name them all",
         )
     return tuple(str(c) for c in range(highest + 1))
 
 
 def _check(split: Part, classes: Sequence[str]) -> None:
     if split.x.dtype.kind == "f" and not np.isfinite(split.x).all():
-        raise bad(split.where, "features beyond float32", "finite features", "scale the columns down or leave them out")
+        raise bad(
+            split.where,
+            "features beyond float32",
+            "finite features",
+            "scale the columns down or leave them out",
+        )
     if (highest := int(split.y.max())) >= len(classes):
         expected = f"0 to {len(classes) - 1} ({len(classes)} classes)"
-        raise bad(split.where, f"label {highest}", expected, "check the file, or name all the classes")
+        raise bad(
+            split.where, f"label {highest}", expected, "check the file, or name all the classes"
+        )
 
 
 def _numbered(*groups: np.ndarray | None) -> tuple[tuple[str, ...], list[Tensor | None]]:

@@ -10,8 +10,8 @@ import numpy as np
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources.build import Name, Part, dataset, part
-from fedloom.data.sources.complain import bad, listing
 from fedloom.data.sources.constants import CONSTANTS
+from fedloom.data.sources.errors import bad, listing
 
 LOOKS_FOR = "data_batch_1.bin ... and test_batch.bin (CIFAR-10), or train.bin and test.bin (CIFAR-100), in a folder"
 SHAPE = (3, 32, 32)
@@ -53,7 +53,15 @@ def read(path: Path, name: Name = None) -> Dataset:
         raise bad(path, listing(path), LOOKS_FOR, "give the folder that holds the .bin files")
     train, test = (_split(path, pattern, layout) for pattern in (layout.train, layout.test))
     about = {"format": "cifar", "source": str(path)}
-    return dataset(name or layout.name, "image", train, test, about, _names(path / layout.names, layout), CONSTANTS[layout.name])
+    return dataset(
+        name or layout.name,
+        "image",
+        train,
+        test,
+        about,
+        _names(path / layout.names, layout),
+        CONSTANTS[layout.name],
+    )
 
 
 def _pickled(path: Path) -> bool:
@@ -62,7 +70,10 @@ def _pickled(path: Path) -> bool:
 
 
 def _layout(path: Path) -> Layout | None:
-    return next((known for known in LAYOUTS if any(path.glob(known.train)) or any(path.glob(known.test))), None)
+    return next(
+        (known for known in LAYOUTS if any(path.glob(known.train)) or any(path.glob(known.test))),
+        None,
+    )
 
 
 def _split(path: Path, pattern: str, layout: Layout) -> Part:
@@ -78,12 +89,19 @@ def _records(file: Path, layout: Layout) -> np.ndarray:
     size = layout.label_bytes + PIXELS
     data = np.fromfile(file, np.uint8)
     if not len(data) or len(data) % size:
-        raise bad(file, f"{len(data)} bytes", f"a multiple of {size} ({layout.name} records)", "download it again")
+        raise bad(
+            file,
+            f"{len(data)} bytes",
+            f"a multiple of {size} ({layout.name} records)",
+            "download it again",
+        )
     rows = data.reshape(-1, size)
     labels = rows[:, layout.label_bytes - 1]
     if labels.max() >= layout.classes:
         found = f"label {labels.max()} in record {int(labels.argmax())}"
-        raise bad(file, found, f"0 to {layout.classes - 1}", f"check that it is a file of {layout.name}")
+        raise bad(
+            file, found, f"0 to {layout.classes - 1}", f"check that it is a file of {layout.name}"
+        )
     return rows
 
 
@@ -91,7 +109,11 @@ def _names(file: Path, layout: Layout) -> tuple[str, ...]:
     """The class names of the file beside the records, else their numbers."""
     if not file.is_file():
         return tuple(str(c) for c in range(layout.classes))
-    names = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    names = tuple(
+        line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()
+    )
     if len(names) != layout.classes:
-        raise bad(file, f"{len(names)} class names", str(layout.classes), "restore the file or delete it")
+        raise bad(
+            file, f"{len(names)} class names", str(layout.classes), "restore the file or delete it"
+        )
     return names

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedloom.data.sources.arrays import moments, to_float32
-from fedloom.data.sources.complain import bad
+from fedloom.data.sources.errors import bad
 from fedloom.data.sources.frames import Frame, gaps, words
 
 FEW = 20
@@ -30,7 +30,11 @@ class Feature:
 
     def described(self) -> dict[str, object]:
         """What must be known to treat a new table alike, as JSON."""
-        known = {} if self.scale is None else dict(zip(("median", "mean", "std"), self.scale, strict=True))
+        known = (
+            {}
+            if self.scale is None
+            else dict(zip(("median", "mean", "std"), self.scale, strict=True))
+        )
         return {"name": self.name, **known}
 
 
@@ -50,7 +54,9 @@ def features(train: Frame, test: Frame, categorical: Collection[str], path: Path
 
 def matrix(found: Sequence[Feature]) -> tuple[np.ndarray, np.ndarray]:
     """The features side by side in both splits, float32."""
-    train, test = (np.stack(side, axis=1) for side in ([f.train for f in found], [f.test for f in found]))
+    train, test = (
+        np.stack(side, axis=1) for side in ([f.train for f in found], [f.test for f in found])
+    )
     return to_float32(train), to_float32(test)
 
 
@@ -75,7 +81,9 @@ def _gaps(name: str, train: np.ndarray, test: np.ndarray) -> list[Feature]:
 def _words(name: str, train: np.ndarray, test: np.ndarray, where: str) -> list[Feature]:
     levels = np.unique(train[train != ""])
     if len(levels) <= FEW:
-        return [Feature(f"{name}={level}", train == level, test == level) for level in levels.tolist()] + _gaps(name, train, test)
+        return [
+            Feature(f"{name}={level}", train == level, test == level) for level in levels.tolist()
+        ] + _gaps(name, train, test)
     if 2 * len(levels) > len(train):
         found = f"{len(levels)} different words in {len(train)} training rows"
         raise bad(where, found, "a category", f"leave the column out with drop='{name}'")

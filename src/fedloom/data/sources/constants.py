@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fedloom.core.errors import unknown
+from fedloom.core.errors import unknown_name
 from fedloom.data.dataset import Dataset
 
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
@@ -52,6 +52,6 @@ def measured(images: np.ndarray) -> Constants:
 def with_constants(dataset: Dataset, name: str) -> Dataset:
     """The data set normalised by the constants of that name instead of its own."""
     if name not in CONSTANTS:
-        raise unknown("constants", name, CONSTANTS)
+        raise unknown_name("constants", name, CONSTANTS)
     mean, std = CONSTANTS[name]
     return replace(dataset, mean=mean, std=std)

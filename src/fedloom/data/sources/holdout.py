@@ -12,14 +12,19 @@ from typing import Annotated
 
 import numpy as np
 
-from fedloom.core.words import Param
+from fedloom.core.spec import Param
 from fedloom.data.sources.build import Part
-from fedloom.data.sources.complain import bad
+from fedloom.data.sources.errors import bad
 
-TestShare = Annotated[float, Param("share of the samples held out where the files bring no test split", above=0, below=1)]
+TestShare = Annotated[
+    float,
+    Param("share of the samples held out where the files bring no test split", above=0, below=1),
+]
 
 
-def held_out(y: np.ndarray, users: np.ndarray | None, share: float, where: object, tail: bool = False) -> np.ndarray:
+def held_out(
+    y: np.ndarray, users: np.ndarray | None, share: float, where: object, tail: bool = False
+) -> np.ndarray:
     """The mask of the samples held out, at least one.
 
     >>> held_out(np.array([0, 1, 0, 1, 0, 1, 0, 1]), None, 0.25, "").nonzero()[0].tolist()
@@ -30,7 +35,9 @@ def held_out(y: np.ndarray, users: np.ndarray | None, share: float, where: objec
     sizes = np.bincount(groups)
     group = groups[order]
     rank = np.arange(len(y)) - (np.cumsum(sizes) - sizes)[group]
-    held = rank >= sizes[group] - _whole(sizes[group], share) if tail else _every(rank + group, share)
+    held = (
+        rank >= sizes[group] - _whole(sizes[group], share) if tail else _every(rank + group, share)
+    )
     # A group of which nothing would be left to train on keeps its first sample.
     gone = np.bincount(group, weights=held) == sizes
     mask = np.empty(len(y), dtype=bool)

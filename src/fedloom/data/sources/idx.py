@@ -11,7 +11,7 @@ import numpy as np
 
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources.build import Name, Part, dataset, part
-from fedloom.data.sources.complain import bad, listing
+from fedloom.data.sources.errors import bad, listing
 
 LOOKS_FOR = "train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz] and the two t10k-... files in a folder"
 SPLITS = {"train": "train", "test": "t10k"}
@@ -20,7 +20,11 @@ REMEDY = "download it again"
 
 def detect(path: Path) -> bool:
     """Whether the folder holds at least one of the four files."""
-    return any(_find(path, prefix, what) for prefix in SPLITS.values() for what in ("images-idx3", "labels-idx1"))
+    return any(
+        _find(path, prefix, what)
+        for prefix in SPLITS.values()
+        for what in ("images-idx3", "labels-idx1")
+    )
 
 
 def read(path: Path, name: Name = None) -> Dataset:
@@ -33,8 +37,17 @@ def _split(path: Path, prefix: str) -> Part:
     files = [_find(path, prefix, what) for what in ("images-idx3", "labels-idx1")]
     for what, file in zip(("images-idx3", "labels-idx1"), files, strict=True):
         if file is None:
-            raise bad(path, listing(path), f"{prefix}-{what}-ubyte or {prefix}-{what}-ubyte.gz", "add the missing file")
-    x, y = (parse(unpacked(file), dims, file) for file, dims in zip(files, (3, 1), strict=True) if file is not None)
+            raise bad(
+                path,
+                listing(path),
+                f"{prefix}-{what}-ubyte or {prefix}-{what}-ubyte.gz",
+                "add the missing file",
+            )
+    x, y = (
+        parse(unpacked(file), dims, file)
+        for file, dims in zip(files, (3, 1), strict=True)
+        if file is not None
+    )
     return part(x[:, None], y, files[1])
 
 
@@ -64,9 +77,17 @@ def parse(data: bytes, dims: int, where: object) -> np.ndarray:
     found = int.from_bytes(data[:4], "big")
     if found != magic:
         raise bad(
-            where, f"magic number 0x{found:08x}", f"0x{magic:08x} (uint8, {dims} dimensions)", "check that it is the right file"
+            where,
+            f"magic number 0x{found:08x}",
+            f"0x{magic:08x} (uint8, {dims} dimensions)",
+            "check that it is the right file",
         )
     shape = tuple(int(n) for n in np.frombuffer(data, ">u4", dims, 4))
     if len(data) != head + math.prod(shape):
-        raise bad(where, f"{len(data) - head} bytes of values", f"{math.prod(shape)} for shape {shape}", REMEDY)
+        raise bad(
+            where,
+            f"{len(data) - head} bytes of values",
+            f"{math.prod(shape)} for shape {shape}",
+            REMEDY,
+        )
     return np.frombuffer(data, np.uint8, offset=head).reshape(shape).copy()

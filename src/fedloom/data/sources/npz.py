@@ -18,13 +18,21 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.sources import holdout
 from fedloom.data.sources.arrays import assembled, samples
 from fedloom.data.sources.build import Name, Part, named
-from fedloom.data.sources.complain import bad, listing, some
+from fedloom.data.sources.errors import bad, listing, some
 
 LOOKS_FOR = "an .npz file with x and y (or x_train, y_train, x_test, y_test), or a folder with train.npz and test.npz"
 USERS = ("users", "writer", "client")
 
 # What NumPy and zipfile raise on damaged or foreign bytes, encrypted or unknown compression included.
-DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, EOFError, MemoryError, OSError)
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    tokenize.TokenError,
+    EOFError,
+    MemoryError,
+    OSError,
+)
 FOREIGN = (ValueError, KeyError, AttributeError, TypeError, SyntaxError, RuntimeError)
 
 Archive = Mapping[str, np.ndarray]
@@ -46,7 +54,12 @@ def _folder(path: Path) -> tuple[Part, Part, tuple[str, ...]]:
     files = path / "train.npz", path / "test.npz"
     for file in files:
         if not file.is_file():
-            raise bad(path, listing(path), file.name, "add the missing split, or give the one archive itself to have a split made")
+            raise bad(
+                path,
+                listing(path),
+                file.name,
+                "add the missing split, or give the one archive itself to have a split made",
+            )
     train, test = (_opened(file) for file in files)
     return _part(train, files[0]), _part(test, files[1]), _classes(train)
 
@@ -64,7 +77,9 @@ def _opened(file: Path) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except (*DAMAGED, *FOREIGN) as error:
         # NumPy's own words on objects advise to unpickle them, which fedloom never does.
-        why = "it needs unpickling, which can run any code" if "pickle" in str(error) else str(error)
+        why = (
+            "it needs unpickling, which can run any code" if "pickle" in str(error) else str(error)
+        )
         remedy = "write it again with np.savez and plain arrays of numbers or text"
         raise bad(file, f"no readable archive ({why})", "NumPy arrays", remedy) from None
 
@@ -72,7 +87,9 @@ def _opened(file: Path) -> dict[str, np.ndarray]:
 def _part(archive: Archive, file: Path, ending: str = "") -> Part:
     for name in (f"x{ending}", f"y{ending}"):
         if name not in archive:
-            raise bad(file, some(archive), f"an array '{name}'", "name the samples x and the labels y")
+            raise bad(
+                file, some(archive), f"an array '{name}'", "name the samples x and the labels y"
+            )
     users = next((archive[f"{u}{ending}"] for u in USERS if f"{u}{ending}" in archive), None)
     return samples(archive[f"x{ending}"], archive[f"y{ending}"], file, users)
 

@@ -8,20 +8,27 @@ from typing import Annotated
 
 import numpy as np
 
-from fedloom.core.errors import unknown
-from fedloom.core.words import Param
+from fedloom.core.errors import unknown_name
+from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import columns, holdout
 from fedloom.data.sources.build import Name, dataset, named, part
-from fedloom.data.sources.complain import bad, listing, some
+from fedloom.data.sources.errors import bad, listing, some
 from fedloom.data.sources.frames import READERS, Frame, gaps, join, load, words
 
 LOOKS_FOR = "a .csv, .tsv or .parquet file, train.* and test.* in a folder, or a folder with one such file a client"
 TARGETS = ("label", "target", "y")
-MANY = 100  # a target of more different numbers than this, and than a tenth of the rows, is no class
+MANY = (
+    100  # a target of more different numbers than this, and than a tenth of the rows, is no class
+)
 
-Target = Annotated[str | None, Param("column to be told; none is label, target or y, else the last column")]
-Client = Annotated[str | None, Param("column that names the client of a row; none is its file, where each client has one")]
+Target = Annotated[
+    str | None, Param("column to be told; none is label, target or y, else the last column")
+]
+Client = Annotated[
+    str | None,
+    Param("column that names the client of a row; none is its file, where each client has one"),
+]
 Categorical = Annotated[str, Param("columns of numbers to be taken as words, with commas between")]
 Drop = Annotated[str, Param("columns to be left out, with commas between")]
 
@@ -49,8 +56,15 @@ def read(
     users = _users(frame, client, path) if client else origin if _one_a_client(files) else None
     test = origin == "test" if _paired(files) else holdout.held_out(y, users, test_share, path)
     made = "the file test" if _paired(files) else holdout.said(test_share, users is not None)
-    found = columns.features(_taken(frame, ~test), _taken(frame, test), _known(_listed(categorical), frame, path), path)
-    about = {"format": "table", "source": str(path), "test split": made, "columns": json.dumps([f.described() for f in found])}
+    found = columns.features(
+        _taken(frame, ~test), _taken(frame, test), _known(_listed(categorical), frame, path), path
+    )
+    about = {
+        "format": "table",
+        "source": str(path),
+        "test split": made,
+        "columns": json.dumps([f.described() for f in found]),
+    }
     train, held = (
         part(x, y[rows], path, None if users is None else users[rows])
         for x, rows in zip(columns.matrix(found), (~test, test), strict=True)
@@ -76,7 +90,9 @@ def _rows(path: Path, files: list[Path]) -> tuple[Frame, np.ndarray]:
     if not files:
         raise bad(path, listing(path), LOOKS_FOR, "give a table")
     frames = [load(file) for file in files]
-    return join(frames, files), np.repeat([f.stem for f in files], [len(next(iter(frame.values()))) for frame in frames])
+    return join(frames, files), np.repeat(
+        [f.stem for f in files], [len(next(iter(frame.values()))) for frame in frames]
+    )
 
 
 def _taken(frame: Frame, rows: np.ndarray) -> Frame:
@@ -90,7 +106,7 @@ def _listed(names: str) -> list[str]:
 def _known(names: list[str], frame: Frame, path: Path) -> list[str]:
     for name in names:
         if name not in frame:
-            raise unknown(f"column of {path}", name, frame)
+            raise unknown_name(f"column of {path}", name, frame)
     return names
 
 
@@ -108,7 +124,12 @@ def _target(frame: Frame, path: Path) -> str:
 def _users(frame: Frame, client: str, path: Path) -> np.ndarray:
     users = _popped(frame, client, path)
     if (empty := gaps(users)).any():
-        raise bad(path, f"{int(empty.sum())} rows without a client in column '{client}'", "one in each row", "fill them in")
+        raise bad(
+            path,
+            f"{int(empty.sum())} rows without a client in column '{client}'",
+            "one in each row",
+            "fill them in",
+        )
     return words(users)
 
 
@@ -117,11 +138,25 @@ def _classes(frame: Frame, target: str, path: Path) -> tuple[np.ndarray, tuple[s
     labels = _popped(frame, target, path)
     where = f"{path}, column '{target}'"
     if (empty := gaps(labels)).any():
-        raise bad(where, f"{int(empty.sum())} rows without a label", "one in each row", "fill them in or remove the rows")
+        raise bad(
+            where,
+            f"{int(empty.sum())} rows without a label",
+            "one in each row",
+            "fill them in or remove the rows",
+        )
     levels, y = np.unique(labels, return_inverse=True)
     if len(levels) < 2:
-        raise bad(where, f"the one class {some(words(levels))}", "at least two", "name another column with target=")
-    if len(levels) > max(MANY, len(y) // 10) or (labels.dtype.kind == "f" and (labels != np.floor(labels)).any()):
+        raise bad(
+            where,
+            f"the one class {some(words(levels))}",
+            "at least two",
+            "name another column with target=",
+        )
+    if len(levels) > max(MANY, len(y) // 10) or (
+        labels.dtype.kind == "f" and (labels != np.floor(labels)).any()
+    ):
         remedy = "name another column with target=, or sort the values into classes first"
-        raise bad(where, f"{len(levels)} different values ({some(words(levels), 3)})", "classes", remedy)
+        raise bad(
+            where, f"{len(levels)} different values ({some(words(levels), 3)})", "classes", remedy
+        )
     return y.astype(np.int64), tuple(words(levels).tolist())

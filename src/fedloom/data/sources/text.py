@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fedloom.data.sources.complain import bad
+from fedloom.data.sources.errors import bad
 
 
 def points(strings: Sequence[str], where: object) -> np.ndarray:
@@ -14,9 +14,16 @@ def points(strings: Sequence[str], where: object) -> np.ndarray:
     length = len(strings[0])
     for i, s in enumerate(strings):
         if len(s) != length:
-            raise bad(where, f"a text of {len(s)} characters as sample {i}", f"{length} as the first", "cut them to one length")
+            raise bad(
+                where,
+                f"a text of {len(s)} characters as sample {i}",
+                f"{length} as the first",
+                "cut them to one length",
+            )
     if not length:
-        raise bad(where, "empty texts", "at least one character each", "leave the empty samples out")
+        raise bad(
+            where, "empty texts", "at least one character each", "leave the empty samples out"
+        )
     flat = "".join(strings).encode("utf-32-le", errors="surrogatepass")
     return np.frombuffer(flat, "<u4").reshape(len(strings), length)
 

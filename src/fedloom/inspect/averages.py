@@ -1,0 +1,44 @@
+"""Averages of the clients' data as the exchange would send them, to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fedloom.core.errors import UserError
+from fedloom.core.key import Key
+from fedloom.data.averages_plot import Gallery, pixels
+from fedloom.exchange.averaged_data import grouped, means
+from fedloom.experiment.build import check_names, load_data, partition_rows
+from fedloom.experiment.parts import build_clients
+from fedloom.settings.config import Config, load
+
+SIZES = (1, 5, 20, 0)  # samples an average; 0 is all of a client's
+CLIENTS = 5
+
+
+def averages_gallery(raw: Mapping[str, Any]) -> tuple[Config, Gallery]:
+    """The settings, and of some clients from all over one average of each size."""
+    config = load(raw)
+    check_names(config)
+    dataset = load_data(config)
+    if dataset.kind != "image":
+        raise UserError(
+            f"data '{dataset.name}' are a {dataset.kind}, and averages are shown of images; take other data"
+        )
+    clients = build_clients(config, dataset, partition_rows(config, dataset))
+    chosen = [
+        i * len(clients) // min(CLIENTS, len(clients)) for i in range(min(CLIENTS, len(clients)))
+    ]
+    rows = []
+    for number in chosen:
+        data, key = clients[number], Key.root(config.seed).fold("gallery", number)
+        groups = [grouped(data.labels, size, "random", "keep", key)[0] for size in SIZES]
+        x, _ = means(data, len(dataset.classes), groups)
+        rows.append(pixels(data.normalise, x).float().cpu())
+    columns = [f"{size} samples" if size > 1 else "1 sample" if size else "all" for size in SIZES]
+    return config, Gallery(
+        torch.stack(rows), columns, [f"client {n}, {len(clients[n])} samples" for n in chosen]
+    )

@@ -1,0 +1,59 @@
+"""How a run's model does on each user's own test samples (data/per_user_accuracy.py): every writer's letters, every role's next characters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from fedloom.core.errors import UserError
+from fedloom.core.job import build_isolated
+from fedloom.data.client import place
+from fedloom.data.dataset import Split
+from fedloom.data.per_user_accuracy import Local, by_size, local, owners
+from fedloom.inspect.reopen import Reopened
+
+BOUNDS = (100, 200)  # training samples, as in the columns of FedMix's Table 13
+
+
+def by_user(run: Reopened) -> dict[str, Any]:
+    """The server's model on those it was trained on: each by itself, all together, and in groups of their training samples."""
+    found, names = _found(run), run.prepared.dataset.users
+    edges = [0, *BOUNDS, None]
+    groups = zip(edges, edges[1:], by_size(found, BOUNDS), strict=False)
+    each = zip(found.users.tolist(), found.trained.tolist(), found.accuracy.tolist(), strict=True)
+    return {
+        "mean": float(found.accuracy.mean()),
+        "std": float(found.accuracy.std(unbiased=False)),
+        "least": float(found.accuracy.min()),
+        "groups": [{"from": low, "below": high, **asdict(group)} for low, high, group in groups],
+        "users": [
+            {"user": names[user], "trained": trained, "accuracy": accuracy}
+            for user, trained, accuracy in each
+        ],
+    }
+
+
+def _found(run: Reopened) -> Local:
+    prepared, dataset = run.prepared, run.prepared.dataset
+    train, whose = owners(dataset)
+    trained = torch.bincount(train[prepared.clients.rows.cpu()], minlength=len(dataset.users))
+    memories = trained[whose] > 0
+    if not bool(memories.any()):
+        raise UserError(
+            f"the data '{dataset.name}' have no test samples of those who train; leave out the part 'local'"
+        )
+    test = place(
+        Split(dataset.test.x[memories], dataset.test.y[memories], whose[memories]),
+        prepared.clients.rows.device,
+    )
+    chain = build_isolated(prepared.simulation.federation.build)
+    chain.load_state_dict(run.state.params)
+    found = local(
+        chain,
+        replace(dataset, test=test),
+        prepared.clients.normalise,
+        prepared.config.evaluate.batch,
+    )
+    return replace(found, trained=trained[found.users])

@@ -1,0 +1,36 @@
+"""One writer for a folder. The operating system drops the lock with its process, however that ends: no stale locks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from pathlib import Path
+
+from fedloom.core.errors import UserError
+from fedloom.runs.durable_files import failed
+
+
+class Lock:
+    """Held from construction to `close`. The file stays: to delete it would let two processes lock two files of one name."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = path.open("a+")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file.truncate(0)
+            self._file.write(f"process {os.getpid()} on {platform.node()}\n")
+            self._file.flush()
+        except BlockingIOError as error:
+            raise self._refused(path) from error
+        except OSError as error:
+            raise failed(path, error, UserError) from error
+
+    def _refused(self, path: Path) -> UserError:
+        with self._file as file:
+            file.seek(0)
+            holder = file.read(200).strip() or "another process"
+        return UserError(f"{path.parent} is being written by {holder}; wait until that is done, or stop it")
+
+    def close(self) -> None:
+        self._file.close()

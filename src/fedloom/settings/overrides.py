@@ -1,0 +1,105 @@
+"""Settings before they are checked: read from TOML, overlaid with `--set a.b=c`, short forms written out."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedloom.core.errors import UserError
+from fedloom.core.spec import Spec, literal, parse
+from fedloom.core.user_code import absolute_reference
+
+WORDS = ("method", "model", "sample", "partition")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The raw settings of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"config file '{path}' does not exist; give the path of a TOML file, or see: fedloom presets"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"config file '{path}' cannot be read: {error}; give a text file in TOML"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"config file '{path}' is not TOML: {error}; mend that line") from None
+
+
+def overlay(
+    raw: Mapping[str, Any], changes: Iterable[tuple[str, Any]], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings with each dotted path set to its value."""
+    result = normalised(raw, defaults)
+    for path, value in changes:
+        at, steps = result, path.split(".")
+        for step in steps[:-1]:
+            below = at.setdefault(step, {})
+            if not isinstance(below, dict):
+                raise UserError(
+                    f"--set {path}: '{step}' is a value, not a table; set {step}=VALUE instead"
+                )
+            at = below
+        at[steps[-1]] = value
+        result = normalised(result, defaults)
+    return result
+
+
+def assignment(text: str, flag: str = "--set", example: str = "train.lr=0.1") -> tuple[str, Any]:
+    """The path and the value of `--set a.b=c`."""
+    path, equals, value = text.partition("=")
+    if not equals or not all(path.strip().split(".")):
+        raise UserError(
+            f"{flag} '{text}' is not of the form name=value; for example {flag} {example}"
+        )
+    return path.strip(), literal(value.strip())
+
+
+def normalised(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Short forms written out as tables, so that --set can reach into them; a word without its name keeps the default's."""
+    result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in raw.items()}
+    method = result.get("method")
+    if isinstance(method, str):
+        result["method"] = method_table(parse(method))
+    elif isinstance(method, dict):
+        result["method"] = {**defaults["method"], **method}
+    _write_out(result, "model", defaults["model"])
+    _write_out(result, "sample", defaults["sample"])
+    if isinstance(result.get("data"), dict):
+        _write_out(result["data"], "partition", defaults["data"]["partition"])
+    return result
+
+
+def _write_out(table: dict[str, Any], key: str, default: Mapping[str, Any]) -> None:
+    value = table.get(key)
+    if isinstance(value, str) and len(words := parse(value)) == 1:
+        table[key] = {"name": words[0].name, **words[0].args}
+    elif isinstance(value, Mapping) and "name" not in value:
+        table[key] = {**default, **value}
+    if isinstance(table.get(key), dict) and isinstance(table[key]["name"], str):
+        table[key]["name"] = absolute_reference(table[key]["name"])
+
+
+def method_table(words: Sequence[Spec]) -> dict[str, Any]:
+    """Methods with their parameters as a table."""
+    named = [Spec(absolute_reference(w.name), w.args) for w in words]
+    return {
+        "name": "+".join(w.name for w in named),
+        **{w.name: dict(w.args) for w in named if w.args},
+    }
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over other settings, table by table; a word that brings its name brings all of its arguments."""
+    result = dict(under)
+    for key, value in over.items():
+        below = result.get(key)
+        whole = not (isinstance(below, Mapping) and isinstance(value, Mapping)) or (
+            key in WORDS and "name" in value
+        )
+        result[key] = value if whole else merged(below or {}, value)
+    return result

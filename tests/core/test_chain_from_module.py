@@ -1,0 +1,279 @@
+"""Any torch model as a chain: what can be cut is the same to the bit, what cannot is refused in a sentence."""
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedloom.core import chain_from_module
+from fedloom.core.chain import Chain
+from fedloom.core.errors import UserError
+
+
+class Block(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm = nn.BatchNorm2d(outputs)
+        self.side = nn.Conv2d(inputs, outputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.conv(x)) + self.side(x))
+
+
+class Body(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True))
+        self.stage1 = nn.Sequential(Block(4, 4), Block(4, 6))
+        self.stage2 = Block(6, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stage2(self.stage1(self.first(x)))
+
+
+class Net(nn.Module):
+    """Nested, with functions between its layers, a bare weight and an input that has a default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Body()
+        self.scale = nn.Parameter(torch.full((8,), 0.5))
+        self.drop = nn.Dropout(0.5)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.body(x)
+        x = F.adaptive_avg_pool2d(x, 1).view(x.size(0), -1)
+        x = x if mask is None else x * mask
+        return self.fc(self.drop(x * self.scale))
+
+
+@pytest.fixture
+def net() -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return Net()
+
+
+X = torch.linspace(-2, 2, 4 * 3 * 8 * 8).sin().view(4, 3, 8, 8)
+CUTS = ["body.first", "body.stage1.0", "body.stage1", "body", "drop"]
+
+
+def test_without_cuts_it_is_one_block(net):
+    chain = chain_from_module.cut(net)
+    assert chain.names == ("model",)
+    assert chain.block("model") is net
+    assert chain_from_module.cut(chain) is chain
+
+
+@pytest.mark.parametrize("cuts", [[cut] for cut in CUTS] + [CUTS, CUTS[::-1]])
+def test_the_same_to_the_bit_in_both_modes(net, cuts):
+    state = {n: t.clone() for n, t in net.state_dict().items()}
+    draws = torch.get_rng_state()
+    chain = chain_from_module.cut(net, cuts, example=X)
+    assert chain.names == (*(c.replace(".", "_") for c in CUTS if c in cuts), "head")
+    assert torch.equal(torch.get_rng_state(), draws)
+    assert all(torch.equal(t, state[n]) for n, t in net.state_dict().items())
+    assert torch.equal(chain.eval()(X), net.eval()(X))
+
+
+def test_taps_are_the_outputs_of_the_modules(net):
+    seen = {}
+    for cut in CUTS:
+        net.get_submodule(cut).register_forward_hook(
+            lambda _m, _x, y, cut=cut: seen.update({cut: y})
+        )
+    net.eval()(X)
+    expected = dict(seen)
+    taps = chain_from_module.cut(net, CUTS).taps(X)
+    assert all(torch.equal(taps[cut.replace(".", "_")], y) for cut, y in expected.items())
+
+
+def test_weights_are_the_models_own_under_their_names(net):
+    chain = chain_from_module.cut(net, ["body.stage1"])
+    own = dict(net.named_parameters())
+    found = dict(chain.named_parameters())
+    assert {n.split(".", 1)[1] for n in found} == set(own)
+    assert all(p is own[n.split(".", 1)[1]] for n, p in found.items())
+    F.cross_entropy(chain(X), torch.arange(4)).backward()
+    torch.optim.SGD(chain.parameters(), lr=0.5).step()
+    assert torch.equal(chain.eval()(X), net.eval()(X))
+
+
+def test_modes_of_single_layers_survive(net):
+    net.body.stage2.norm.eval()
+    modes = [m.training for m in net.modules()]
+    chain_from_module.cut(net, ["body"], example=X)
+    assert [m.training for m in net.modules()] == modes
+
+
+def refused(model: nn.Module, cuts: list[str], *said: str, example: Tensor | None = None) -> None:
+    with pytest.raises(UserError) as caught:
+        chain_from_module.cut(model, cuts, example)
+    for part in said:
+        assert part in str(caught.value)
+
+
+def test_a_cut_inside_a_shortcut(net):
+    refused(
+        net,
+        ["body.stage2.conv"],
+        "behind 'body.stage2.conv' 2 values go on ('body.stage1', 'body.stage2.conv')",
+        "usable cuts nearby: body.stage1, body.first, ",
+    )
+
+
+class Skip(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.deep, self.up = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        low = self.down(x)
+        return self.up(self.deep(low) + low)
+
+
+def test_a_skip_over_a_cut():
+    chain_from_module.cut(Skip(), ["down"], torch.ones(2, 4))
+    refused(
+        Skip(),
+        ["deep"],
+        "behind 'deep' 2 values go on ('down', 'deep')",
+        "usable cuts nearby: down",
+    )
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.a(x) if x.sum() > 0 else x)
+
+
+def test_control_flow_on_data():
+    refused(
+        Branching(), ["a"], "Branching.forward cannot be followed", "use the model without cuts"
+    )
+    wrapped = nn.Sequential(Branching(), nn.Tanh(), nn.Linear(2, 2))
+    assert chain_from_module.cut(wrapped, ["0"], example=torch.ones(2, 4)).names == ("0", "head")
+    refused(wrapped, ["0.a"], "cannot be followed")
+
+
+class AsksMode(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(F.dropout(self.a(x), 0.5, self.training))
+
+
+def test_functions_that_ask_for_the_mode():
+    refused(AsksMode(), ["a"], "different things in training and in evaluation", "nn.Dropout")
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act = nn.Linear(4, 4), nn.Tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.act(self.a(x)), self.a.weight)
+
+
+class Pair(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, -x
+
+
+class Second(nn.Module):
+    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
+        return pair[1]
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.a(x) + y
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act, self.spare = nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.a(self.act(x)))
+
+
+def test_what_else_is_refused(net):
+    line = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    refused(line, ["3"], "no module '3'")
+    refused(line, ["2"], "behind '2' nothing is left")
+    refused(line, ["0", "0"], "cut '0' has the name or the place of another block")
+    refused(net, ["body.stage2", "body"], "cut 'body' has the name or the place of another block")
+    refused(
+        nn.Sequential(OrderedDict(head=nn.Linear(4, 2), last=nn.Tanh())),
+        ["head"],
+        "cut 'head' has the name",
+    )
+    refused(Twice(), ["spare"], "'spare' gives a tensor 0 times")
+    refused(Twice(), ["act"], "'act' gives a tensor 2 times")
+    refused(Tied(), ["act"], "blocks 'act' and 'head' share 'a.weight'")
+    refused(TwoInputs(), ["a"], "must take one tensor and give one")
+    refused(
+        nn.Sequential(Pair(), Second(), nn.Tanh()),
+        ["0"],
+        "block '0' gives a tuple",
+        example=torch.ones(2, 4),
+    )
+    refused(net, ["body"], "cannot take the example of shape (4, 2, 8, 8)", example=X[:, :2])
+    refused(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), ["0", "7", "1"], "no module '7'")
+
+
+def test_a_block_that_would_overwrite_a_tap():
+    inplace = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    assert chain_from_module.cut(inplace, ["1"], torch.linspace(-1, 1, 8).view(2, 4)).names == (
+        "1",
+        "head",
+    )
+    first = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3), nn.Linear(3, 2))
+    refused(
+        first,
+        ["1"],
+        "block '1' begins with a layer that overwrites",
+        example=(x := torch.linspace(-1, 1, 8).view(2, 4)),
+    )
+    assert torch.equal(x, torch.linspace(-1, 1, 8).view(2, 4))
+    for example in (torch.linspace(-1, 1, 8).view(2, 4), torch.zeros(2, 4)):
+        nn.init.ones_(
+            inplace[0].bias
+        )  # with zeros, the ReLU finds nothing to change, and writes all the same
+        refused(inplace, ["0"], "block 'head' begins with a layer that overwrites", example=example)
+
+
+def test_two_bad_cuts_are_said_at_once():
+    refused(Skip(), ["deep", "up"], "2 problems", "behind 'deep'", "behind 'up' nothing is left")
+
+
+def test_a_batch_of_one_is_not_enough_for_batch_norm():
+    flat = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    refused(flat, ["1"], "Expected more than 1 value", example=torch.ones(1, 4))
+
+
+def test_a_chain_can_be_cut_again(net):
+    chain = chain_from_module.cut(net, ["body"])
+    again = chain_from_module.cut(
+        Chain({"body": chain.block("body"), "head": chain.block("head")}),
+        ["body.body.stage1"],
+        example=X,
+    )
+    assert again.names == ("body_body_stage1", "head")

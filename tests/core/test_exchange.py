@@ -1,0 +1,243 @@
+"""The exchange among the rounds: answers are looked at, bytes counted once, data that changed asked for again, nothing lost."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fedloom.core.client import Broadcast, Task
+from fedloom.core.errors import RunError, UserError
+from fedloom.core.exchange import notices
+from fedloom.core.method import Exchange, Method, Phase
+from fedloom.core.params import Params, nbytes
+from fedloom.core.round import Simulation, init_state, resume_state, rounds
+from fedloom.core.state import MemoryStore, ServerState
+from fedloom.engines.inprocess import InProcess
+from fedloom.exchange.averaged_data import averaged_data_exchange
+from fedloom.losses.mixup import beside, pair
+from fedloom.methods.scaffold import scaffold
+from support.clients import TensorClient, tiny_clients
+from support.models import CLASSES
+from support.weave import first_model, setting, through_bytes, weave
+
+
+def blending(**given: Any) -> Method:
+    """A method that blends every batch with the first average."""
+
+    def mix(
+        x: torch.Tensor, y: torch.Tensor, job: Any, key: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        sent = job.shared["averaged_data_exchange"]
+        return beside(pair(x, y, CLASSES), (sent["x"][0], sent["y"][0]), 0.9)
+
+    return Method("blending", (Phase(mix=mix),), prologue=(averaged_data_exchange(**given),))
+
+
+class Liar(InProcess):
+    """An engine in which some clients answer something else."""
+
+    lies: dict[int, Callable[[Params], Params]]
+
+    def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        for client, said in super().map(sent, tasks):
+            lie = self.lies.get(client) if sent.work == "exchange" else None
+            yield (
+                client,
+                {"averaged_data_exchange": lie(said["averaged_data_exchange"])} if lie else said,
+            )
+
+
+def started(
+    lies: dict[int, Callable[[Params], Params]], **given: Any
+) -> tuple[ServerState, list[str]]:
+    simulation, told = setting(blending(**given)), list[str]()
+    engine = Liar(simulation.federation)
+    engine.lies = lies
+    return init_state(
+        replace(simulation, engine=engine), first_model(simulation.federation.build), told.append
+    ), told
+
+
+LIES: dict[str, Callable[[Params], Params]] = {
+    "tensor 'x' is not finite": lambda a: {**a, "x": a["x"] * torch.nan},
+    "tensor 'y' is not finite": lambda a: {**a, "y": a["y"] / 0},
+    "are not of the names, types and shapes of most answers": lambda a: {**a, "x": a["x"][:, :2]},
+    "types and shapes": lambda a: {**a, "x": a["x"].float()},
+    "names, types": lambda a: {"x": a["x"], "y": a["y"]},
+    "names another client as the owner": lambda a: {**a, "owner": a["owner"] * 0 + 3},
+    "its labels are not rows of probabilities": lambda a: {**a, "y": a["y"] * 100},
+}
+
+
+@pytest.mark.parametrize("why", LIES)
+def test_an_answer_that_is_not_sound_is_left_out_and_named(why: str) -> None:
+    honest, silence = started({})
+    state, heard = started({2: LIES[why]})
+    others = honest.shared["averaged_data_exchange"]["owner"] != 2
+    assert all(
+        torch.equal(state.shared["averaged_data_exchange"][n], t[others])
+        for n, t in honest.shared["averaged_data_exchange"].items()
+    )
+    assert silence == [] and len(heard) == 1
+    assert (
+        "the answer of client 2 to the exchange 'averaged_data_exchange' is left out" in heard[0]
+        and why in heard[0]
+    )
+
+
+def test_the_first_client_is_not_the_measure_of_the_others() -> None:
+    state, heard = started({0: LIES["types and shapes"]})
+    assert (
+        0 not in state.shared["averaged_data_exchange"]["owner"].tolist()
+        and "client 0" in heard[0]
+        and len(heard) == 1
+    )
+
+
+def test_a_run_without_a_sound_answer_does_not_begin() -> None:
+    with pytest.raises(
+        RunError,
+        match=r"no answer to the exchange 'averaged_data_exchange' is sound \(client 0: tensor 'x' is not finite\)",
+    ):
+        started(dict.fromkeys(range(8), LIES["tensor 'x' is not finite"]))
+    with pytest.raises(UserError, match="no client has sent an average"):
+        started({}, least=1000)
+
+
+def test_what_is_exchanged_is_counted_once_up_and_once_down_for_each_client() -> None:
+    woven = weave(blending(size=4), 4)
+    start, model = woven.start, nbytes(woven.start.params)
+    entries = sum(-(-size // 4) for size in (5, 9, 12, 7, 16, 8, 21, 10))
+    pooled = entries * (
+        8 * woven.start.shared["averaged_data_exchange"]["x"][0].numel() + 8 * CLASSES + 8
+    )
+    assert nbytes(start.shared["averaged_data_exchange"]) == pooled
+    has: set[int] = set()
+    for number, report in enumerate(woven.reports):
+        fresh = set(report.clients) - has
+        has |= fresh
+        assert report.bytes_up == model * len(report.clients) + (pooled if number == 0 else 0)
+        assert report.bytes_down == model * len(report.clients) + pooled * len(fresh)
+    assert len(has) > 3  # else no client came twice or newly, and nothing was tested
+
+
+def test_merged_averages_cost_less_on_the_way_down_only() -> None:
+    plain, merged = (weave(blending(size=1, merge=m), 1).reports[0] for m in (1, 4))
+    assert plain.bytes_up == merged.bytes_up and plain.bytes_down > merged.bytes_down
+
+
+def test_what_changes_with_the_weights_is_counted_every_round() -> None:
+    joined = replace(scaffold(), prologue=(averaged_data_exchange(),))
+    alone, both = weave(scaffold(), 3), weave(joined, 3)
+    pooled, has = nbytes(both.start.shared["averaged_data_exchange"]), set()
+    for one, two in zip(alone.reports, both.reports, strict=True):
+        assert two.bytes_down - one.bytes_down == pooled * len(set(two.clients) - has)
+        has |= set(two.clients)
+
+
+def test_a_run_that_stopped_goes_on_with_the_same_averages_and_counts_nothing_twice() -> None:
+    whole, half = (
+        weave(blending(size=4, noise=0.1, merge=2), 4),
+        weave(blending(size=4, noise=0.1, merge=2), 2),
+    )
+    state, store = through_bytes(half)
+    assert resume_state(half.simulation, state) is state
+    rest = weave(blending(size=4, noise=0.1, merge=2), 4, since=(state, store))
+    assert all(torch.equal(t, rest.state.tensors()[n]) for n, t in whole.state.tensors().items())
+    assert [(r.bytes_up, r.bytes_down) for r in (*half.reports, *rest.reports)] == [
+        (r.bytes_up, r.bytes_down) for r in whole.reports
+    ]
+    assert rest.answers and not any(
+        "averaged_data_exchange" in a
+        for answers in rest.answers
+        for a in answers.values()
+        if isinstance(a, dict)
+    )
+
+
+def other_data(simulation: Simulation, client: int) -> Simulation:
+    clients: list[Any] = list(simulation.federation.clients)
+    clients[client] = TensorClient(clients[client].x + 1, clients[client].y)
+    federation = replace(simulation.federation, clients=clients)
+    return replace(simulation, federation=federation, engine=InProcess(federation))
+
+
+def test_a_client_whose_data_changed_is_asked_again_and_nobody_else_says_anything_new() -> None:
+    woven, told = weave(blending(size=4, noise=0.1), 2), list[str]()
+    before, state = (
+        woven.state.shared["averaged_data_exchange"],
+        resume_state(other_data(woven.simulation, 3), woven.state, told.append),
+    )
+    after = state.shared["averaged_data_exchange"]
+    own = before["owner"] == 3
+    assert torch.equal(after["x"][~own], before["x"][~own]) and torch.equal(
+        after["owner"], before["owner"]
+    )
+    assert (
+        "the data of 1 of 8 clients have changed since the exchange" in told[0]
+        and "exchange 'averaged_data_exchange'" in told[1]
+    )
+    shift = after["x"][own] - before["x"][own]
+    assert not torch.allclose(
+        shift, torch.ones_like(shift), atol=1e-3
+    )  # the noise is another, and cannot be taken off
+    again = resume_state(other_data(woven.simulation, 3), woven.state)
+    assert all(torch.equal(t, again.tensors()[n]) for n, t in state.tensors().items())
+    assert resume_state(other_data(woven.simulation, 3), state) is state
+    back = resume_state(woven.simulation, state)
+    assert not torch.equal(
+        back.shared["averaged_data_exchange"]["x"], before["x"]
+    )  # a third answer, though the data are those of the first
+
+
+def test_a_new_exchange_is_sent_to_all_and_only_its_news_are_counted() -> None:
+    woven = weave(blending(size=4), 2)
+    simulation = other_data(woven.simulation, 3)
+    state = resume_state(simulation, woven.state)
+    ((_, report),) = rounds(simulation, state, MemoryStore(), 3)
+    model, pooled = nbytes(state.params), state.shared["averaged_data_exchange"]
+    news = nbytes({n: t[pooled["owner"] == 3] for n, t in pooled.items()})
+    assert report.bytes_up == 3 * model + news
+    assert report.bytes_down == 3 * (model + nbytes(pooled))
+
+
+def test_other_clients_in_number_are_all_asked_again() -> None:
+    woven = weave(blending(), 1)
+    fewer = setting(blending(), clients=tiny_clients((5, 9, 12)))
+    state = resume_state(fewer, woven.state)
+    assert state.shared["averaged_data_exchange"]["owner"].tolist() == [0, 1, 2]
+    assert state.memory["exchange"]["ledger"]["turn"].tolist() == [1, 1, 1]
+
+
+def test_every_new_answer_is_paid_for() -> None:
+    pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
+    private = {"clip": 1.0, "noise": 1.0, "label_noise": 1.0}
+    woven = weave(blending(**private, epsilon=2.3), 1)
+    (said,) = notices(woven.simulation.federation, 1)
+    assert "(epsilon, delta) = (1.9" in said
+    with pytest.raises(UserError, match="is not kept"):
+        resume_state(other_data(woven.simulation, 0), woven.state)
+
+
+def test_a_method_without_questions_has_no_ledger() -> None:
+    woven = weave(Method("plain"), 1)
+    assert (
+        woven.start.memory == {}
+        and woven.start.shared == {}
+        and resume_state(woven.simulation, woven.state) is woven.state
+    )
+
+
+def test_two_questions_are_pooled_each_by_itself() -> None:
+    count = Exchange(
+        "count",
+        lambda job, key: {"n": torch.tensor([len(job.data)])},
+        lambda said, key: {"n": sum(a["n"] for a in said)},
+    )
+    state = weave(replace(blending(), prologue=(averaged_data_exchange(), count)), 0).start
+    assert (
+        state.shared["count"]["n"].tolist() == [88]
+        and len(state.shared["averaged_data_exchange"]["x"]) == 8
+    )

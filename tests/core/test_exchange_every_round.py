@@ -1,0 +1,73 @@
+"""A question of every round in runs on disk: on every engine, after a stop, replayed, and in the user's ears."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedloom.experiment.build import prepare
+from fedloom.experiment.train import Interrupted, replay_client, run
+from fedloom.inspect.analysis import AnalysisOptions, analyze
+from fedloom.inspect.reopen import reopened
+from fedloom.runs.folder import RunFolder
+from fedloom.settings.config import Config, load
+
+METHOD = "fedmix(at=layer1, every_round=true, noise=0.1)+fedprox(mu=0.1)"
+
+
+def settings(engine: str = "inprocess") -> Config:
+    size = {
+        "data": {"clients": 12},
+        "sample": {"per_round": 3},
+        "evaluate": {"every": 3, "batch": 1000},
+    }
+    return load(
+        {
+            "rounds": 3,
+            "method": METHOD,
+            "model": "mlp(layers=2, width=8)",
+            "engine": engine,
+            "workers": 2,
+            **size,
+        }
+    )
+
+
+def finished(config: Config, folder: RunFolder | None = None, **given: Any) -> tuple[str, int, int]:
+    with prepare(config) as prepared:
+        result = run(prepared, folder, **given)
+    return result["weights_sha256"], result["bytes_up"], result["bytes_down"]
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[str, int, int]:
+    return finished(settings())
+
+
+def test_workers_give_the_same_bits(whole: tuple[str, int, int]) -> None:
+    assert finished(settings("pool")) == whole
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
+    tmp_path: Path, whole: tuple[str, int, int]
+) -> None:
+    rounds, config = itertools.count(1), settings()
+    with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Interrupted):
+        finished(config, folder, stop=lambda: next(rounds) == 2)
+    with RunFolder.open(tmp_path / "run") as folder, prepare(config) as prepared:
+        replied = replay_client(prepared, folder, 1)
+        assert replied["complaint"] is None and replied["round"] == 3
+        assert finished(config, folder) == whole
+    with reopened(tmp_path / "run", lambda warning: None) as looked:
+        found = analyze(looked, AnalysisOptions(only=("drift",), samples=50, clients=2)).figures
+    assert [row["accuracy"] > 0 for row in found["drift"]["clients"]] == [True, True]
+
+
+def test_the_user_hears_how_often_it_is_sent() -> None:
+    with prepare(settings()) as prepared:
+        (said,) = prepared.notices
+    assert said.startswith(
+        "exchange 'averaged_data_exchange': every round anew, of what the blocks up to 'layer1' make of samples, which"
+    )
+    assert "3 times, which adds up" in said

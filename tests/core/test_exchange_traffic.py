@@ -1,0 +1,97 @@
+"""What a user hears of an exchange: before anything is sent, when a limit is broken, and when data have changed since."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli import talk
+from fedloom.experiment.build import prepare
+from fedloom.experiment.train import Interrupted
+from fedloom.experiment.train import run as weave
+from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.settings.config import load
+from fedloom.settings.overrides import read
+
+PRIVATE = "size=10, tail=drop, clip=3, noise=1, label_noise=0.5"
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a home for data sets and the tiny one in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("FEDLOOM_HOME", f"{folder}/home")
+        talk.fedloom("data", "add", "tiny", "--from", talk.write_tiny(Path(folder) / "tiny.npz"))
+        yield Path(folder)
+
+
+def test_the_sentence_is_said_before_the_first_round(home: Path) -> None:
+    words = ("run", *talk.TINY, "--rounds", 1, "--partition", "iid", "--out")
+    plain = talk.fedloom(*words, home / "a", "--method", "naivemix").flat
+    assert (
+        "exchange 'averaged_data_exchange': clients send averages of their data, the smallest of 30 samples; averaging alone"
+        in plain
+    )
+    assert plain.index("averaging alone guarantees nothing") < plain.index("round 1/1")
+
+
+def test_a_broken_limit_is_refused_and_leaves_no_folder(home: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
+    words = ("run", *talk.TINY, "--rounds", 1, "--partition", "iid", "--out")
+    assert (
+        "(epsilon, delta) = ("
+        in talk.fedloom(*words, home / "b", "--method", f"naivemix({PRIVATE}, epsilon=9)").flat
+    )
+    said = talk.fedloom(
+        *words, home / "c", "--method", f"naivemix({PRIVATE}, epsilon=1)", code=2
+    ).flat
+    assert (
+        "epsilon=1 at delta=1e-05 is not kept" in said
+        and "raise noise to" in said
+        and not (home / "c").exists()
+    )
+
+
+def stopped_run(path: Path) -> None:
+    """A run of four rounds that stops after the second."""
+    raw = {
+        "data": {"name": "tiny", "clients": 8, "partition": "iid"},
+        "model": "mlp(layers=1,width=4)",
+        "rounds": 4,
+    }
+    settings = load(
+        {**raw, "method": "naivemix(size=5)", "engine": "inprocess", "sample": {"per_round": 3}}
+    )
+    rounds = iter([False, True])
+    with (
+        prepare(settings) as prepared,
+        RunFolder.create(path, settings.text()) as folder,
+        pytest.raises(Interrupted),
+    ):
+        weave(prepared, folder, stop=lambda: next(rounds))
+
+
+def averages(path: Path) -> np.ndarray:
+    with RunFolder.read_only(path) as folder:
+        restored = folder.restore()
+        assert restored is not None and read(path / CONFIG)
+        return restored.state.shared["averaged_data_exchange"]["x"].numpy()
+
+
+def test_a_resumed_run_keeps_its_averages_and_asks_again_only_if_data_changed(home: Path) -> None:
+    stopped_run(home / "same")
+    before = averages(home / "same")
+    assert "have changed" not in talk.fedloom("resume", home / "same").flat
+    assert np.array_equal(averages(home / "same"), before)
+    stopped_run(home / "other")
+    with np.load(home / "tiny.npz") as old:
+        arrays = dict(old)
+    np.savez(home / "new.npz", **{**arrays, "x_train": 255 - arrays["x_train"]})
+    talk.fedloom("data", "add", "tiny", "--from", home / "new.npz", "--replace")
+    said = talk.fedloom("resume", home / "other").flat
+    assert (
+        "note: the data of 8 of 8 clients have changed since the exchange; it is made again" in said
+    )
+    assert not np.allclose(averages(home / "other"), before)

@@ -1,0 +1,131 @@
+"""Arguments as data: each misfit gets its sentence, all of them at once."""
+
+import math
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from fedloom.core.errors import UserError, raise_all, unknown_name
+from fedloom.core.spec import Param, call, complaints, parameters
+
+
+def sew(
+    stitch: Annotated[float, Param("length of a stitch", above=0, high=2)],
+    colour: Annotated[Literal["red", "blue"], Param("of the thread")] = "red",
+    passes: Annotated[int, Param("how often", low=1)] = 1,
+    tension: Annotated[float | Literal["auto"], Param("of the thread", low=0, below=1)] = "auto",
+    knots: Annotated[int | None, Param("none: as many as it takes")] = None,
+    backwards: Annotated[bool, Param("from the end")] = False,
+    pattern: Annotated[list[int], Param("rows")] = [],  # noqa: B006
+    anything: Any = None,
+) -> str:
+    return f"{stitch:g} {colour} {passes}"
+
+
+FINE: list[dict[str, Any]] = [
+    {"stitch": 2},
+    {"stitch": 1e-9, "colour": "blue"},
+    {"stitch": 1.0, "tension": 0, "knots": 3},
+    {"stitch": 1.0, "tension": "auto", "knots": None, "backwards": True},
+    {"stitch": 1.0, "pattern": [1, 2], "anything": True},
+]
+WRONG: dict[str, tuple[Any, str]] = {
+    "stitch": (0, "stitch=0 must be above 0 (length of a stitch)"),
+    "stitch too long": (2.5, "stitch=2.5 must be at most 2 (length of a stitch)"),
+    "stitch is not a number": (math.nan, "stitch=nan must be finite (length of a stitch)"),
+    "stitch without end": (math.inf, "stitch=inf must be finite (length of a stitch)"),
+    "stitch in words": ("long", "stitch='long' must be float"),
+    "stitch as a switch": (True, "stitch=True must be float"),
+    "colour": ("green", "colour='green' must be 'red' or 'blue'"),
+    "colour as a number": (1, "colour=1 must be 'red' or 'blue'"),
+    "passes": (0, "passes=0 must be at least 1 (how often)"),
+    "passes in half": (1.5, "passes=1.5 must be int"),
+    "passes as a switch": (True, "passes=True must be int"),
+    "tension": (1, "tension=1 must be below 1 (of the thread)"),
+    "tension in words": ("tight", "tension='tight' must be 'auto' or float"),
+    "knots": ("many", "knots='many' must be int or none"),
+    "backwards": (1, "backwards=1 must be bool"),
+    "pattern": (3, "pattern=3 must be list"),
+}
+
+
+@pytest.mark.parametrize("args", FINE)
+def test_what_fits_passes(args: dict[str, Any]) -> None:
+    assert complaints(sew, args) == []
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_told(case: str) -> None:
+    value, sentence = WRONG[case]
+    assert complaints(sew, {"stitch": 1.0, case.split()[0]: value}) == [sentence]
+
+
+def test_a_name_that_is_not_there() -> None:
+    (near,) = complaints(sew, {"stitch": 1.0, "color": "red"})
+    assert near.startswith(
+        "no parameter 'color'; did you mean 'colour'? (choices: stitch, colour, "
+    )
+    (far,) = complaints(sew, {"stitch": 1.0, "zzz": 1})
+    assert far.startswith("no parameter 'zzz'; (choices: stitch, ")
+    assert complaints(lambda: None, {"a": 1}) == ["no parameter 'a'; (choices: none)"]
+
+
+def test_a_parameter_that_is_missing() -> None:
+    assert complaints(sew, {}) == ["parameter 'stitch' is missing (length of a stitch)"]
+    assert complaints(sew, {}, skip=frozenset({"stitch"})) == []
+
+
+def test_what_the_caller_fills_in_is_nobody_elses() -> None:
+    assert call("seam", "sew", sew, {"colour": "blue"}, stitch=1.5) == "1.5 blue 1"
+    with pytest.raises(UserError, match="seam 'sew': no parameter 'stitch'"):
+        call("seam", "sew", sew, {"stitch": 1.0}, stitch=1.5)
+
+
+def test_all_complaints_at_once() -> None:
+    with pytest.raises(UserError) as error:
+        call("seam", "sew", sew, {"stitch": -1, "passes": 0, "colour": "green"})
+    assert str(error.value).splitlines() == [
+        "seam 'sew': 3 problems",
+        "  - stitch=-1 must be above 0 (length of a stitch)",
+        "  - passes=0 must be at least 1 (how often)",
+        "  - colour='green' must be 'red' or 'blue'",
+    ]
+
+
+def test_a_parameter_describes_itself() -> None:
+    facts = {name: p.describe() for name, p in parameters(sew).items()}
+    assert facts["stitch"] == {
+        "name": "stitch",
+        "type": "float",
+        "meaning": "length of a stitch",
+        "above": 0,
+        "high": 2,
+    }
+    assert facts["colour"]["choices"] == ["red", "blue"]
+    assert facts["knots"] == {
+        "name": "knots",
+        "type": "int | null",
+        "meaning": "none: as many as it takes",
+        "default": None,
+    }
+
+
+def test_unknown_names_the_nearest() -> None:
+    assert (
+        str(unknown_name("colour", "gren", ["green", "red"]))
+        == "no colour 'gren'; did you mean 'green'? (choices: green, red)"
+    )
+    assert (
+        str(unknown_name("colour", "x", ["red"], see="the box"))
+        == "no colour 'x'; (choices: red; see: the box)"
+    )
+    many = str(unknown_name("number", "x", map(str, range(100, 120))))
+    assert many.endswith("110, 111, ...)")
+
+
+def test_nothing_said_is_nothing_raised() -> None:
+    raise_all([], "anything")
+    with pytest.raises(UserError, match=r"^it: one$"):
+        raise_all(["one"], "it")
+    with pytest.raises(UserError, match=r"^one$"):
+        raise_all(["one"], "")

@@ -1,0 +1,301 @@
+"""What every partition promises, whatever the labels, the clients and the key."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedloom.core.errors import UserError
+from fedloom.core.key import Key
+from fedloom.core.spec import Spec
+from fedloom.data.partition import PARTITIONS, partition
+from fedloom.data.partition.balanced import first_arrivals
+from fedloom.data.partition.draws import fill_up, simplex, stream
+from fedloom.data.partition.published import SEEDS
+
+COVERING = {
+    "iid": {},
+    "dirichlet": {"min_size": 1},
+    "shards": {},
+    "quantity": {},
+    "classes": {"classes": 2},
+}
+
+
+def skewed_labels(seed: int, samples: int, classes: int) -> np.ndarray:
+    """Every class occurs at least 20 times, some far more often, in mixed order; numbers have gaps."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate(
+        [np.repeat(np.arange(classes), 20), rng.integers(0, classes, samples) // 2]
+    )
+    return 3 * rng.permutation(labels)
+
+
+problems = st.tuples(st.integers(0, 10**6), st.integers(0, 300), st.integers(2, 8)).map(
+    lambda t: skewed_labels(*t)
+)
+
+
+@pytest.mark.parametrize("name", COVERING)
+@settings(max_examples=25, deadline=None)
+@given(labels=problems, clients=st.integers(4, 20), seed=st.integers(0, 10**6))
+def test_disjoint_cover(name, labels, clients, seed):
+    parts = partition(Spec(name, COVERING[name]), labels, clients, Key.root(seed))
+    assert len(parts) == clients
+    assert min(map(len, parts)) >= 1
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(labels=problems, clients=st.integers(1, 40), seed=st.integers(0, 10**6))
+def test_iid_sizes_differ_by_at_most_one(labels, clients, seed):
+    sizes = [len(rows) for rows in partition(Spec("iid"), labels, clients, Key.root(seed))]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    labels=problems,
+    clients=st.integers(1, 40),
+    alpha=st.sampled_from([1e-6, 1e-3, 0.1, 1.0, 1e6]),
+    seed=st.integers(0, 10**6),
+    published=st.booleans(),
+)
+def test_balanced_is_exactly_balanced_and_disjoint(labels, clients, alpha, seed, published):
+    args = {"alpha": alpha, **({"legacy_seed": seed} if published else {})}
+    parts = partition(Spec("dirichlet-balanced", args), labels, clients, Key.root(seed))
+    assert {len(rows) for rows in parts} == {len(labels) // clients}
+    assert len(np.unique(np.concatenate(parts))) == clients * (len(labels) // clients)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    labels=problems,
+    clients=st.integers(2, 10),
+    alpha=st.sampled_from([1e-3, 0.1, 1.0]),
+    seed=st.integers(0, 10**6),
+)
+def test_rounded_fills_small_clients_up_and_moves_nothing_else(labels, clients, alpha, seed):
+    """What is dealt is the same; who was large enough and not the largest keeps all."""
+    drawn, filled = (
+        partition(
+            Spec("dirichlet-rounded", {"alpha": alpha, "min_size": least}),
+            labels,
+            clients,
+            Key.root(seed),
+        )
+        for least in (1, 3)
+    )
+    assert min(map(len, filled)) >= 3
+    np.testing.assert_array_equal(np.sort(np.concatenate(drawn)), np.sort(np.concatenate(filled)))
+    if min(map(len, drawn)) >= 3:
+        for before, after in zip(drawn, filled, strict=True):
+            np.testing.assert_array_equal(before, after)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    labels=problems, clients=st.integers(8, 20), share=st.floats(0, 1), seed=st.integers(0, 10**6)
+)
+def test_classes_per_client(labels, clients, share, seed):
+    kinds = len(np.unique(labels))
+    each = 1 + round(share * (kinds - 1))
+    parts = partition(Spec("classes", {"classes": each}), labels, clients, Key.root(seed))
+    assert {len(np.unique(labels[rows])) for rows in parts} == {each}
+    holders = [sum(kind in labels[rows] for rows in parts) for kind in np.unique(labels)]
+    assert max(holders) - min(holders) <= 1
+
+
+@pytest.mark.parametrize(
+    ("kinds", "clients", "each", "holders", "shares"),
+    [
+        (10, 60, 2, 12, {416, 417}),
+        (100, 100, 20, 20, {25}),
+        (10, 60, 3, 18, {277, 278}),
+        (10, 60, 10, 60, {83, 84}),
+    ],
+)
+def test_fedmix_deals_all_50000_samples_into_equal_slots(kinds, clients, each, holders, shares):
+    """CIFAR-10 and CIFAR-100 of the paper, and two more columns of its Table 6: clients x each / kinds slots a class."""
+    labels = np.arange(50_000) % kinds
+    parts = partition(Spec("classes", {"classes": each}), labels, clients, Key.root(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(50_000))
+    counts = np.stack([np.bincount(labels[rows], minlength=kinds) for rows in parts])
+    assert {len(rows[rows > 0]) for rows in counts} == {each}
+    assert ((counts > 0).sum(axis=0) == holders).all()
+    assert set(counts[counts > 0].tolist()) == shares
+
+
+@settings(max_examples=25, deadline=None)
+@given(labels=problems, alpha=st.floats(0.5, 100), seed=st.integers(0, 10**6))
+def test_rounded_loses_only_what_rounding_loses(labels, alpha, seed):
+    clients = 4
+    try:
+        parts = partition(
+            Spec("dirichlet-rounded", {"alpha": alpha}), labels, clients, Key.root(seed)
+        )
+    except UserError as refused:
+        assert "get no sample" in str(refused)
+        return
+    rows = np.concatenate(parts)
+    assert len(np.unique(rows)) == len(rows)
+    lost = np.bincount(labels) - np.bincount(labels[rows], minlength=labels.max() + 1)
+    assert lost.max() <= clients / 2
+
+
+def test_shards_hold_few_classes():
+    labels = np.arange(6000) % 10
+    parts = partition(Spec("shards"), labels, 100, Key.root(0))
+    assert {len(rows) for rows in parts} == {60}
+    assert max(len(np.unique(labels[rows])) for rows in parts) == 2
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONS.keys() - SEEDS.keys()))
+def test_same_key_same_parts_other_key_other_parts(name):
+    labels, users = np.arange(3000) % 10, np.arange(3000) // 100
+    clients = 0 if name == "user" else 20
+    draw = [
+        np.concatenate(partition(Spec(name), labels, clients, Key.root(seed), users))
+        for seed in (1, 1, 2)
+    ]
+    np.testing.assert_array_equal(draw[0], draw[1])
+    assert np.array_equal(draw[0], draw[2]) == (name == "user")
+
+
+def test_the_callers_labels_stay_as_they_are():
+    labels = np.arange(3000) % 10
+    for name in PARTITIONS.keys() - SEEDS.keys() - {"user"}:
+        partition(Spec(name), labels, 20, Key.root(0), longtail=2.0)
+    np.testing.assert_array_equal(labels, np.arange(3000) % 10)
+
+
+def test_users_are_clients_in_order():
+    users = np.array([7, 3, 7, 9, 3, 7])
+    parts = partition(Spec("user"), np.zeros(6, dtype=np.int64), None, Key.root(0), users)
+    assert [list(rows) for rows in parts] == [[1, 4], [0, 2, 5], [3]]
+    frequent = partition(
+        Spec("user", {"min_size": 2}), np.zeros(6, dtype=np.int64), 2, Key.root(0), users
+    )
+    assert [list(rows) for rows in frequent] == [[1, 4], [0, 2, 5]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=9),
+    least=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+    data=st.data(),
+)
+def test_fewer_clients_than_users_are_drawn_among_the_large_ones(sizes, least, seed, data):
+    users = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    large = [u for u, size in enumerate(sizes) if size >= least]
+    clients = data.draw(st.integers(0, len(large)))
+    word, labels = Spec("user", {"min_size": least}), np.zeros(len(users), dtype=np.int64)
+    if not large:
+        with pytest.raises(UserError, match="smaller min_size"):
+            partition(word, labels, clients, Key.root(seed), users)
+        return
+    owners = [set(users[rows]) for rows in partition(word, labels, clients, Key.root(seed), users)]
+    numbers = [owner for (owner,) in owners]  # nobody shares a client
+    assert numbers == sorted(set(numbers)) and set(numbers) <= set(large)
+    assert len(numbers) == (clients or len(large))
+
+
+def test_another_seed_draws_other_users():
+    labels, users = np.zeros(3000, dtype=np.int64), np.arange(3000) // 100
+    draws = [
+        np.concatenate(partition(Spec("user"), labels, 10, Key.root(seed), users))
+        for seed in (1, 1, 2)
+    ]
+    assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
+
+
+def test_users_and_a_long_tail_go_together():
+    labels, users = np.repeat([0, 1], 100), np.arange(200) % 4
+    parts = partition(Spec("user"), labels, 4, Key.root(0), users, longtail=10)
+    assert sum(map(len, parts)) == 110
+    assert [set(users[rows]) for rows in parts] == [{0}, {1}, {2}, {3}]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_client_at_the_average_size_gets_no_more(seed):
+    labels = np.repeat(
+        [0, 1, 2], [10, 4, 6]
+    )  # at this alpha a class goes to one client, and ten samples are the average
+    parts = partition(Spec("dirichlet", {"alpha": 1e-6, "min_size": 1}), labels, 2, Key.root(seed))
+    assert sorted(tuple(sorted(labels[rows])) for rows in parts) == [(0,) * 10, (1,) * 4 + (2,) * 6]
+
+
+@pytest.mark.parametrize("args", [{}, {"legacy_seed": 0}, {"legacy_seed": 1}])
+def test_balanced_clients_take_what_is_left_once_their_class_is_gone(args):
+    labels = (
+        np.arange(80) % 2
+    )  # twenty clients of four want one class each, hardly ever ten times each
+    parts = partition(Spec("dirichlet-balanced", {"alpha": 1e-6, **args}), labels, 20, Key.root(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(80))
+    assert sum(len(set(labels[rows])) == 1 for rows in parts) >= 19
+
+
+@pytest.mark.parametrize("alpha", [0.001, 0.01])
+def test_500_clients_end_in_time_with_the_smallest_size(alpha):
+    labels, began = np.arange(20_000) % 10, time.monotonic()
+    parts = partition(Spec("dirichlet", {"alpha": alpha}), labels, 500, Key.root(0))
+    assert time.monotonic() - began < 15
+    assert min(map(len, parts)) == 10  # no draw reaches it here, so it is the repair that does
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(20_000))
+
+
+def test_repair_takes_the_tail_of_the_largest():
+    parts = [np.arange(5), np.arange(5, 9), np.arange(0)]
+    assert [list(rows) for rows in fill_up(parts, 3)] == [[0, 1, 2], [5, 6, 7], [3, 4, 8]]
+    assert [list(rows) for rows in fill_up(parts, 1)] == [[0, 1, 2, 3], [5, 6, 7, 8], [4]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    alpha=st.sampled_from([1e-300, 1e-6, 1e-3, 0.1, 1e6]),
+    places=st.integers(1, 30),
+    seed=st.integers(0, 10**6),
+)
+def test_simplex_never_underflows(alpha, places, seed):
+    drawn = simplex(np.random.RandomState(seed), alpha, places)
+    assert drawn.min() >= 0
+    assert drawn.sum() == pytest.approx(1)
+
+
+def test_the_stream_is_the_frozen_mersenne_twister_of_the_digest():
+    key = Key.root(5)
+    expected = np.random.RandomState(list(struct.unpack(">8I", key.digest)))
+    np.testing.assert_array_equal(stream(key).random_sample(4), expected.random_sample(4))
+
+
+def test_the_race_by_class_has_the_distribution_of_multinomial():
+    weights, left, size, runs = (
+        np.array([0.6, 0.3, 0.1, 0.0 + 1e-200]),
+        np.array([3, 10, 20, 5]),
+        8,
+        4000,
+    )
+    rng, generator = np.random.RandomState(0), torch.Generator().manual_seed(0)
+    which = np.repeat(np.arange(4), left)
+    samples = torch.from_numpy(weights[which]).expand(runs, -1)
+    expected = torch.from_numpy(which)[torch.multinomial(samples, size, generator=generator)]
+    expected = np.stack([np.bincount(row, minlength=4) for row in expected.numpy()])
+    raced = np.stack([first_arrivals(rng, weights, left, size) for _ in range(runs)])
+    assert (raced <= left).all()
+    assert (raced.sum(axis=1) == size).all()
+    np.testing.assert_allclose(
+        raced.mean(axis=0), expected.mean(axis=0), atol=0.06
+    )  # 3 to 4 standard errors
+    np.testing.assert_allclose(np.cov(raced.T), np.cov(expected.T), atol=0.12)
+
+
+def test_the_race_takes_classes_without_weight_last():
+    counts = first_arrivals(np.random.RandomState(0), np.array([1.0, 1e-200]), np.array([3, 10]), 8)
+    np.testing.assert_array_equal(counts, [3, 5])

@@ -1,0 +1,78 @@
+"""Any map-style torch Dataset."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset, TensorDataset
+
+from fedloom.core.errors import UserError
+from fedloom.data.sources import from_torch
+
+
+def pictures(count, label=lambda i: i % 2):
+    from PIL import Image
+
+    return [(Image.fromarray(np.full((5, 6, 3), i, np.uint8)), label(i)) for i in range(count)]
+
+
+def test_tensors():
+    x = torch.rand(6, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    found = from_torch(
+        TensorDataset(x, torch.arange(6) % 2),
+        TensorDataset(x[:2], torch.tensor([1, 0])),
+        "mine",
+        ["a", "b"],
+    )
+    assert (found.name, found.kind, found.classes) == ("mine", "image", ("a", "b"))
+    assert torch.equal(found.train.x, (x * 255).round().to(torch.uint8))
+    assert found.test.y.tolist() == [1, 0]
+
+
+def test_pil_pictures_and_a_split_made_here():
+    found = from_torch(pictures(10))
+    assert found.shape == (3, 5, 6)
+    assert (len(found.train), len(found.test)) == (8, 2)
+    assert set(found.train.x[:, 0, 0, 0].tolist()) | set(found.test.x[:, 0, 0, 0].tolist()) == set(
+        range(10)
+    )
+
+
+def test_features():
+    x = torch.tensor([[0.0], [2.0]])
+    found = from_torch(
+        TensorDataset(x, torch.tensor([0, 1])), TensorDataset(x, torch.tensor([0, 1]))
+    )
+    assert found.kind == "table"
+    assert found.train.x.tolist() == [[-1.0], [1.0]]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (Stream(), "expected a map-style torch Dataset"),
+        ([], "found no samples"),
+        (
+            [(torch.zeros(1, 2, 2), 0), (torch.zeros(1, 3, 3), 0)],
+            "sample 1 of shape (1, 3, 3), expected (1, 2, 2)",
+        ),
+        ([torch.zeros(2)], "a Tensor as sample 0, expected a pair (x, label)"),
+        ([(torch.zeros(1, 2, 2), "cat")], "label 'cat' at sample 0, expected a whole number"),
+        ([(torch.full((1, 2, 2), -1.0), 0)] * 5, "leave normalisation to fedloom"),
+    ],
+)
+def test_what_cannot_be_read(source, says):
+    with pytest.raises(UserError) as caught:
+        from_torch(source)
+    assert says in str(caught.value)
+
+
+def test_share_is_checked():
+    with pytest.raises(UserError, match="test_share=1 must lie between 0 and 1"):
+        from_torch(pictures(3), test_share=1)

@@ -1,0 +1,79 @@
+"""One model on each user's own test samples, against counting by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedloom.core.chain import Chain
+from fedloom.core.errors import UserError
+from fedloom.core.key import Key
+from fedloom.core.spec import Spec
+from fedloom.data.client import normaliser
+from fedloom.data.dataset import Dataset, Split
+from fedloom.data.per_user_accuracy import Local, by_size, local
+from fedloom.models.registry import build
+
+ROLES = ("chorus", "fool", "king", "ghost")
+
+
+class SameAgain(nn.Module):
+    """Expects the last character once more."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.one_hot(x[:, -1], 3).float()
+
+
+def text(rows: list[tuple[str, str, int]]) -> Split:
+    """Samples as (characters, the next one, role)."""
+    x = torch.tensor([["abc".index(c) for c in line] for line, _, _ in rows])
+    return Split(
+        x,
+        torch.tensor(["abc".index(c) for _, c, _ in rows]),
+        torch.tensor([role for *_, role in rows]),
+    )
+
+
+TRAIN = text([("ab", "b", 0)] * 3 + [("aa", "a", 1)] * 5 + [("ca", "c", 3)] * 9)
+TEST = text(
+    [("ab", "b", 1), ("bb", "b", 1), ("ca", "c", 3), ("ac", "c", 0), ("bc", "a", 1), ("cb", "a", 1)]
+)
+PLAYS = Dataset("plays", "text", TRAIN, TEST, ("a", "b", "c"), users=ROLES)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_next_character_accuracy_of_each_role(batch):
+    found = local(Chain({"all": SameAgain()}), PLAYS, normaliser(PLAYS), batch)
+    assert found.users.tolist() == [0, 1, 3], "the king is not tested"
+    assert found.accuracy.tolist() == [1.0, 0.5, 0.0]
+    assert found.trained.tolist() == [3, 5, 9]
+
+
+def test_the_roles_together_are_the_test_split():
+    model = build(Spec("lstm", {"width": 5}), (2,), 3, Key.root(1)).eval()
+    found = local(model, PLAYS, normaliser(PLAYS))
+    with torch.inference_mode():
+        right = model(TEST.x).argmax(1) == TEST.y
+    sizes = torch.bincount(TEST.users)[found.users]
+    assert float((found.accuracy * sizes).sum()) == pytest.approx(float(right.sum()))
+
+
+def test_groups_by_size_with_bounds_as_the_paper_draws_them():
+    """Fewer than 100, 100 to 199, more than 199."""
+    sizes = [99, 100, 199, 200, 350, 20]
+    accuracy = torch.tensor([0.5, 0.2, 0.6, 0.9, 0.7, 0.1], dtype=torch.float64)
+    few, some, many = by_size(Local(torch.arange(6), accuracy, torch.tensor(sizes)), (100, 200))
+    assert (few.count, some.count, many.count) == (2, 2, 2)
+    assert (few.mean, some.mean, many.mean) == pytest.approx((0.3, 0.4, 0.8))
+    assert (few.std, some.std, many.std) == pytest.approx((0.2, 0.2, 0.1))
+    nobody, *_ = by_size(Local(torch.arange(6), accuracy, torch.tensor(sizes)), (10,))
+    assert (nobody.count, nobody.mean, nobody.std) == (0, None, None)
+
+
+def test_data_without_users_have_no_local_test_samples():
+    plain = Dataset(
+        "plain", "text", Split(TRAIN.x, TRAIN.y), Split(TEST.x, TEST.y), ("a", "b", "c")
+    )
+    with pytest.raises(UserError, match="'plain' do not say whose sample is whose"):
+        local(Chain({"all": SameAgain()}), plain, normaliser(plain))

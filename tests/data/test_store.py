@@ -1,0 +1,289 @@
+"""Named data sets on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedloom.core.errors import UserError
+from fedloom.data import fashion, store
+from fedloom.data.sources import from_torch
+
+
+@pytest.fixture
+def digits(write, tmp_path):
+    """Twenty different pictures of two classes and two users."""
+    x = np.arange(20 * 9, dtype=np.uint8).reshape(20, 3, 3)
+    return write.npz(tmp_path / "digits.npz", x=x, y=np.arange(20) % 2, users=np.arange(20) // 10)
+
+
+def same(a, b):
+    tensors = [
+        (getattr(getattr(d, s), f))
+        for d in (a, b)
+        for s in ("train", "test")
+        for f in ("x", "y", "users")
+    ]
+    assert all(
+        torch.equal(t, u) if t is not None else u is None
+        for t, u in zip(tensors[:6], tensors[6:], strict=True)
+    )
+    fields = ("name", "kind", "classes", "mean", "std", "users", "about")
+    assert [getattr(a, f) for f in fields] == [getattr(b, f) for f in fields]
+
+
+def test_round_trip(digits, tmp_path):
+    root = tmp_path / "root"
+    added = store.add("my-digits.1", digits, options={"test_share": 0.5}, root=root)
+    assert added.name == "my-digits.1"
+    assert len(added.test) == 10
+    same(store.load("my-digits.1", root), added)
+    assert store.names(root) == ["fashion-mnist", "my-digits.1"]
+    assert store.check("my-digits.1", root) == []
+    assert [p.name for p in root.iterdir()] == ["my-digits.1"], "nothing is left beside it"
+    info = json.loads((root / "my-digits.1" / "info.json").read_text())
+    assert info["files"]["train.safetensors"]["tensors"]["x"] == ["uint8", 10, 1, 3, 3]
+
+
+def test_text_and_table_round_trip(write, tmp_path):
+    root = tmp_path / "root"
+    text = write.leaf(
+        tmp_path / "all_data.json", {"a": (["ab", "ba", "äb", "b\n", "aa"], list("abäab"))}
+    )
+    table = write.table(tmp_path / "t.csv", ["x", "y"], [[i, i % 2] for i in range(20)])
+    for name, path in (("text", text), ("table", table)):
+        same(store.add(name, path, root=root), store.load(name, root))
+    assert store.load("text", root).classes == ("\n", "a", "b", "ä")
+
+
+def test_a_torch_dataset_can_be_kept(tmp_path):
+    made = from_torch(
+        [(torch.full((1, 2, 2), i, dtype=torch.uint8), i % 2) for i in range(10)], name="mine"
+    )
+    store.save(made, tmp_path)
+    same(store.load("mine", tmp_path), made)
+
+
+def test_the_packaged_set_is_always_there(tmp_path):
+    same(store.load("fashion-mnist", tmp_path), fashion.load())
+    assert store.check("fashion-mnist", tmp_path) == []
+
+
+def test_where_it_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDLOOM_HOME", str(tmp_path / "a"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "b"))
+    monkeypatch.setenv("HOME", str(tmp_path / "c"))
+    assert store.home(tmp_path) == tmp_path
+    assert store.home() == tmp_path / "a" / "data"
+    monkeypatch.delenv("FEDLOOM_HOME")
+    assert store.home() == tmp_path / "b" / "fedloom" / "data"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert store.home() == tmp_path / "c" / ".local" / "share" / "fedloom" / "data"
+
+
+def test_unknown_names(digits, tmp_path):
+    store.add("digits", digits, root=tmp_path / "r")
+    with pytest.raises(
+        UserError,
+        match=r"no data set 'digit'; did you mean 'digits'\?.*add it with: fedloom data add NAME --from PATH",
+    ):
+        store.load("digit", tmp_path / "r")
+    with pytest.raises(UserError, match="no data set 'digit'"):
+        store.check("digit", tmp_path / "r")
+    with pytest.raises(UserError, match="no data set 'digit'"):
+        store.remove("digit", tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", ".hidden", "a/b", "a b", "ä", "x" * 101, "fashion-mnist", "a\n"]
+)
+def test_names_that_are_refused(name, digits, tmp_path):
+    for act in (
+        lambda: store.add(name, digits, root=tmp_path / "r"),
+        lambda: store.remove(name, tmp_path / "r"),
+    ):
+        with pytest.raises(UserError, match="choose another name"):
+            act()
+
+
+def test_nothing_is_overwritten_unasked(digits, write, tmp_path):
+    root = tmp_path / "r"
+    store.add("d", digits, root=root)
+    other = write.npz(tmp_path / "o.npz", x=np.zeros((10, 2, 2)), y=np.arange(10) % 2)
+    with pytest.raises(UserError, match=r"'d' is there already, .* replace=True"):
+        store.add("d", other, root=root)
+    assert store.load("d", root).shape == (1, 3, 3)
+    store.add("d", other, root=root, replace=True)
+    assert store.load("d", root).shape == (1, 2, 2)
+    assert [p.name for p in root.iterdir()] == ["d"]
+
+
+def test_a_folder_of_somebody_else_is_never_replaced_or_removed(digits, tmp_path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("dear")
+    with pytest.raises(UserError, match="is no data set of fedloom"):
+        store.add("letters", digits, root=tmp_path, replace=True)
+    with pytest.raises(UserError, match="no data set 'letters'"):
+        store.remove("letters", tmp_path)
+    assert (tmp_path / "letters" / "dear.txt").exists()
+
+
+@pytest.mark.parametrize("moment", ["save_file", "_sync"])
+def test_a_failed_write_leaves_the_old_set(digits, tmp_path, monkeypatch, moment):
+    root = tmp_path / "r"
+    before = store.add("d", digits, root=root)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, moment, full)
+    with pytest.raises(UserError, match=r"cannot write data set 'd' .*No space left on device"):
+        store.save(before, root, replace=True)
+    monkeypatch.undo()
+    same(store.load("d", root), before)
+    assert [p.name for p in root.iterdir()] == ["d"]
+
+
+def test_a_failed_rename_brings_the_old_set_back(digits, tmp_path, monkeypatch):
+    root = tmp_path / "r"
+    before = store.add("d", digits, root=root)
+    rename = type(root).rename
+
+    def refuse(self, target):
+        if self.name == "new":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(type(root), "rename", refuse)
+    with pytest.raises(UserError, match="Input/output error"):
+        store.save(before, root, replace=True)
+    same(store.load("d", root), before)
+
+
+def test_remove(digits, tmp_path):
+    store.add("d", digits, root=tmp_path / "r")
+    store.remove("d", tmp_path / "r")
+    assert store.names(tmp_path / "r") == ["fashion-mnist"]
+
+
+def flip(file):
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def edit(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+DAMAGE = {
+    "a flipped bit": (
+        lambda d: flip(d / "train.safetensors"),
+        "train.safetensors is damaged (its sha256",
+    ),
+    "a cut file": (
+        lambda d: os.truncate(d / "test.safetensors", 50),
+        "test.safetensors is damaged (its sha256",
+    ),
+    "a missing file": (lambda d: (d / "test.safetensors").unlink(), "No such file"),
+    "no JSON": (lambda d: (d / "info.json").write_text("{"), "info.json is damaged (not the JSON"),
+    "foreign JSON": (
+        lambda d: (d / "info.json").write_text("[]"),
+        "info.json is damaged (not the JSON",
+    ),
+    "no checksums": (lambda d: edit(d / "info.json", files={}), "no checksum of train.safetensors"),
+    "another version": (
+        lambda d: edit(d / "info.json", version=9),
+        "is of version 9, this fedloom reads version 1",
+    ),
+    "no classes": (lambda d: edit(d / "info.json", classes=None), "it does not fit the splits"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damage_is_noticed(how, digits, tmp_path):
+    act, says = DAMAGE[how]
+    store.add("d", digits, root=tmp_path / "r")
+    act(tmp_path / "r" / "d")
+    with pytest.raises(UserError) as caught:
+        store.load("d", tmp_path / "r")
+    assert says in str(caught.value)
+    (found,) = store.check("d", tmp_path / "r")
+    assert found.startswith("problem: ")
+    assert says in found
+
+
+def stored(tmp_path, dataset, **changes):
+    store.save(replace(dataset, name="d", **changes), tmp_path)
+    return store.check("d", tmp_path)
+
+
+@pytest.fixture
+def made():
+    return from_torch(
+        [(torch.arange(i, i + 4, dtype=torch.uint8).reshape(1, 2, 2), i % 3) for i in range(30)]
+    )
+
+
+def test_check_finds_what_would_stop_training(made, tmp_path):
+    assert stored(tmp_path, made, classes=("0", "1")) == [
+        "problem: train has labels 0 to 2 for 2 classes",
+        "problem: test has labels 0 to 2 for 2 classes",
+    ]
+
+
+def test_check_finds_uneven_splits_and_nan(made, tmp_path):
+    train = replace(made.train, x=made.train.x.float().index_fill(0, torch.tensor([0]), torch.nan))
+    test = replace(made.test, x=made.test.x.float()[:-1, :, :1])
+    assert stored(tmp_path, made, train=train, test=test) == [
+        "problem: train holds NaN or infinity",
+        f"problem: test has {len(made.test) - 1} samples and {len(made.test)} labels",
+        "problem: test has samples of shape (1, 1, 2), the training split (1, 2, 2)",
+    ]
+
+
+def test_check_finds_empty_splits_and_strange_characters(made, tmp_path):
+    none = replace(made.test, x=made.test.x[:0], y=made.test.y[:0])
+    assert stored(tmp_path / "a", made, test=none) == ["problem: test has no samples"]
+    text = replace(made.train, x=torch.full((len(made.train), 3), 5))
+    says = "has characters 5 to 5 for 3 known ones"
+    assert stored(tmp_path / "b", made, kind="text", train=text, test=text) == [
+        f"problem: train {says}",
+        f"problem: test {says}",
+    ]
+
+
+def test_check_tells_leaks_from_a_few_repeats(made, tmp_path):
+    leaking = replace(made.test, x=made.train.x[: len(made.test)])
+    says = f"{len(made.test)} of {len(made.test)} test samples occur in the training split too"
+    assert stored(tmp_path, made, test=leaking) == [f"problem: {says}"]
+
+
+def test_check_notes_classes_constants_and_users(made, tmp_path):
+    x = made.train.x.clone()
+    x[0] = 77
+    people = torch.ones(len(made.train), dtype=torch.int64)
+    train = replace(made.train, x=x, y=made.train.y.clamp(max=1), users=people)
+    test = replace(made.test, y=made.test.y.clamp(min=1))
+    assert stored(
+        tmp_path, made, train=train, test=test, classes=tuple("abcd"), users=("u", "v")
+    ) == [
+        "note: classes of the test split without a training sample: 'c'",
+        "note: classes without a test sample: 'a'",
+        "note: classes without any sample: 'd'",
+        f"note: 1 of {len(x)} samples of train hold one value throughout",
+        "note: 1 of 2 users have no training sample",
+    ]
+
+
+def test_check_notes_constant_columns(write, tmp_path):
+    file = write.table(tmp_path / "t.csv", ["a", "b", "y"], [[i, 5, i % 2] for i in range(20)])
+    store.add("t", file, root=tmp_path / "r")
+    assert store.check("t", tmp_path / "r") == [
+        "note: 1 of 2 columns have one value in all training rows"
+    ]

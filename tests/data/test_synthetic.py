@@ -1,0 +1,47 @@
+"""The made-up crowd: as many users as asked for, two classes each, the same data every time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedloom.core.errors import UserError
+from fedloom.data import store, synthetic
+
+
+def test_a_crowd_is_found_by_its_name_and_is_the_same_every_time() -> None:
+    found, again = store.load("crowd-300"), store.load("crowd-300")
+    assert (found.kind, found.shape, len(found.classes), len(found.users)) == (
+        "table",
+        (20,),
+        10,
+        300,
+    )
+    assert torch.equal(found.train.x, again.train.x)
+    assert not torch.equal(found.train.x[:12], store.load("crowd-301").train.x[:12])
+
+
+def test_every_user_has_its_samples_of_at_most_two_classes() -> None:
+    train = store.load("crowd-300").train
+    assert torch.bincount(train.users).tolist() == [12] * 300
+    classes = [len(set(train.y[train.users == u].tolist())) for u in range(300)]
+    assert set(classes) == {1, 2}
+
+
+def test_classes_lie_apart_so_that_there_is_something_to_learn() -> None:
+    train, test = store.load("crowd-2000").train, store.load("crowd-2000").test
+    centres = torch.stack([train.x[train.y == c].mean(0) for c in range(10)])
+    nearest = torch.cdist(test.x, centres).argmin(1)
+    assert (nearest == test.y).double().mean() > 0.8
+
+
+@pytest.mark.parametrize("name", ["crowd-0", "crowd-", "crowd-01", "crowd-99999999"])
+def test_what_is_no_crowd_is_refused(name: str) -> None:
+    assert synthetic.size_of(name) is None
+    with pytest.raises(UserError, match="no data set"):
+        store.load(name)
+
+
+def test_the_name_is_reserved(tmp_path) -> None:
+    with pytest.raises(UserError, match="ships with fedloom"):
+        store.add("crowd-5", tmp_path)

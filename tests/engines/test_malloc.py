@@ -1,0 +1,38 @@
+"""Freed memory is kept for the next batch: page faults are counted, so that no clock is needed."""
+
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource, sys
+import torch
+from fedloom.engines.malloc import keep_freed_memory
+torch.set_num_threads(1)
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+def batch():
+    return [torch.ones(10_000_000) for _ in range(4)]  # 40 MB each: more than glibc ever learns to keep by itself
+for _ in range(3):
+    batch()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    batch()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(how: str) -> int:
+    ran = subprocess.run(
+        [sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True
+    )
+    return int(ran.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux")
+def test_batches_after_the_first_fetch_no_memory() -> None:
+    assert faults("kept") < 100
+    assert (
+        faults("as it is") > 10_000
+    )  # the control: without it, every batch fetches its pages anew

@@ -1,0 +1,204 @@
+"""The Ray engine gives the bits of the in-process engine, also when workers and whole nodes die.
+
+Ray listens on the network card and asks an outside host for its address, so it is only ever started in a network that has
+loopback alone. To pay for its start once, one process there plays many scenes and prints what it saw; the tests judge that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedloom.core.client import Task
+from fedloom.core.errors import RunError, UserError
+from fedloom.engines import ray as module
+from fedloom.engines.ray import Queue, RayCluster
+from support.ray_scenes import SOME_METHODS
+from support.small import EVERY_METHOD
+
+TESTS = Path(__file__).parents[1]
+LOOPBACK = TESTS.parent / "scripts" / "loopback.sh"
+
+pytestmark = pytest.mark.xdist_group(
+    "ray"
+)  # else every worker of pytest would start a Ray of its own
+
+
+def played(scene: str) -> dict[str, Any]:
+    """What a process in a network of its own saw of the scene, and what Ray `said` on its stdout."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed")
+    if subprocess.run([LOOPBACK, "true"], capture_output=True).returncode == 125:
+        pytest.skip(
+            "there is no network namespace to be had here, and Ray is not started without one"
+        )
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # a short name: sockets lie under it
+        env = {
+            **os.environ,
+            "HOME": folder,
+            "RAY_TMPDIR": folder,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(TESTS),
+        }
+        env |= {"RAY_worker_niceness": "0"}  # 15 by default, which starves beside other tests
+        env.pop("RAY_ADDRESS", None)
+        command = [LOOPBACK, sys.executable, "-m", "support.ray_scenes", scene, folder]
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    *said, last = ended.stdout.splitlines()
+    return {**json.loads(last), "said": said}
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, Any]:
+    return played("one_machine")
+
+
+@pytest.fixture(scope="module")
+def seen_of_every_method() -> dict[str, Any]:
+    return played("every_method")
+
+
+@pytest.mark.parametrize("method", SOME_METHODS)
+def test_every_round_has_the_same_bits(method: str, seen: dict[str, Any]) -> None:
+    alone, clustered = seen["bits"][method]
+    assert len(set(alone)) == 3
+    assert clustered == alone
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_every_round_of_every_method_has_the_same_bits(
+    method: str, seen_of_every_method: dict[str, Any]
+) -> None:
+    alone, clustered = seen_of_every_method["bits"][method]
+    assert len(set(alone)) == 3
+    assert clustered == alone
+
+
+def test_exchange_private_tensors_slots_finale_and_scores_travel_too(seen: dict[str, Any]) -> None:
+    alone, clustered = (
+        {k: v for k, v in result.items() if k != "seconds"} for result in seen["everything"]
+    )
+    assert "personal" in alone
+    assert clustered == alone
+
+
+def test_killed_workers_change_nothing(seen: dict[str, Any]) -> None:
+    alone, clustered = seen["killed"]
+    assert seen["lives"] == 0, "both kills took place"
+    assert clustered == alone
+
+
+def test_a_client_that_kills_every_worker_ends_the_run(seen: dict[str, Any]) -> None:
+    said = seen["patience"]["said"]
+    assert (
+        said.startswith("3 workers of the Ray cluster died over client ")
+        and "too little memory" in said
+    )
+
+
+def test_a_failing_client_is_told_apart_from_a_dead_worker(seen: dict[str, Any]) -> None:
+    alone, clustered = seen["broken"]
+    assert (
+        clustered["kind"] == "ClientError"
+        and clustered["facts"]["cause"] == "ArithmeticError: broken on purpose"
+    )
+    assert clustered == alone
+
+
+def test_a_failure_and_unread_answers_leave_no_trace(seen: dict[str, Any]) -> None:
+    alone, clustered = seen["after"]
+    assert clustered == alone
+    assert seen["left"] == [20, 21, 22, 23, 24]
+
+
+def test_what_does_not_build_on_a_worker_is_said_in_a_sentence(seen: dict[str, Any]) -> None:
+    assert seen["nowhere"]["kind"] == "RunError"
+    assert "module 'nowhere' does not import" in seen["nowhere"]["said"]
+
+
+def test_a_full_cluster_is_not_waited_for_without_end(seen: dict[str, Any]) -> None:
+    assert "no worker of the Ray cluster came within" in seen["crowded"]["said"]
+
+
+def test_only_who_opened_ray_closes_it(seen: dict[str, Any]) -> None:
+    assert seen["open"] == [True, False]
+
+
+def test_a_cluster_that_is_not_there_is_said_in_a_sentence(seen: dict[str, Any]) -> None:
+    for address, error in seen["addresses"].items():
+        assert error["kind"] == "UserError"
+        assert f"no Ray cluster to join at '{address}'" in error["said"]
+
+
+def test_stdout_is_left_to_us_even_when_workers_die(seen: dict[str, Any]) -> None:
+    assert seen["said"] == []
+
+
+def test_no_usage_statistics_are_sent(seen: dict[str, Any]) -> None:
+    assert seen["statistics"] is False
+
+
+@pytest.mark.long
+def test_a_lost_node_changes_nothing() -> None:
+    seen = played("lost_node")
+    alone, clustered = seen["bits"]
+    assert (seen["workers"], seen["replaced"]) == (2, 1)
+    assert clustered == alone
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"fedloom\[ray\]"):
+        RayCluster(1)
+
+
+@pytest.mark.parametrize("what", ["fedloom", "torch", "CPU capability"])
+def test_a_node_that_would_give_other_bits_is_refused(what: str) -> None:
+    module._check(module._bits())
+    with pytest.raises(RunError, match=f"has {what} other, and this one"):
+        module._check({**module._bits(), what: "other"})
+
+
+def test_the_queue_reads_ahead_of_nobody_and_takes_clients_back() -> None:
+    asked: list[int] = []
+    queue = Queue(asked.append(c) or Task(c) for c in range(3))  # type: ignore[func-returns-value]
+    first = queue.next()
+    assert first is not None and asked == [0]
+    queue.back(first, EOFError())
+    assert queue.next() is first and asked == [0]
+    assert [getattr(queue.next(), "client", None) for _ in range(3)] == [1, 2, None]
+    queue.back(first, EOFError())
+    assert queue.next() is first
+    with pytest.raises(RunError, match="client 0"):
+        queue.back(first, EOFError())
+
+
+def test_the_namespace_has_loopback_alone_and_passes_the_exit_code_on() -> None:
+    ended = subprocess.run(
+        [LOOPBACK, "sh", "-c", "cat /proc/net/dev; exit 7"], capture_output=True, text=True
+    )
+    if ended.returncode == 125:
+        pytest.skip("there is no network namespace to be had here")
+    assert ended.returncode == 7
+    assert [line.split(":")[0].strip() for line in ended.stdout.splitlines()[2:]] == ["lo"]
+
+
+def test_without_a_namespace_nothing_is_run(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        ["/bin/sh", LOOPBACK, "/bin/echo", "ran"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout) == (125, "")
+    assert "nothing was run" in ended.stderr

@@ -1,0 +1,177 @@
+"""What the vectorised engine cannot play goes to the exact engine: the same bits, and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedloom.core.chain import Chain
+from fedloom.core.client import Federation
+from fedloom.core.method import Method, Phase
+from fedloom.core.params import sha256
+from fedloom.core.select import norms
+from fedloom.core.solver import Sgd
+from fedloom.core.step import Step
+from fedloom.engines.inprocess import InProcess
+from fedloom.engines.vectorised import Vectorised
+from fedloom.methods.fedavg import fedavg
+from support.clients import tiny_clients
+from support.lanes import SOLVER, Counted, assert_alike, federation_of, played, term
+from support.models import CLASSES, FEATURES, nested, noisy
+from support.rules import Maml
+
+
+def two_phases() -> Method:
+    return Method("two", (Phase(), Phase(slot="own")))
+
+
+def entropic(step: Step) -> Tensor:
+    p = step.logits.softmax(1)
+    return (p * p.log()).sum(1).mean()
+
+
+def drawing(step: Step) -> Tensor:
+    noise = torch.randn(1, generator=step.key.generator(), dtype=torch.float64)
+    return noise[0] * step.vector.sum()
+
+
+def grudging(step: Step) -> Tensor:
+    return sum(step.job.memory("grudge")[n].sum() for n in step.params) * step.vector.sum()
+
+
+def restless(step: Step) -> Tensor:
+    return torch.dot(step.vector, step.along(lambda job: job.received))
+
+
+def personal(step: Step) -> Tensor:
+    return step.job.client * step.vector.square().sum()
+
+
+REFUSED: dict[str, tuple[Federation, str]] = {
+    "phases": (federation_of(two_phases()), "method 'two' has 2 phases"),
+    "mix": (
+        federation_of(Method("m", (Phase(mix=lambda x, y, job, key: (x, y)),))),
+        "method 'm' mixes batches",
+    ),
+    "private": (
+        federation_of(Method("p", private=norms), build=nested),
+        "method 'p' keeps tensors private",
+    ),
+    "start": (
+        federation_of(Method("s", (Phase(start="own"),))),
+        "method 's' starts from slot 'own'",
+    ),
+    "rule": (
+        federation_of(fedavg(), solver=Sgd(batch=2, rule=Maml(0.1))),
+        "do not descend by Sgd with SGDRule",
+    ),
+    "solver": (
+        federation_of(
+            fedavg(), solver=lambda model, objective, job, key: SOLVER(model, objective, job, key)
+        ),
+        "do not descend by Sgd",
+    ),
+    "reset": (federation_of(fedavg(), solver=replace(SOLVER, reset=False)), "train.reset=false"),
+    "batch norm": (federation_of(fedavg(), build=nested), "the model normalises by the batch"),
+    "dropout": (federation_of(fedavg(), build=noisy), "the model has dropout"),
+    "rows": (
+        federation_of(term(entropic)),
+        "method 'own' on this model gives other numbers side by side than alone, by",
+    ),
+    "client": (federation_of(term(personal)), "gives other numbers side by side than alone"),
+    "draws": (
+        federation_of(term(drawing)),
+        "cannot be stacked (Apart: a loss looks at one client's key",
+    ),
+    "memory": (
+        federation_of(term(grudging)),
+        "cannot be stacked (Apart: a loss looks at one client's key, data or memories",
+    ),
+    "endless": (
+        federation_of(term(restless)),
+        "cannot be stacked (Apart: a loss asks its job for more than",
+    ),
+}
+
+
+@pytest.mark.parametrize(("federation", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_stacked_is_played_by_the_fallback(
+    federation: Federation, sentence: str
+) -> None:
+    counted = Counted(InProcess(federation), [])
+    engine = Vectorised(federation, counted)
+    assert engine.why_not is not None
+    assert sentence in engine.why_not
+    assert "\n" not in engine.why_not
+    exact, _, _ = played(federation, InProcess(federation), 1)
+    state, _, _ = played(federation, engine, 1)
+    assert sha256(state.params) == sha256(exact.params)
+    assert counted.works == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "batch", "pays"), [(16, 10, True), (17, 10, False), (16, 11, False)]
+)
+def test_convolutions_are_stacked_where_that_pays(channels: int, batch: int, pays: bool) -> None:
+    def model() -> Chain:
+        conv = nn.Sequential(
+            nn.Unflatten(1, (1, FEATURES)), nn.Conv1d(1, channels, FEATURES), nn.Flatten()
+        )
+        return Chain({"conv": conv, "head": nn.Linear(channels, CLASSES)}).double()
+
+    federation = federation_of(fedavg(), solver=Sgd(lr=0.1, batch=batch), build=model)
+    if pays:
+        assert_alike(federation)
+    else:
+        why_not = Vectorised(federation, InProcess(federation)).why_not
+        assert (
+            why_not
+            == "on a CPU lanes pay for convolutions of 16 channels at most, in batches of 10 at most"
+        )
+
+
+class Shuffles(nn.Module):
+    """A layer that draws without being called dropout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+
+class Counts(nn.Module):
+    """A layer that counts its calls, as a norm counts batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1  # type: ignore[operator]
+        return x
+
+
+class Branches(nn.Module):
+    """A layer that looks at its numbers, which a batched call cannot."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else 2 * x
+
+
+@pytest.mark.parametrize("layer", [Shuffles, Counts, Branches])
+def test_a_layer_that_would_go_wrong_is_found_out(layer: type[nn.Module]) -> None:
+    def model() -> Chain:
+        return Chain(
+            {"stem": nn.Linear(FEATURES, 5), "odd": layer(), "head": nn.Linear(5, CLASSES)}
+        ).double()
+
+    federation = federation_of(fedavg(), build=model)
+    assert Vectorised(federation, InProcess(federation)).why_not is not None
+
+
+def test_numbers_that_are_none_prove_nothing() -> None:
+    clients = [replace(c, x=c.x * torch.nan) for c in tiny_clients()]
+    federation = federation_of(fedavg(), clients)
+    assert "by nan in float64" in (Vectorised(federation, InProcess(federation)).why_not or "")

@@ -1,0 +1,157 @@
+"""Checkpoints: which are kept, how each vouches for the rest of the folder, and what is fallen back on."""
+
+import shutil
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedloom.core.errors import RunError, UserError
+from fedloom.core.params import sha256
+from fedloom.runs import checkpoint
+from fedloom.runs.durable_files import seal, unseal
+from fedloom.runs.folder import RunFolder
+from runs import toy
+from runs.toy import names
+
+
+def test_the_last_three_checkpoints_are_kept(run: Path) -> None:
+    kept = [f"MANIFEST-{r}.json" for r in (3, 4, 5)] + [f"round-{r}.safetensors" for r in (3, 4, 5)]
+    assert names(run / "checkpoint") == kept
+    assert names(run) == ["checkpoint", "clients.sqlite", "config.toml", "lock", "metrics.jsonl"]
+
+
+def test_manifests_are_chained_and_complete(run: Path) -> None:
+    for round in (3, 4, 5):
+        facts = unseal((run / f"checkpoint/MANIFEST-{round}.json").read_bytes())
+        assert facts is not None
+        assert facts["weights_sha256"] == sha256(toy.state(round).params)
+        assert facts["made_with"]["torch"] == torch.__version__ and facts["threads"] == 1
+    before = (run / "checkpoint/MANIFEST-4.json").read_bytes()
+    assert facts["previous"] == {"round": 4, "sha256": checkpoint.sha256(before)}
+
+
+@pytest.mark.parametrize("broken", [1, 2])
+def test_it_falls_back_as_far_as_it_must(run: Path, broken: int) -> None:
+    for round in range(5, 5 - broken, -1):
+        (run / f"checkpoint/round-{round}.safetensors").unlink()
+    with RunFolder.open(run) as folder:
+        restored = folder.restore()
+        assert restored is not None
+        assert [
+            w for w in restored.warnings if f"going on from round {5 - broken}" in w
+        ] == restored.warnings
+        assert (
+            len(restored.warnings) == broken
+            and "round-5.safetensors is missing" in restored.warnings[0]
+        )
+        assert toy.restored_round(folder) == 5 - broken
+        assert checkpoint.rounds(run / "checkpoint") == list(range(5 - broken, 2, -1))
+    assert toy.assert_goes_on(run, last=7) == 5 - broken
+
+
+def test_where_nothing_is_left_it_says_what_is_damaged_and_deletes_nothing(run: Path) -> None:
+    for payload in run.glob("checkpoint/round-*"):
+        payload.write_bytes(b"")
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "lock"}
+    with RunFolder.open(run) as folder, pytest.raises(RunError) as error:
+        folder.restore()
+    for said in (
+        "round 5: round-5.safetensors is damaged",
+        "round 3: ",
+        f"fedloom run --config {run}/config.toml --out NEW",
+    ):
+        assert said in str(error.value)
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_states_without_manifests_are_not_taken_for_a_new_run(run: Path) -> None:
+    for manifest in run.glob("checkpoint/MANIFEST*"):
+        manifest.unlink()
+    with RunFolder.open(run) as folder, pytest.raises(RunError, match="its manifest is missing"):
+        folder.restore()
+
+
+def test_an_edited_config_is_refused(run: Path) -> None:
+    (run / "config.toml").write_text(toy.CONFIG.replace("0.05", "0.06"))
+    with (
+        RunFolder.open(run) as folder,
+        pytest.raises(
+            UserError, match=r"round 5, 4, 3: config\.toml is not the one .*put the file"
+        ),
+    ):
+        folder.restore()
+
+
+def test_a_manifest_of_another_history_is_refused(run: Path, disk: Path) -> None:
+    """The same settings and no memories, so that only the chain can tell."""
+    ours, other = disk / "ours", disk / "other"
+    for path, note in ((ours, 1), (other, 2)):
+        with RunFolder.create(path, toy.CONFIG) as folder:
+            for round in (1, 2):
+                folder.save(toy.state(round), best=round, note=note)
+    shutil.copy(other / "checkpoint/MANIFEST-2.json", ours / "checkpoint")
+    with RunFolder.open(ours) as folder:
+        restored = folder.restore()
+    assert restored is not None and restored.state.round == 1
+    assert "does not follow on the checkpoint of round 1" in restored.warnings[0]
+
+
+def test_a_manifest_under_another_round_is_refused(run: Path) -> None:
+    shutil.copy(run / "checkpoint/MANIFEST-4.json", run / "checkpoint/MANIFEST-9.json")
+    shutil.copy(run / "checkpoint/round-4.safetensors", run / "checkpoint/round-9.safetensors")
+    assert toy.assert_goes_on(run, last=6) == 5
+
+
+def test_a_state_that_is_not_the_one_of_its_manifest_is_refused(run: Path) -> None:
+    path = run / "checkpoint/MANIFEST-5.json"
+    path.write_bytes(seal({**(unseal(path.read_bytes()) or {}), "weights_sha256": "0" * 64}))
+    assert toy.assert_goes_on(run, last=6) == 4
+
+
+def test_what_a_crash_left_half_written_is_swept_up(run: Path) -> None:
+    for name in (
+        "MANIFEST-5.json.tmp",
+        "round-2.safetensors.tmp",
+        "round-1.safetensors",
+        "notes.txt",
+    ):
+        (run / "checkpoint" / name).touch()
+    assert toy.assert_goes_on(run, last=6) == 5
+    kept = (
+        [f"MANIFEST-{r}.json" for r in (4, 5, 6)]
+        + ["notes.txt"]
+        + [f"round-{r}.safetensors" for r in (4, 5, 6)]
+    )
+    assert names(run / "checkpoint") == kept
+
+
+def test_a_missing_manifest_in_the_middle_does_no_harm(run: Path) -> None:
+    (run / "checkpoint/MANIFEST-4.json").unlink()
+    assert toy.assert_goes_on(run, last=6) == 5
+
+
+def test_a_lost_database_is_noticed(run: Path) -> None:
+    (run / "clients.sqlite").unlink()
+    with (
+        RunFolder.open(run) as folder,
+        pytest.raises(RunError, match=r"clients\.sqlite holds 0 memories that are not the \d+"),
+    ):
+        folder.restore()
+
+
+def test_a_database_in_use_elsewhere_is_not_taken_for_damage(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+    other = sqlite3.connect(run / "clients.sqlite")
+    other.execute("BEGIN EXCLUSIVE")
+    with RunFolder.open(run) as folder:
+        with pytest.raises(
+            RunError, match=rf"^{run}/clients.sqlite: database is locked; close the program"
+        ):
+            folder.restore()
+        other.close()
+        assert toy.restored_round(folder) == 5

@@ -1,0 +1,209 @@
+"""A run folder from its making to its result: what is refused, what is kept, what is fallen back on."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedloom.core.errors import RunError, UserError
+from fedloom.core.state import ServerState
+from fedloom.runs import checkpoint
+from fedloom.runs.durable_files import seal
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.lock import Lock
+from runs import toy
+from runs.toy import names
+
+
+def test_saves_between_several_rounds(disk: Path) -> None:
+    with RunFolder.create(disk / "run", toy.CONFIG) as folder:
+        for round in range(1, 8):
+            for client, memories in toy.told(round).items():
+                folder.store.remember(client, memories)
+            folder.append_metrics(toy.line(round))
+            if round % 3 == 0:
+                folder.save(toy.state(round), best=round)
+    with RunFolder.open(disk / "run") as folder:
+        assert [line["round"] for line in folder.metrics()] == [1, 2, 3, 4, 5, 6, 7]
+        assert toy.restored_round(folder) == 6
+
+
+def test_the_same_round_may_be_saved_twice(disk: Path) -> None:
+    with RunFolder.create(disk / "run", toy.CONFIG) as folder:
+        toy.play(folder, 1, 2)
+        folder.save(toy.state(2), best=2)
+    assert toy.assert_goes_on(disk / "run", last=3) == 2
+
+
+def test_other_versions_are_warned_of(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = checkpoint.made_with()
+    monkeypatch.setattr(
+        checkpoint, "made_with", lambda: {**now, "torch": "9.9", "cpu": "VSX", "python": "4.0"}
+    )
+    with RunFolder.open(run) as folder:
+        restored = folder.restore()
+    assert restored is not None and restored.state.round == 5
+    said = [(what, w) for what, w in zip(("torch", "cpu"), restored.warnings, strict=True)]
+    assert all(
+        f"was made with {what} {now[what]}, and this is {what}" in w and "last bits" in w
+        for what, w in said
+    )
+
+
+def test_what_is_there_is_not_overwritten(run: Path, disk: Path) -> None:
+    with pytest.raises(UserError, match=rf"holds a run already; go on with `fedloom resume {run}`"):
+        RunFolder.create(run, toy.CONFIG)
+    (disk / "photos").mkdir()
+    (disk / "photos" / "cat.jpg").touch()
+    with pytest.raises(
+        UserError, match=r"photos is not empty \(it holds cat.jpg\); choose another --out"
+    ):
+        RunFolder.create(disk / "photos", toy.CONFIG)
+    with pytest.raises(UserError, match=r"cat.jpg is a file; choose another --out"):
+        RunFolder.create(disk / "photos" / "cat.jpg", toy.CONFIG)
+    assert names(disk / "photos") == ["cat.jpg"]
+
+
+def test_of_two_that_create_one_folder_the_later_is_refused(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = disk / "run"
+
+    def after_the_other(place: Path) -> Lock:
+        (path / "config.toml").write_text("theirs")
+        return Lock(place)
+
+    monkeypatch.setattr("fedloom.runs.folder.Lock", after_the_other)
+    with pytest.raises(UserError, match="holds a run already"):
+        RunFolder.create(path, toy.CONFIG)
+    assert (path / "config.toml").read_text() == "theirs"
+
+
+def test_what_is_not_a_run_is_refused(disk: Path) -> None:
+    for enter in (RunFolder.open, RunFolder.read_only):
+        with pytest.raises(
+            UserError,
+            match=r"is not the folder of a run: it has no config.toml and no checkpoint; make one",
+        ):
+            enter(disk)
+    assert names(disk) == []
+
+
+def test_a_config_that_is_not_text_is_told(run: Path) -> None:
+    (run / "config.toml").write_bytes(b"lr = \xff")
+    with pytest.raises(UserError, match=r"config.toml is not text \(byte 5\)"):
+        RunFolder.open(run)
+    (run / "config.toml").write_text(toy.CONFIG)
+    RunFolder.open(run).close()
+
+
+def test_a_folder_is_written_by_one_at_a_time(run: Path) -> None:
+    with (
+        RunFolder.open(run),
+        pytest.raises(UserError, match=f"is being written by process {os.getpid()}"),
+    ):
+        RunFolder.open(run)
+    RunFolder.open(run).close()
+
+
+def test_a_reader_sees_a_run_that_goes_on(run: Path) -> None:
+    with RunFolder.open(run) as folder:
+        toy.restored_round(folder)
+        for client, memories in toy.told(6).items():
+            folder.store.remember(client, memories)
+        folder.store.commit(6)  # a save under way
+        folder.append_metrics(toy.line(6))
+        reader = RunFolder.read_only(run)
+        restored = reader.restore()
+        assert restored is not None and restored.state.round == 5
+        toy.assert_remembers(reader, toy.memories(5))
+        assert [line["round"] for line in reader.metrics()] == [1, 2, 3, 4, 5, 6]
+        for write in (
+            lambda: reader.append_metrics({}),
+            lambda: reader.save(toy.state(6)),
+            lambda: reader.finish({}),
+        ):
+            with pytest.raises(RunError, match="was opened for reading"):
+                write()
+
+
+def test_edited_metrics_are_told_to_readers(run: Path) -> None:
+    text = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(text.replace("0.5", "0.9", 1))
+    with pytest.raises(RunError, match=r"metrics.jsonl is damaged or was edited; `fedloom resume"):
+        RunFolder.read_only(run).metrics()
+
+
+def test_the_result(run: Path) -> None:
+    summary = {"accuracy": 0.75, "curve": [1, 2.5], "personal": {"mean": None}}
+    with RunFolder.open(run) as folder:
+        assert folder.result() is None
+        folder.finish(summary)
+    assert RunFolder.read_only(run).result() == summary
+    good = (run / "result.json").read_bytes()
+    for bad in (
+        good.replace(b"0.75", b"0.95"),
+        good[:-3],
+        b"",
+        b"[1]",
+        seal({"config_sha256": "other", "summary": {}}),
+    ):
+        (run / "result.json").write_bytes(bad)
+        with pytest.raises(
+            RunError,
+            match=r"result.json is damaged or belongs to other settings; delete it, and `fedloom resume",
+        ):
+            RunFolder.read_only(run).result()
+
+
+def test_paths_that_collide_are_refused(disk: Path) -> None:
+    one = {"n": torch.ones(1)}
+    state = ServerState(1, {}, {"a/b": {"c": one}, "a": {"b/c": one}})
+    with (
+        RunFolder.create(disk / "run", toy.CONFIG) as folder,
+        pytest.raises(RunError, match="leave '/' out of the names"),
+    ):
+        folder.save(state)
+
+
+def test_facts_that_are_not_json_are_refused_before_anything_is_written(run: Path) -> None:
+    before = names(run / "checkpoint")
+    with RunFolder.open(run) as folder:
+        folder.restore()
+        with pytest.raises(TypeError):
+            folder.save(toy.state(6), best=torch.ones(1))
+    assert names(run / "checkpoint") == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_disk_that_fails_at_any_write_leaves_the_last_checkpoint(disk: Path, number: int) -> None:
+    """An error, not a crash, at the first sync, rename or deletion of a save, at the second, and so on."""
+
+    def fail(what: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    starts = []
+    for at in range(1, 100):
+        path = toy.made(disk / f"{at}", 3)
+        with RunFolder.open(path) as folder, pytest.MonkeyPatch.context() as patch:
+            toy.restored_round(folder)
+            toy.Fuse(at, fail).wire(patch.setattr, statements=False)
+            try:
+                toy.play(folder, 4, 4)
+            except RunError as error:
+                assert str(path) in str(error) and os.strerror(number).lower() in str(error)
+            else:
+                break
+        starts.append(toy.assert_goes_on(path, last=6))
+    assert set(starts) == {3, 4} and len(starts) >= 9
+
+
+def test_a_line_of_metrics_is_json(run: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert lines == [toy.line(r) for r in range(1, 6)]
