@@ -29,7 +29,7 @@ def blending(**given: Any) -> Method:
     def mix(
         x: torch.Tensor, y: torch.Tensor, job: Any, key: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        sent = job.shared["averaged_data_exchange"]
+        sent = job.shared["mashed"]
         return beside(pair(x, y, CLASSES), (sent["x"][0], sent["y"][0]), 0.9)
 
     return Method("blending", (Phase(mix=mix),), prologue=(averaged_data_exchange(**given),))
@@ -45,7 +45,7 @@ class Liar(InProcess):
             lie = self.lies.get(client) if sent.work == "exchange" else None
             yield (
                 client,
-                {"averaged_data_exchange": lie(said["averaged_data_exchange"])} if lie else said,
+                {"mashed": lie(said["mashed"])} if lie else said,
             )
 
 
@@ -75,14 +75,14 @@ LIES: dict[str, Callable[[Params], Params]] = {
 def test_an_answer_that_is_not_sound_is_left_out_and_named(why: str) -> None:
     honest, silence = started({})
     state, heard = started({2: LIES[why]})
-    others = honest.shared["averaged_data_exchange"]["owner"] != 2
+    others = honest.shared["mashed"]["owner"] != 2
     assert all(
-        torch.equal(state.shared["averaged_data_exchange"][n], t[others])
-        for n, t in honest.shared["averaged_data_exchange"].items()
+        torch.equal(state.shared["mashed"][n], t[others])
+        for n, t in honest.shared["mashed"].items()
     )
     assert silence == [] and len(heard) == 1
     assert (
-        "the answer of client 2 to the exchange 'averaged_data_exchange' is left out" in heard[0]
+        "the answer of client 2 to the exchange 'mashed' is left out" in heard[0]
         and why in heard[0]
     )
 
@@ -90,7 +90,7 @@ def test_an_answer_that_is_not_sound_is_left_out_and_named(why: str) -> None:
 def test_the_first_client_is_not_the_measure_of_the_others() -> None:
     state, heard = started({0: LIES["types and shapes"]})
     assert (
-        0 not in state.shared["averaged_data_exchange"]["owner"].tolist()
+        0 not in state.shared["mashed"]["owner"].tolist()
         and "client 0" in heard[0]
         and len(heard) == 1
     )
@@ -99,7 +99,7 @@ def test_the_first_client_is_not_the_measure_of_the_others() -> None:
 def test_a_run_without_a_sound_answer_does_not_begin() -> None:
     with pytest.raises(
         RunError,
-        match=r"no answer to the exchange 'averaged_data_exchange' is sound \(client 0: tensor 'x' is not finite\)",
+        match=r"no answer to the exchange 'mashed' is sound \(client 0: tensor 'x' is not finite\)",
     ):
         started(dict.fromkeys(range(8), LIES["tensor 'x' is not finite"]))
     with pytest.raises(UserError, match="no client has sent an average"):
@@ -110,10 +110,8 @@ def test_what_is_exchanged_is_counted_once_up_and_once_down_for_each_client() ->
     woven = weave(blending(size=4), 4)
     start, model = woven.start, nbytes(woven.start.params)
     entries = sum(-(-size // 4) for size in (5, 9, 12, 7, 16, 8, 21, 10))
-    pooled = entries * (
-        8 * woven.start.shared["averaged_data_exchange"]["x"][0].numel() + 8 * CLASSES + 8
-    )
-    assert nbytes(start.shared["averaged_data_exchange"]) == pooled
+    pooled = entries * (8 * woven.start.shared["mashed"]["x"][0].numel() + 8 * CLASSES + 8)
+    assert nbytes(start.shared["mashed"]) == pooled
     has: set[int] = set()
     for number, report in enumerate(woven.reports):
         fresh = set(report.clients) - has
@@ -131,7 +129,7 @@ def test_merged_averages_cost_less_on_the_way_down_only() -> None:
 def test_what_changes_with_the_weights_is_counted_every_round() -> None:
     joined = replace(scaffold(), prologue=(averaged_data_exchange(),))
     alone, both = weave(scaffold(), 3), weave(joined, 3)
-    pooled, has = nbytes(both.start.shared["averaged_data_exchange"]), set()
+    pooled, has = nbytes(both.start.shared["mashed"]), set()
     for one, two in zip(alone.reports, both.reports, strict=True):
         assert two.bytes_down - one.bytes_down == pooled * len(set(two.clients) - has)
         has |= set(two.clients)
@@ -150,10 +148,7 @@ def test_a_run_that_stopped_goes_on_with_the_same_averages_and_counts_nothing_tw
         (r.bytes_up, r.bytes_down) for r in whole.reports
     ]
     assert rest.answers and not any(
-        "averaged_data_exchange" in a
-        for answers in rest.answers
-        for a in answers.values()
-        if isinstance(a, dict)
+        "mashed" in a for answers in rest.answers for a in answers.values() if isinstance(a, dict)
     )
 
 
@@ -167,17 +162,17 @@ def other_data(simulation: Simulation, client: int) -> Simulation:
 def test_a_client_whose_data_changed_is_asked_again_and_nobody_else_says_anything_new() -> None:
     woven, told = weave(blending(size=4, noise=0.1), 2), list[str]()
     before, state = (
-        woven.state.shared["averaged_data_exchange"],
+        woven.state.shared["mashed"],
         resume_state(other_data(woven.simulation, 3), woven.state, told.append),
     )
-    after = state.shared["averaged_data_exchange"]
+    after = state.shared["mashed"]
     own = before["owner"] == 3
     assert torch.equal(after["x"][~own], before["x"][~own]) and torch.equal(
         after["owner"], before["owner"]
     )
     assert (
         "the data of 1 of 8 clients have changed since the exchange" in told[0]
-        and "exchange 'averaged_data_exchange'" in told[1]
+        and "exchange 'mashed'" in told[1]
     )
     shift = after["x"][own] - before["x"][own]
     assert not torch.allclose(
@@ -188,7 +183,7 @@ def test_a_client_whose_data_changed_is_asked_again_and_nobody_else_says_anythin
     assert resume_state(other_data(woven.simulation, 3), state) is state
     back = resume_state(woven.simulation, state)
     assert not torch.equal(
-        back.shared["averaged_data_exchange"]["x"], before["x"]
+        back.shared["mashed"]["x"], before["x"]
     )  # a third answer, though the data are those of the first
 
 
@@ -197,7 +192,7 @@ def test_a_new_exchange_is_sent_to_all_and_only_its_news_are_counted() -> None:
     simulation = other_data(woven.simulation, 3)
     state = resume_state(simulation, woven.state)
     ((_, report),) = rounds(simulation, state, MemoryStore(), 3)
-    model, pooled = nbytes(state.params), state.shared["averaged_data_exchange"]
+    model, pooled = nbytes(state.params), state.shared["mashed"]
     news = nbytes({n: t[pooled["owner"] == 3] for n, t in pooled.items()})
     assert report.bytes_up == 3 * model + news
     assert report.bytes_down == 3 * (model + nbytes(pooled))
@@ -207,7 +202,7 @@ def test_other_clients_in_number_are_all_asked_again() -> None:
     woven = weave(blending(), 1)
     fewer = setting(blending(), clients=tiny_clients((5, 9, 12)))
     state = resume_state(fewer, woven.state)
-    assert state.shared["averaged_data_exchange"]["owner"].tolist() == [0, 1, 2]
+    assert state.shared["mashed"]["owner"].tolist() == [0, 1, 2]
     assert state.memory["exchange"]["ledger"]["turn"].tolist() == [1, 1, 1]
 
 
@@ -237,7 +232,4 @@ def test_two_questions_are_pooled_each_by_itself() -> None:
         lambda said, key: {"n": sum(a["n"] for a in said)},
     )
     state = weave(replace(blending(), prologue=(averaged_data_exchange(), count)), 0).start
-    assert (
-        state.shared["count"]["n"].tolist() == [88]
-        and len(state.shared["averaged_data_exchange"]["x"]) == 8
-    )
+    assert state.shared["count"]["n"].tolist() == [88] and len(state.shared["mashed"]["x"]) == 8

@@ -68,6 +68,6 @@ def test_the_user_hears_how_often_it_is_sent() -> None:
     with prepare(settings()) as prepared:
         (said,) = prepared.notices
     assert said.startswith(
-        "exchange 'averaged_data_exchange': every round anew, of what the blocks up to 'layer1' make of samples, which"
+        "exchange 'mashed': every round anew, of what the blocks up to 'layer1' make of samples, which"
     )
     assert "3 times, which adds up" in said

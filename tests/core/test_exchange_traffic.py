@@ -31,7 +31,7 @@ def test_the_sentence_is_said_before_the_first_round(home: Path) -> None:
     words = ("run", *talk.TINY, "--rounds", 1, "--partition", "iid", "--out")
     plain = talk.fedloom(*words, home / "a", "--method", "naivemix").flat
     assert (
-        "exchange 'averaged_data_exchange': clients send averages of their data, the smallest of 30 samples; averaging alone"
+        "exchange 'mashed': clients send averages of their data, the smallest of 30 samples; averaging alone"
         in plain
     )
     assert plain.index("averaging alone guarantees nothing") < plain.index("round 1/1")
@@ -77,7 +77,7 @@ def averages(path: Path) -> np.ndarray:
     with RunFolder.read_only(path) as folder:
         restored = folder.restore()
         assert restored is not None and read(path / CONFIG)
-        return restored.state.shared["averaged_data_exchange"]["x"].numpy()
+        return restored.state.shared["mashed"]["x"].numpy()
 
 
 def test_a_resumed_run_keeps_its_averages_and_asks_again_only_if_data_changed(home: Path) -> None:

@@ -44,7 +44,7 @@ def pool(answers: Sequence[Params], key: Key) -> Params:
 
 
 def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
-    foreign = job.shared["averaged_data_exchange"]
+    foreign = job.shared["mashed"]
     return (1 - LAM) * x + LAM * foreign["x"], (1 - LAM) * F.one_hot(
         y, job.classes
     ).double() + LAM * foreign["y"]
@@ -56,7 +56,7 @@ def test_a_question_before_round_0_reaches_the_mix() -> None:
         Method(
             "naivemix",
             (Phase(mix=blend),),
-            prologue=(Exchange("averaged_data_exchange", ask, pool),),
+            prologue=(Exchange("mashed", ask, pool),),
         ),
         1,
     )

@@ -201,7 +201,7 @@ def test_the_user_hears_of_it_before_anything_is_sent() -> None:
 
     (said,) = notices(federation(size=4), 3)
     assert said.startswith(
-        "exchange 'averaged_data_exchange': clients send averages of their data, the smallest of a single sample; averaging"
+        "exchange 'mashed': clients send averages of their data, the smallest of a single sample; averaging"
     )
     with pytest.raises(UserError, match="is not kept"):
         notices(federation(clip=1.0, noise=0.01, label_noise=0.01, epsilon=1.0), 3)

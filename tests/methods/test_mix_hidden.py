@@ -235,12 +235,10 @@ def told(lies: frozenset[int]) -> Any:
 def test_an_answer_that_is_not_sound_is_left_out_and_stands_in_the_report() -> None:
     state, report = told(frozenset({2}))
     assert report.refused == {
-        2: "the answer of client 2 to the exchange 'averaged_data_exchange' is left out: tensor 'x' is not finite"
+        2: "the answer of client 2 to the exchange 'mashed' is left out: tensor 'x' is not finite"
     }
     assert all(bool(torch.isfinite(t).all()) for t in state.params.values())
-    with pytest.raises(
-        RunError, match="no answer to the exchange 'averaged_data_exchange' is sound"
-    ):
+    with pytest.raises(RunError, match="no answer to the exchange 'mashed' is sound"):
         told(frozenset(range(len(SIZES))))
 
 

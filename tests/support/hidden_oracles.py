@@ -93,9 +93,7 @@ def behind(
         encoder = names(world, at)
 
         def mixed(model: nn.Module, x: Tensor, y: Tensor, step: int) -> Tensor:
-            key = world.key.fold(
-                "round", t, "client", client, "phase", 0, "step", step, "averaged_data_exchange"
-            )
+            key = world.key.fold("round", t, "client", client, "phase", 0, "step", step, "mashed")
             own, (h_g, y_g) = through(model, x, encoder[0]).detach(), pool[key.seed % len(pool)]
             return loss_of(lambda h: through(model, h, encoder[1]), own, y, h_g, y_g, lam, weight)
 
@@ -117,7 +115,7 @@ def means(world: World, t: int | None, client: int, sent: State, at: str, size: 
     model.load_state_dict(sent)
     model.eval()
     path = ("exchange", 0) if t is None else ("again", t)
-    key = world.key.fold(*path, "client", client, "averaged_data_exchange", "split")
+    key = world.key.fold(*path, "client", client, "mashed", "split")
     order = torch.randperm(len(data), generator=key.generator()).tolist()
     groups = [order[i : i + (size or len(order))] for i in range(0, len(order), size or len(order))]
     encoder, _ = names(world, at)

@@ -55,17 +55,14 @@ def of_all(size: int = 0, but_own: bool = False) -> Source:
 
     def source(world: World, t: int, client: int) -> Draw:
         given = range(len(world.clients))
-        keys = [
-            world.key.fold("exchange", 0, "client", c, "averaged_data_exchange", "split")
-            for c in given
-        ]
+        keys = [world.key.fold("exchange", 0, "client", c, "mashed", "split") for c in given]
         pool = [
             e
             for c in given
             if not (but_own and c == client)
             for e in averages(world, c, size, keys[c])
         ]
-        return lambda key: pool[key.fold("averaged_data_exchange").seed % len(pool)]
+        return lambda key: pool[key.fold("mashed").seed % len(pool)]
 
     return source
 

@@ -26,7 +26,7 @@ def pooled(answers: list[Any], key: Key) -> Params:
 
 
 def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
-    return 0.9 * x + 0.1 * job.shared["averaged_data_exchange"]["x"], y
+    return 0.9 * x + 0.1 * job.shared["mashed"]["x"], y
 
 
 def everything() -> Method:
@@ -35,7 +35,7 @@ def everything() -> Method:
         "everything",
         (Phase(mix=blend), Phase(slot="personal")),
         private=norms,
-        prologue=(Exchange("averaged_data_exchange", average, pooled),),
+        prologue=(Exchange("mashed", average, pooled),),
         finale=(Phase(slot="personal"),),
         evaluates="personal",
     )

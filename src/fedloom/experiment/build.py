@@ -36,7 +36,7 @@ from fedloom.experiment.open_engine import EngineChoice, open_engine
 from fedloom.experiment.parts import build_clients, build_federation, resolve_device
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
-from fedloom.settings.config import Config
+from fedloom.settings.config import Config, load
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,16 @@ def partition_rows(config: Config, dataset: Dataset) -> list[np.ndarray]:
         key,
         users,
         config.data.longtail,
+    )
+
+
+def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
+    """The settings and the clients-by-classes counts of their partition, without building a model."""
+    config = load(raw)
+    check_names(config)
+    dataset = load_data(config)
+    return config, class_counts(
+        dataset.train.labels, partition_rows(config, dataset), len(dataset.classes)
     )
 
 

@@ -7,23 +7,20 @@ import importlib.util
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedloom.core.errors import unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parameters
 from fedloom.data import store
-from fedloom.data.statistics import class_counts
-from fedloom.experiment.build import check_names, load_data, partition_rows, prepare
+from fedloom.experiment.build import prepare
 from fedloom.experiment.train import run
 from fedloom.models import registry
 from fedloom.models.summary import summary
-from fedloom.settings.config import Config, load
+from fedloom.settings.config import load
 
 EXTRAS = {
     "plots": "matplotlib",
@@ -65,16 +62,6 @@ def describe_model(name: str, data: str | None = None) -> dict[str, Any]:
 def _shape_of(data: str) -> tuple[tuple[int, ...], int]:
     dataset = store.load(data)
     return dataset.shape, len(dataset.classes)
-
-
-def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
-    """The settings and the clients-by-classes counts of their partition, without building a model."""
-    config = load(raw)
-    check_names(config)
-    dataset = load_data(config)
-    return config, class_counts(
-        dataset.train.labels, partition_rows(config, dataset), len(dataset.classes)
-    )
 
 
 def examine() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.inspect.catalogue import partition_counts
+from fedloom.experiment.build import partition_counts
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.records import BLANK, Own
