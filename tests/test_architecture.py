@@ -17,6 +17,7 @@ LAYERS = [
     ("engines", "diagnostics"),
     ("experiment",),
     ("reports", "inspect"),
+    ("api",),
     ("cli",),
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted, replay_client, run
 from fedloom.inspect.analysis import AnalysisOptions, analyze
 from fedloom.inspect.reopen import reopened

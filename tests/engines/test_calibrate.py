@@ -16,8 +16,8 @@ from fedloom.data.client import ClientData
 from fedloom.engines import calibrate
 from fedloom.engines.calibrate import Timing
 from fedloom.experiment import open_engine
-from fedloom.experiment.build import PreparedRun, prepare
 from fedloom.experiment.open_engine import EngineChoice, choose_engine, resume_config
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.train import Interrupted, run
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load

@@ -214,8 +214,8 @@ def _work_off(cells: Sequence[PlannedRun], jobs: int, fork_server: ForkServer) -
 def _run_here(cells: Sequence[PlannedRun], runs: Sequence[Path], fork_server: ForkServer) -> None:
     """One run after the other in this process."""
     from fedloom.cli.run import finish
-    from fedloom.experiment.build import prepare
     from fedloom.experiment.open_engine import resume_config
+    from fedloom.experiment.prepare import prepare
     from fedloom.reports.comparison import open_planned
 
     for cell in cells:

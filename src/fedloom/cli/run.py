@@ -15,7 +15,7 @@ from fedloom.cli.prefork import prefork
 from fedloom.cli.progress import watching
 
 if TYPE_CHECKING:
-    from fedloom.experiment.build import PreparedRun
+    from fedloom.experiment.prepare import PreparedRun
     from fedloom.runs.folder import RunFolder
     from fedloom.settings.config import Config
 
@@ -62,8 +62,8 @@ def run(
 ) -> None:
     """Train once. Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1"""
     with prefork(engine) as fork_server:
-        from fedloom.experiment.build import prepare
-        from fedloom.experiment.parts import resolve_auto, resolve_device
+        from fedloom.experiment.build import resolve_auto, resolve_device
+        from fedloom.experiment.prepare import prepare
         from fedloom.experiment.reuse import check_same_rounds, copy_rounds
         from fedloom.runs.folder import RunFolder
         from fedloom.settings.config import load
@@ -99,8 +99,8 @@ def resume(
 ) -> None:
     """Go on with a run that stopped, from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
     with prefork(engine) as fork_server:
-        from fedloom.experiment.build import prepare
         from fedloom.experiment.open_engine import resume_config
+        from fedloom.experiment.prepare import prepare
 
         with open_run(folder) as (opened, settings):
             there = _elsewhere(resume_config(settings, folder), engine, workers)
@@ -125,7 +125,7 @@ def _elsewhere(settings: Config, engine: str | None, workers: int | None) -> Con
 @contextmanager
 def open_run(path: Path) -> Iterator[tuple[RunFolder, Config]]:
     """A run that is there, open on its device, and the settings it was made with."""
-    from fedloom.experiment.parts import resolve_device
+    from fedloom.experiment.build import resolve_device
     from fedloom.runs.folder import CONFIG, RunFolder
     from fedloom.settings.config import load_file
 

@@ -27,7 +27,7 @@ from fedloom.engines.inprocess import InProcess
 from fedloom.engines.pool import Pool
 from fedloom.engines.ray import RayCluster
 from fedloom.engines.vectorised import Vectorised
-from fedloom.experiment.parts import build_federation, resolve_auto, resolve_device
+from fedloom.experiment.build import build_federation, resolve_auto, resolve_device
 from fedloom.models.summary import rough_macs
 from fedloom.runs.checkpoint import newest
 from fedloom.runs.folder import CHECKPOINT

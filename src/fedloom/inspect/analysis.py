@@ -25,7 +25,7 @@ from fedloom.diagnostics.drift import by_block, drifts, grams
 from fedloom.diagnostics.landscape import POINTS, SPAN, landscape
 from fedloom.diagnostics.probes import Estimate, Probed, hutch_plus_plus, probed
 from fedloom.diagnostics.time_budget import Pace, Watch
-from fedloom.experiment.parts import resolve_device
+from fedloom.experiment.build import resolve_device
 from fedloom.inspect.analysis_files import Findings, plain
 from fedloom.inspect.leakage import known, leaked
 from fedloom.inspect.per_user import by_user

@@ -16,7 +16,7 @@ from fedloom.core.errors import unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parameters
 from fedloom.data import store
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import run
 from fedloom.models import registry
 from fedloom.models.summary import summary

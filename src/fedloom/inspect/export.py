@@ -27,8 +27,8 @@ from fedloom.core.errors import UserError
 from fedloom.core.evaluate import ClassCounts, count_correct
 from fedloom.core.job import build_isolated
 from fedloom.core.params import Params, sha256
-from fedloom.experiment.build import PreparedRun
-from fedloom.experiment.parts import build_federation, resolve_device
+from fedloom.experiment.build import build_federation, resolve_device
+from fedloom.experiment.prepare import PreparedRun
 from fedloom.inspect.reopen import Reopened, reopened
 from fedloom.metrics.evaluate import client_scores
 from fedloom.runs.checkpoint import made_with

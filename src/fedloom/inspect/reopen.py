@@ -23,8 +23,8 @@ from fedloom.core.sampler import uniform
 from fedloom.core.server import Reply
 from fedloom.core.state import ClientStore, ServerState
 from fedloom.data.client import Batch, ClientData
-from fedloom.experiment.build import PreparedRun, prepare
-from fedloom.experiment.parts import resolve_device
+from fedloom.experiment.build import resolve_device
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import load
 from fedloom.settings.overrides import read
