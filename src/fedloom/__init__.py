@@ -54,7 +54,7 @@ _EXPORTS = {
     "losses": "fedloom.losses:",
     "presets": "fedloom.settings.presets:",
 }
-__all__ = ["__version__", *_EXPORTS]  # noqa: PLE0604 (names that are known when this runs)
+__all__ = ["__version__", *_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from fedloom import methods as methods
     from fedloom import models as models
     from fedloom import stages as stages
+    from fedloom.api.compare import compare as compare
+    from fedloom.api.experiment import Experiment as Experiment
+    from fedloom.api.run import Run as Run
+    from fedloom.api.run import open_run as open
     from fedloom.core.chain import Chain as Chain
     from fedloom.core.chain_from_module import cut as cut
     from fedloom.core.errors import RunError as RunError
@@ -77,13 +81,9 @@ if TYPE_CHECKING:
     from fedloom.core.spec import Param as Param
     from fedloom.core.step import Step as Step
     from fedloom.experiment.callbacks import Callback as Callback
-    from fedloom.api.experiment import Experiment as Experiment
     from fedloom.experiment.progress import Progress as Progress
-    from fedloom.api.run import Run as Run
-    from fedloom.api.run import open_run as open
     from fedloom.methods.registry import method as method
     from fedloom.metrics.records import RoundRecord as RoundRecord
     from fedloom.metrics.records import RunResult as RunResult
-    from fedloom.api.compare import compare as compare
     from fedloom.reports.comparison import Comparison as Comparison
     from fedloom.settings import presets as presets

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.errors import UserError
 from fedloom.api.experiment import Experiment
 from fedloom.api.run import Run
+from fedloom.core.errors import UserError
+from fedloom.experiment.schedule import folder_name
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.curve import CurveOptions
 from fedloom.reports.comparison import Comparison, compare_runs
-from fedloom.experiment.schedule import folder_name
 
 
 def compare(
@@ -53,7 +53,8 @@ def _by_title(runs: Sequence[StoredRun]) -> dict[str, list[StoredRun]]:
     for run in runs:
         settings = run.config.model_dump(mode="json", exclude={"seed"})
         label = next(
-            (n for n, group in groups.items() if _settings(group[0]) == settings), _free(groups, run)
+            (n for n, group in groups.items() if _settings(group[0]) == settings),
+            _free(groups, run),
         )
         groups.setdefault(label, []).append(run)
     return groups

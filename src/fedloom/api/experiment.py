@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedloom.core.errors import UserError
-from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.api.inputs import Inputs, collect
-from fedloom.experiment.open_engine import resume_config
-from fedloom.experiment.prepare import prepare
-from fedloom.experiment.train import train
 from fedloom.api.warn import warn_user
-from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.experiment.execute import execute
+from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import Config
 
 if TYPE_CHECKING:
-    from fedloom.experiment.callbacks import Callback
     from fedloom.api.run import Run
+    from fedloom.experiment.callbacks import Callback
 
 
 class Experiment:
@@ -114,27 +109,13 @@ class Experiment:
         """
         from fedloom.api.run import Run
 
-        config, inputs = resolve_auto(self.config), self._inputs
-        path = None if folder is None else Path(folder)
-        if path is not None:
-            config = resume_config(config, path)
-        with prepare(config, inputs.dataset, values=inputs.values) as prepared:
-            if path is None:
-                trained = train(prepared, None, callbacks, warn=warn_user)
-            else:
-                with open_folder(path, resolve_auto(self.config)) as opened:
-                    trained = train(prepared, opened, callbacks, warn=warn_user)
+        inputs, path = self._inputs, None if folder is None else Path(folder)
+        trained = execute(
+            self.config,
+            path,
+            dataset=inputs.dataset,
+            values=inputs.values,
+            callbacks=callbacks,
+            warn=warn_user,
+        )
         return Run.finished(inputs, trained, path)
-
-
-def open_folder(path: Path, config: Config) -> AbstractContextManager[RunFolder]:
-    """The folder of this experiment: a new one, or an existing one with the same settings."""
-    device = resolve_device(config.device)
-    if not (path / CONFIG).exists():
-        return RunFolder.create(path, config.text(), device)
-    with RunFolder.read_only(path) as existing:
-        if existing.config_text != config.text():
-            raise UserError(
-                f"'{path}' holds a run with other settings; choose another folder, or delete it"
-            )
-    return RunFolder.open(path, device)

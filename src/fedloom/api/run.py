@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedloom.api.inputs import Inputs, collect
+from fedloom.api.warn import warn_user
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
@@ -20,18 +22,15 @@ from fedloom.core.params import Params
 from fedloom.data.sources.pixel_arrays import images
 from fedloom.experiment.build import resolve_device
 from fedloom.experiment.callbacks import Callback
-from fedloom.api.inputs import Inputs, collect
-from fedloom.experiment.open_engine import resume_config
+from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import StoredRun, read_run
-from fedloom.experiment.train import TrainedRun, ignore, train
-from fedloom.api.warn import warn_user
+from fedloom.experiment.train import TrainedRun, ignore
 from fedloom.metrics.evaluate import score_clients
 from fedloom.metrics.records import History, RunResult
-from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.runs.tensor_bytes import pack
-from fedloom.settings.config import Config, load_file
+from fedloom.settings.config import Config
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,9 @@ class Run:
     Made by `Experiment.run` and `fedloom.open`.
     """
 
-    def __init__(self, inputs: Inputs, stored: StoredRun, trained: TrainedRun | None = None) -> None:
+    def __init__(
+        self, inputs: Inputs, stored: StoredRun, trained: TrainedRun | None = None
+    ) -> None:
         self._inputs, self._stored, self._trained = inputs, stored, trained
 
     @classmethod
@@ -179,13 +180,15 @@ class Run:
             return self
         path = self.folder
         assert path is not None  # a run in memory is always finished
-        with opened(path) as (folder, config):
-            config = resume_config(config, path)
-            if engine is not None:
-                config = config.model_copy(update={"engine": engine})
-            inputs = self._inputs
-            with prepare(config, inputs.dataset, values=inputs.values) as prepared:
-                trained = train(prepared, folder, callbacks, warn=warn_user)
+        trained = execute(
+            self.config,
+            path,
+            dataset=self._inputs.dataset,
+            values=self._inputs.values,
+            elsewhere=None if engine is None else {"engine": engine},
+            callbacks=callbacks,
+            warn=warn_user,
+        )
         return Run.finished(self._inputs, trained, path)
 
     @cached_property
@@ -221,16 +224,6 @@ class Run:
             len(run.prepared.clients[number]),
             tuple(int(n) for n in counts[0]),
         )
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[tuple[RunFolder, Config]]:
-    """An existing run, open for writing on its device, and the settings it began with."""
-    with RunFolder.read_only(path) as folder:
-        folder.check_config()
-    config = load_file(path / CONFIG)
-    with RunFolder.open(path, resolve_device(config.device)) as folder:
-        yield folder, config
 
 
 def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data: Any = None,

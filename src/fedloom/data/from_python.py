@@ -1,2 +1,5 @@
 """placeholder until merged"""
-def as_dataset(data, **options): raise NotImplementedError
+
+
+def as_dataset(data, **options):
+    raise NotImplementedError

@@ -25,6 +25,13 @@ class StoredRun:
         return str(self.path) if self.path else f"{self.config.title} seed {self.config.seed}"
 
 
+def run_config(path: Path) -> Config:
+    """The settings that a run began with; raises if they were edited since."""
+    with RunFolder.read_only(path) as folder:
+        folder.check_config()
+    return load_file(path / CONFIG)
+
+
 def read_run(path: Path) -> StoredRun:
     """The run in a folder, which another process may be writing at the same time."""
     with RunFolder.read_only(path) as folder:

@@ -129,8 +129,6 @@ def measured(text: str, curve: Curve, scores: ClientScores | None = None) -> flo
     return value
 
 
-def check(
-    text: str, rounds: int, every: int, scores: ClientScores | None = EMPTY_SCORES
-) -> None:
+def check(text: str, rounds: int, every: int, scores: ClientScores | None = EMPTY_SCORES) -> None:
     """Raise, before a run begins, if the measure could not be taken at its end."""
     measured(text, dict.fromkeys(curves.evaluations(rounds, every), 0.0), scores)

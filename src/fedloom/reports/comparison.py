@@ -124,7 +124,9 @@ class Comparison:
         try:
             import pandas
         except ImportError:
-            raise UserError("to_pandas() needs pandas; install it with: pip install pandas") from None
+            raise UserError(
+                "to_pandas() needs pandas; install it with: pip install pandas"
+            ) from None
         return pandas.json_normalize([row.to_json() for row in self.rows]).set_index("name")
 
     def plot(self, path: Path | str | None = None, title: str = "Test accuracy by round") -> Any:

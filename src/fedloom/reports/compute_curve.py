@@ -82,9 +82,7 @@ class ComputePoint:
         }
 
 
-def compute_curves(
-    runs: Sequence[StoredRun], options: CurveOptions = PLAIN
-) -> list[ComputeCurve]:
+def compute_curves(runs: Sequence[StoredRun], options: CurveOptions = PLAIN) -> list[ComputeCurve]:
     """Each run against compute; the cost of a sample is counted once for runs that share it."""
     counted: dict[str, float] = {}
     return [_compute_curve(run, options, counted) for run in runs]
