@@ -122,7 +122,9 @@ def _print(kind: str, comparison: Comparison, plots: Mapping[str, str]) -> None:
     ]
     values = [y for row in rows for _, y in row.smoothed]
     bounds = min(values), max(values)
-    ranking = [(row.over_clients("mean_class_recall") or 0) if personal else row.mean for row in rows]
+    ranking = [
+        (row.over_clients("mean_class_recall") or 0) if personal else row.mean for row in rows
+    ]
     cells = [
         _cells(row, score == max(ranking), personal, bounds)
         for row, score in zip(rows, ranking, strict=True)

@@ -10,20 +10,20 @@ from fedloom.cli.comparison_view import drawn
 from fedloom.cli.output import out, print_json, print_table, rounds_to, say, table
 
 if TYPE_CHECKING:
-    from fedloom.reports.comparison import PlannedRun
+    from fedloom.experiment.schedule import PlannedRun
     from fedloom.reports.paper_table import Figure
     from fedloom.settings.paper_table import Scale, Table
 
 Settings = dict[str, Any]
 
 
-def tabulate(
+def show_table(
     study: Table,
     scale: Scale,
     seeds: int,
     folder: Path,
     over: Callable[[Settings], Settings],
-    work_off: Callable[[Sequence[PlannedRun]], None],
+    run_all: Callable[[Sequence[PlannedRun]], None],
     as_json: bool,
 ) -> None:
     """Run what is not done yet of a table, then print it, one block a column."""
@@ -32,7 +32,7 @@ def tabulate(
     for line in header(study, scale):
         say(line)
     spots = room.plan(study, scale, seeds, folder, over)
-    work_off(room.runs_of(spots))
+    run_all(room.runs_of(spots))
     found = room.figures(spots)
     choices = room.over_choices(spots, found)
     picture = _drawn(choices or found, folder / "table.png", study.name)

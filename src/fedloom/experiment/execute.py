@@ -70,4 +70,6 @@ def check_same_settings(path: Path, config: Config) -> None:
 
 def _open(path: Path, config: Config, resuming: bool) -> RunFolder:
     device = resolve_device(config.device)
-    return RunFolder.open(path, device) if resuming else RunFolder.create(path, config.text(), device)
+    return (
+        RunFolder.open(path, device) if resuming else RunFolder.create(path, config.text(), device)
+    )

@@ -31,6 +31,11 @@ class ReopenedRun:
     store: ClientStore
 
     @property
+    def round(self) -> int:
+        """The round to replay, counted from 0: the next one, or the last one of a finished run."""
+        return min(self.state.round, self.prepared.config.rounds - 1)
+
+    @property
     def personalised(self) -> bool:
         """Whether the method gives every client a model of its own."""
         return self.prepared.simulation.federation.method.personal

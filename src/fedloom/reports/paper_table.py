@@ -10,11 +10,11 @@ from typing import Any
 
 from fedloom.core.errors import UserError, raise_all
 from fedloom.data import store, synthetic
+from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
+from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.measures import check, measured
-from fedloom.reports.client_scores import own, score_template
-from fedloom.reports.comparison import PlannedRun, accuracies, folder_name, plan_seeds
-from fedloom.runs.folder import RunFolder
+from fedloom.reports.client_scores import final_scores, score_template
 from fedloom.settings.paper_table import Column, Printed, Row, Scale, Settings, Table
 
 
@@ -125,22 +125,20 @@ def _complaint(spot: TableCell) -> str | None:
 
 def figures(spots: Sequence[TableCell]) -> list[Figure]:
     """What the runs have come to; all of them are done."""
-    return [
-        _figure(spot, [RunFolder.read_only(cell.path) for cell in spot.cells]) for spot in spots
-    ]
+    return [_figure(spot, [read_run(cell.path) for cell in spot.cells]) for spot in spots]
 
 
-def _figure(spot: TableCell, runs: Sequence[RunFolder]) -> Figure:
-    results = [run.result() or {} for run in runs]
+def _figure(spot: TableCell, runs: Sequence[StoredRun]) -> Figure:
+    results = [run.result for run in runs if run.result is not None]
     return Figure(
         row=spot.row.name,
         column=spot.column.name,
         ours=tuple(
-            measured(spot.column.measure, accuracies(run.metrics()), own(run.path)) for run in runs
+            measured(spot.column.measure, run.history.accuracy, final_scores(run)) for run in runs
         ),
         printed=None if spot.row.choice else spot.row.printed.get(spot.column.name),
-        seconds=statistics.fmean(result["seconds"] for result in results),
-        rounds=min(result["rounds"] for result in results),
+        seconds=statistics.fmean(result.seconds for result in results),
+        rounds=min(result.rounds for result in results),
         measure=spot.column.measure,
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.reports.comparison import Row
+from fedloom.reports.comparison import ComparisonRow
 
 if TYPE_CHECKING:
     from fedloom.reports.paper_table import Figure
@@ -43,16 +43,16 @@ def sparkline(values: Sequence[float], low: float, high: float, width: int = 24)
     )
 
 
-def curves(rows: Sequence[Row], path: Path, title: str) -> None:
+def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
     """Mean accuracy by round, one line a row; a moving average is drawn over the thin line of what it averages."""
     figure, axes = _canvas()
-    reading = rows[0].reading
+    reading = rows[0].options
     for number, row in enumerate(rows):
         dash, colour = _style(number)
-        if row.line != row.curve:
+        if row.smoothed != row.curve:
             axes.plot(*_percent(row.curve), "-", color=colour, lw=0.7, alpha=0.45)
         axes.plot(
-            *_percent(row.line),
+            *_percent(row.smoothed),
             dash,
             color=colour,
             lw=1.8,
@@ -63,6 +63,7 @@ def curves(rows: Sequence[Row], path: Path, title: str) -> None:
     axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
     read = "mean of the last" if reading.ema is None else f"moving average {reading.ema:g}"
     _save(figure, axes, path, read)
+    return figure
 
 
 def changes(
@@ -137,7 +138,7 @@ def _style(number: int) -> tuple[str, str]:
     return "-" if number < len(_PALETTE) else "--", _PALETTE[number % len(_PALETTE)]
 
 
-def _save(figure: Any, axes: Any, path: Path, legend: str | None) -> None:
+def _save(figure: Any, axes: Any, path: Path | None, legend: str | None) -> None:
     axes.set_axisbelow(True)
     axes.grid(color="#e6e6e6", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -148,8 +149,9 @@ def _save(figure: Any, axes: Any, path: Path, legend: str | None) -> None:
         else {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
     )
     axes.legend(frameon=False, title=legend, **place)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
 
 
 def _percent(curve: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
