@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedloom.engines.registry import CHOICES
+
 if TYPE_CHECKING:
     from fedloom.settings.paper_table import Scale
 
@@ -74,7 +76,7 @@ Engine = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Where clients are played: auto, inprocess, pool, vectorised or ray.",
+        help=f"How clients are simulated: {', '.join(CHOICES)}.",
         show_default=False,
     ),
 ]

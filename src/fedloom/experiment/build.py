@@ -28,11 +28,12 @@ from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition
 from fedloom.data.statistics import class_counts
 from fedloom.data.subset import renormalised, subset
+from fedloom.engines.choose import EngineChoice
 from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.pool import Pool
 from fedloom.engines.ray import RayCluster
 from fedloom.experiment.memory_layout import check_compiler
-from fedloom.experiment.open_engine import EngineChoice, open_engine
+from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.parts import build_clients, build_federation, resolve_device
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
