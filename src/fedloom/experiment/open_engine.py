@@ -28,7 +28,7 @@ from fedloom.engines.registry import AUTO, EngineEntry
 from fedloom.engines.workload import Recipe, Workload, usable_cores
 from fedloom.experiment.parts import build_federation, resolve_auto, resolve_device
 from fedloom.models.summary import rough_macs
-from fedloom.runs.checkpoint import newest
+from fedloom.runs.checkpoint import newest_manifest
 from fedloom.runs.folder import CHECKPOINT
 from fedloom.settings.config import Config, load
 
@@ -111,7 +111,7 @@ def resume_config(config: Config, path: Path) -> Config:
     """The settings with which a run resumes: the engine that "auto" has chosen stays the same."""
     if config.engine != AUTO or not (path / CHECKPOINT).is_dir():
         return config
-    manifest = newest(path / CHECKPOINT)
+    manifest = newest_manifest(path / CHECKPOINT)
     if manifest is None:
         return config
     return config.model_copy(update={"engine": manifest.extra.get("engine", AUTO)})

@@ -32,7 +32,7 @@ from fedloom.experiment.parts import build_federation, resolve_device
 from fedloom.inspect.reopen import Reopened, reopened
 from fedloom.metrics.evaluate import client_scores
 from fedloom.runs.checkpoint import made_with
-from fedloom.runs.durable_files import failed, write_durably
+from fedloom.runs.durable_files import file_error, write_durably
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.tensor_bytes import pack
 
@@ -80,7 +80,7 @@ def _written(out: Path, data: dict[str, bytes]) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise failed(out, error, UserError) from error
+        raise file_error(out, error, UserError) from error
     for name, content in data.items():
         write_durably(out / name, content)
     return [out / name for name in data]
