@@ -13,8 +13,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     ("core",),
     ("losses", "stages", "models", "data", "exchange", "metrics", "runs"),
-    ("methods", "settings"),
+    ("methods",),
     ("engines", "diagnostics"),
+    ("settings",),
     ("experiment",),
     ("reports", "inspect"),
     ("api",),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedloom.engines.registry import CHOICES
+
 if TYPE_CHECKING:
     from fedloom.settings.paper_table import Scale
 
@@ -56,7 +58,7 @@ Seed = Annotated[
 ]
 Engine = Annotated[
     str | None,
-    _option("--engine", help="Where clients run: auto, inprocess, pool, vectorised or ray."),
+    _option("--engine", help=f"How clients are simulated: {', '.join(CHOICES)}."),
 ]
 Workers = Annotated[
     int | None,

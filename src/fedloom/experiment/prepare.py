@@ -29,6 +29,7 @@ from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.statistics import class_counts
+from fedloom.engines.choose import EngineChoice
 from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.pool import Pool
 from fedloom.engines.ray import RayCluster
@@ -44,7 +45,7 @@ from fedloom.experiment.build import (
     resolve_device,
 )
 from fedloom.experiment.memory_layout import check_compiler
-from fedloom.experiment.open_engine import EngineChoice, open_engine
+from fedloom.experiment.open_engine import open_engine
 from fedloom.methods.registry import build as build_method
 from fedloom.settings.config import Config, load
 

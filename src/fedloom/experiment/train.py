@@ -97,6 +97,8 @@ def _warnings(
             f"note: '{place}' was edited after the last checkpoint: "
             "the rounds before it were run with the earlier version"
         )
+    if prepared.engine_choice.warning:
+        yield f"note: {prepared.engine_choice.warning}"
     yield from () if restored else prepared.notices
 
 

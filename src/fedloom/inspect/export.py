@@ -33,7 +33,7 @@ from fedloom.experiment.stored_run import read_result
 from fedloom.metrics.evaluate import score_clients
 from fedloom.metrics.records import RunResult
 from fedloom.runs.checkpoint import made_with
-from fedloom.runs.durable_files import failed, write_durably
+from fedloom.runs.durable_files import file_error, write_durably
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.tensor_bytes import pack
 
@@ -84,7 +84,7 @@ def _written(out: Path, data: dict[str, bytes]) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise failed(out, error, UserError) from error
+        raise file_error(out, error, UserError) from error
     for name, content in data.items():
         write_durably(out / name, content)
     return [out / name for name in data]
@@ -155,9 +155,10 @@ def _input(prepared: PreparedRun) -> dict[str, Any]:
 def _program(prepared: PreparedRun, weights: Params) -> bytes:
     """The model without the arrangements of a run, layout and compiler, as torch.export has it."""
     bare = prepared.config.model_copy(update={"layout": "contiguous", "compile": False})
-    chain = _loaded(
-        build_isolated(build_federation(bare, prepared.dataset, prepared.clients).build), weights
-    )
+    federation = build_federation(bare, prepared.dataset, prepared.clients)
+    chain = build_isolated(federation.build)
+    chain.load_state_dict(weights)
+    chain.eval()
     x, _ = prepared.simulation.federation.test[0]
     return _traced(chain, x[:2], prepared.config.model.name)
 
