@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedloom.api.inputs import Inputs, collect
 from fedloom.api.warn import warn_user
+from fedloom.core.spec import Spec
+from fedloom.core.user_code import short_reference
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import Config
@@ -81,7 +83,7 @@ class Experiment:
     @property
     def label(self) -> str:
         """The method with its parameters, as a table names it."""
-        return "+".join(map(str, self.config.words))
+        return "+".join(str(Spec(short_reference(s.name), s.args)) for s in self.config.words)
 
     def __repr__(self) -> str:
         config = self.config

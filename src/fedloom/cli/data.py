@@ -119,11 +119,9 @@ def show(
     png: Annotated[
         Path | None, typer.Option("--png", help="Write the picture here.", show_default=False)
     ] = None,
-    averaged_data_exchange: Annotated[
+    averages: Annotated[
         bool,
-        typer.Option(
-            "--averaged_data_exchange", help="Averages of samples, as FedMix sends them, instead."
-        ),
+        typer.Option("--averages", help="Show averages of samples, as FedMix sends them, instead."),
     ] = False,
     json_: o.Json = False,
 ) -> None:
@@ -137,9 +135,7 @@ def show(
         "column": column,
         "scale": scale,
     }
-    (_averages if averaged_data_exchange else _partition)(
-        o.gather(config, preset, flags, set_), png, json_
-    )
+    (_averages if averages else _partition)(o.gather(config, preset, flags, set_), png, json_)
 
 
 def _averages(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
