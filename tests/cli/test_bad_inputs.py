@@ -71,7 +71,7 @@ SETTINGS: Rows = {
     ),
     "--set 'data.mean=[0.5]' --set 'data.std=[0.0]'": ("data.std", "0.0", "greater than 0"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
-    "--engine rayy": ("engine='rayy'", "'inprocess'"),
+    "--engine rayy": ("no engine 'rayy'; did you mean 'ray'?", "inprocess, pool"),
 }
 METHODS: Rows = {
     "--method fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?", "fedloom methods"),
@@ -292,7 +292,7 @@ def test_two_processes_do_not_write_one_folder() -> None:
         said = refused("resume", "done")
     assert (
         f"done is being written by process {os.getpid()}" in said
-        and "wait until that is done" in said
+        and "wait until it is done" in said
     )
 
 

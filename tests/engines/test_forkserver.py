@@ -71,7 +71,7 @@ def test_the_exit_code_of_a_killed_worker_is_told(fork_server: ForkServer) -> No
 def test_a_worker_that_does_not_listen_is_killed(
     fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GRACE", 0.1)
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.1)
     line, child = worker(fork_server)
     os.kill(child.pid, signal.SIGSTOP)
     line.close()
@@ -123,7 +123,7 @@ import os, signal
 from fedloom.engines.pool import Pool
 
 pool = Pool(2)
-print(*(m.process.pid for m in pool.members), flush=True)
+print(*(w.process.pid for w in pool.workers), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

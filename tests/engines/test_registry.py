@@ -95,7 +95,7 @@ def test_workers_import_what_their_server_can_import(
     """Also what became importable only after they had started."""
     (tmp_path / "fedloom_test_module.py").write_text(USER_MODULE)
     pool = Pool(1)
-    assert pool.members[0].process.pid
+    assert pool.workers[0].process.pid
     monkeypatch.syspath_prepend(tmp_path)
     settings = {**SETTINGS, "method": "fedloom_test_module:stiff"}
     with prepare(load({**settings, "engine": "pool"}), pool=pool) as pooled:

@@ -90,7 +90,7 @@ def deaths(cluster: RayCluster, lives: Path) -> Seen:
 
 def crowded() -> Seen:
     """A second engine in a cluster that has no core left."""
-    module.ARRIVAL = 0.5
+    module.STARTUP_SECONDS = 0.5
     late = RayCluster(1)
     late.share({})
     late.start({"build": "nowhere:federation"})
@@ -115,7 +115,7 @@ def lost_node(folder: Path) -> Seen:
     nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     far = nodes.add_node(num_cpus=1)
     cluster, turns = RayCluster(address=nodes.address), iter(range(1000))
-    first, real = list(cluster.members), cluster._hand_out
+    first, real = list(cluster.workers), cluster._submit
 
     def lose_it_once(*given: Any) -> bool:
         more = real(*given)
@@ -123,9 +123,9 @@ def lost_node(folder: Path) -> Seen:
             nodes.remove_node(far, allow_graceful=False)
         return more
 
-    cluster._hand_out = lose_it_once  # type: ignore[method-assign]
+    cluster._submit = lose_it_once  # type: ignore[method-assign]
     seen: Seen = {"bits": both("scaffold", cluster, train={"steps": 20}), "workers": len(first)}
-    seen["replaced"] = sum(m not in cluster.members for m in first)
+    seen["replaced"] = sum(m not in cluster.workers for m in first)
     cluster.close()
     nodes.shutdown()
     return seen

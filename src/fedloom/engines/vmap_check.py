@@ -22,7 +22,7 @@ from fedloom.core.server import Reply
 from fedloom.core.solver import Schedule, Sgd
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vmap_round import Lanes
-from fedloom.engines.wire import nest
+from fedloom.engines.wire import flatten
 
 TOLERANCE = 1e-9
 SIZES = (7, 5, 1, 2)
@@ -104,7 +104,7 @@ def _gap(tiny: Federation) -> float:
 
 
 def _distance(a: Reply, b: Reply) -> Tensor:
-    ours, theirs = (nest(r.uploads, "uploads") | nest(r.memories, "memories") for r in (a, b))
+    ours, theirs = (flatten(r.uploads, "uploads") | flatten(r.memories, "memories") for r in (a, b))
     if ours.keys() != theirs.keys() or (a.samples, a.seen, a.steps) != (b.samples, b.seen, b.steps):
         return torch.tensor(torch.inf, dtype=torch.float64)
     gaps = [torch.linalg.vector_norm((t - theirs[n]).double()).cpu() for n, t in ours.items()]

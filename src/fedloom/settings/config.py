@@ -6,7 +6,7 @@ Names with arguments (a partition, a model, a sampler, a method) may be written 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,7 @@ from fedloom.core.user_code import checksums, short_reference
 from fedloom.engines.registry import CHOICES as ENGINE_CHOICES
 from fedloom.engines.registry import check_name as check_engine
 from fedloom.settings import toml
-from fedloom.settings.overrides import normalised, read
+from fedloom.settings.overrides import SHORT_NAMES, normalised, read
 
 
 def _spec(value: Any) -> Any:
@@ -279,8 +279,8 @@ def _sentence(error: Any) -> str:
     path = ".".join(str(p) for p in error["loc"])
     if error["type"] == "extra_forbidden":
         known = _names(error["loc"][:-1])
-        near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1, cutoff=0.5)
-        guess = f"; did you mean '{near[0]}'?" if near else ";"
+        near = _nearest_setting(error["loc"], known)
+        guess = f"; did you mean '{near}'?" if near else ";"
         return f"no setting '{path}'{guess} (choices: {', '.join(known)})"
     said = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if error["type"] in ("model_type", "dict_type"):
@@ -289,6 +289,33 @@ def _sentence(error: Any) -> str:
     if error["type"] == "value_error":
         return f"{path}: {said}" if path else said
     return f"{path}={error['input']!r} should be {said}{_meaning(error['loc'])}"
+
+
+def _nearest_setting(loc: tuple[Any, ...], siblings: Sequence[str]) -> str | None:
+    """The setting that was probably meant; one of another table by its full name.
+
+    In this order: the same name in another table ("lr" for train.lr), a similar name in the same
+    table ("round" for rounds), a similar name in another table ("momentums" for train.momentum).
+    """
+    name = str(loc[-1])
+    # of several settings with this name, the one with a flag, else the least nested one
+    paths = sorted(_dotted_names(DEFAULTS), key=lambda path: path.count("."), reverse=True)
+    elsewhere = {path.rpartition(".")[2]: path for path in paths} | SHORT_NAMES
+    if name in elsewhere:
+        return elsewhere[name]
+    if near := difflib.get_close_matches(name, siblings, n=1, cutoff=0.5):
+        return near[0]
+    near = difflib.get_close_matches(name, elsewhere, n=1, cutoff=0.75)
+    return elsewhere[near[0]] if near else None
+
+
+def _dotted_names(table: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The names of all settings in a table and the tables inside it."""
+    names = []
+    for name, value in table.items():
+        path = f"{prefix}{name}"
+        names += _dotted_names(value, f"{path}.") if isinstance(value, Mapping) else [path]
+    return names
 
 
 def _field(loc: tuple[Any, ...]) -> Any:
