@@ -152,7 +152,7 @@ def test_the_split_is_the_papers_at_its_scale_and_drawn_by_seed_at_the_small_one
 
 def finale(row: str) -> list[tuple[str, dict]]:
     """The methods of a row with all of their parameters."""
-    words = config("table1", row, "C10 a=0.5 recall").words
+    words = config("table1", row, "C10 a=0.5 recall").method_specs
     return [
         (w.name, {n: p.default for n, p in parameters(entry(w.name).make).items()} | dict(w.args))
         for w in words
@@ -199,7 +199,7 @@ def test_who_ends_with_a_model_of_its_own() -> None:
     shared = {
         r.name
         for r in TABLES["table1"].rows
-        if not build(config("table1", r.name, "C10 a=0.5 recall").words).personal
+        if not build(config("table1", r.name, "C10 a=0.5 recall").method_specs).personal
     }
     assert shared == {"fedavg"}
 
@@ -212,8 +212,8 @@ def test_the_small_scale_changes_rates_and_sizes_of_a_method_only(row: str) -> N
     paper, small = (
         config("table1", row, "C10 a=0.5 recall", scale) for scale in ("paper", "small")
     )
-    assert [w.name for w in paper.words] == [w.name for w in small.words]
-    for before, after in zip(paper.words, small.words, strict=True):
+    assert [w.name for w in paper.method_specs] == [w.name for w in small.method_specs]
+    for before, after in zip(paper.method_specs, small.method_specs, strict=True):
         changed = {
             n for n in {*before.args, *after.args} if before.args.get(n) != after.args.get(n)
         }
@@ -231,7 +231,7 @@ def test_the_small_scale_changes_rates_and_sizes_of_a_method_only(row: str) -> N
 )
 def test_what_varies_along_a_figure(table: str, name: str, values: list) -> None:
     study: Table = TABLES[table]
-    words = [config(table, row.name, "C10 a=0.2").words for row in study.rows]
+    words = [config(table, row.name, "C10 a=0.2").method_specs for row in study.rows]
     assert words == [[Spec("fedafa", {name: value})] for value in values]
     assert {c.measure for c in study.columns} == {"personal"}
 

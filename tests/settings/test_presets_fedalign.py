@@ -59,7 +59,7 @@ def test_every_run_of_every_table_can_be_built(
         check_measure(column.measure, config.rounds, config.evaluate.every)
         if column.runs == column.name:
             check_names(config)
-            build(config.words).check(models(config.model, config.data.pixels))
+            build(config.method_specs).check(models(config.model, config.data.pixels))
 
 
 STUDY = {

@@ -67,7 +67,7 @@ def test_every_run_can_be_built_and_read(
 ) -> None:
     for config, word in runs(study, scale):
         check_names(config)
-        build(config.words).check(models(config))
+        build(config.method_specs).check(models(config))
         measures.check(word, config.rounds, config.evaluate.every)
         assert config.sample.args.get("per_round", 1) <= config.data.clients
         if last := re.search(r"last=(\d+)", word):
@@ -200,7 +200,7 @@ def test_rows_do_what_they_are_called(row: str, method: Spec) -> None:
     name, _, called = row.partition("/")
     study = TABLES[name]
     found = next(r for r in study.rows if r.name == called)
-    assert load(study.run(found, study.columns[0], "paper")).words == [method]
+    assert load(study.run(found, study.columns[0], "paper")).method_specs == [method]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_settings_of_table_8(
         )
     shares = {"naivemix": naive, "fedmix": fed}
     for config in by_row.values():
-        for word in config.words:
+        for word in config.method_specs:
             assert word.args.get("lam") == shares.get(word.name)
             assert word.args.get("mu") == (mu if word.name == "fedprox" else None)
 
@@ -284,6 +284,6 @@ def test_a_random_split_of_table_16_makes_two_averages_as_the_split_by_class_doe
     scale: Scale, smallest: int, largest: int
 ) -> None:
     study = TABLES["table16"]
-    size = load(study.run(study.rows[0], study.columns[0], scale)).words[0].args["size"]
+    size = load(study.run(study.rows[0], study.columns[0], scale)).method_specs[0].args["size"]
     assert {-(-samples // size) for samples in range(smallest, largest + 1)} == {2}
     assert abs(2 * size - smallest) <= 2

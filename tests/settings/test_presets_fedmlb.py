@@ -223,10 +223,10 @@ def test_only_fedadam_descends_slowly_and_keeps_its_settings_when_joined() -> No
     for row in study_of("overview").rows:
         found = config("overview", row.name, "end")
         assert found.train.lr == (0.01 if row.name.startswith("fedadam") else 0.1)
-        words = {w.name: w.args for w in found.words}
+        words = {w.name: w.args for w in found.method_specs}
         if "+" in row.name:
             server, _ = row.name.split("+")
-            alone = {w.name: w.args for w in config("overview", server, "end").words}
+            alone = {w.name: w.args for w in config("overview", server, "end").method_specs}
             assert words == {**alone, "fedmlb": {"ce": 1.0, "kl": 1.0, "temperature": 1.0}}
 
 
@@ -248,7 +248,7 @@ def test_all_choices_of_pathways() -> None:
     rows = study_of(6).rows
     assert len(rows) == 31 and {r.name for r in rows} == choices
     for row in rows:
-        (word,) = config(6, row.name, "by all").words
+        (word,) = config(6, row.name, "by all").method_specs
         assert word.args == {
             "ce": 1.0,
             "kl": 1.0,
@@ -259,9 +259,9 @@ def test_all_choices_of_pathways() -> None:
 
 
 def test_weights_and_temperatures_are_those_of_the_row_and_the_column() -> None:
-    (both,) = config(7, "ce=2", "kl=3").words
+    (both,) = config(7, "ce=2", "kl=3").method_specs
     assert both == Spec("fedmlb", {"temperature": 1.0, "kl": 3.0, "ce": 2.0})
-    (warm,) = config(8, "tau=1.5", "Dir(0.6)").words
+    (warm,) = config(8, "tau=1.5", "Dir(0.6)").method_specs
     assert warm.args["temperature"] == 1.5 and config(
         8, "tau=1.5", "Dir(0.6)"
     ).data.partition.args == {"alpha": 0.6}

@@ -83,7 +83,9 @@ class Experiment:
     @property
     def label(self) -> str:
         """The method with its parameters, as a table names it."""
-        return "+".join(str(Spec(short_reference(s.name), s.args)) for s in self.config.words)
+        return "+".join(
+            str(Spec(short_reference(s.name), s.args)) for s in self.config.method_specs
+        )
 
     def __repr__(self) -> str:
         config = self.config

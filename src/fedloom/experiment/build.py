@@ -87,7 +87,7 @@ def build_federation(
 
     method: the one that the settings describe, where it has been built already.
     """
-    method = method or build_method(config.words, values)
+    method = method or build_method(config.method_specs, values)
     device, dtype, key = resolve_device(config.device), getattr(torch, config.dtype), root(config)
     init, layout = key.fold("init"), resolve_layout(config)
     plain = partial(build_model, config.model, dataset, init, dtype, device, values)

@@ -47,7 +47,7 @@ def _settings(config: Config) -> dict[str, object]:
 
 
 def _active(config: Config) -> list[Spec]:
-    return [word for word in config.words if not leaves_rounds_unchanged(word)]
+    return [word for word in config.method_specs if not leaves_rounds_unchanged(word)]
 
 
 def find_run_with_same_rounds(config: Config, others: Iterable[Path]) -> Path | None:

@@ -107,7 +107,12 @@ class _Inquiry:
     def setting(self, name: str) -> Any:
         """A parameter of the exchange, where the run has set it."""
         return next(
-            (word.args[name] for word in self.run.prepared.config.words if name in word.args), None
+            (
+                word.args[name]
+                for word in self.run.prepared.config.method_specs
+                if name in word.args
+            ),
+            None,
         )
 
     @cached_property

@@ -13,5 +13,5 @@ _EXPORTS = {
     "entry": "fedloom.methods.registry",
     "join": "fedloom.core.compose",
 }
-__all__ = list(_EXPORTS)  # noqa: PLE0605
+__all__ = list(_EXPORTS)
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

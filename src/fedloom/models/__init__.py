@@ -10,5 +10,5 @@ _EXPORTS = {
     "Chain": "fedloom.core.chain",
     "cut": "fedloom.core.chain_from_module",
 }
-__all__ = list(_EXPORTS)  # noqa: PLE0605
+__all__ = list(_EXPORTS)
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

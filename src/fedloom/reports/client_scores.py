@@ -22,7 +22,7 @@ from fedloom.settings.config import Config
 
 def score_template(config: Config) -> ClientScores | None:
     """Placeholder scores, to check measures before a run; None if clients will not be scored."""
-    scored = config.evaluate.personal or not build_method(config.words).personal
+    scored = config.evaluate.personal or not build_method(config.method_specs).personal
     return EMPTY_SCORES if scored else None
 
 

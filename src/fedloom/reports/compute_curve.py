@@ -114,7 +114,7 @@ def _sample_macs(config: Config, counted: dict[str, float]) -> float:
     """MACs of training on one sample."""
     label = json.dumps([_title(config), config.model_dump(mode="json", include={"model", "data"})])
     if label not in counted:
-        data, method = load_data(config), build_method(config.words)
+        data, method = load_data(config), build_method(config.method_specs)
 
         def build(device: torch.device) -> Any:
             return build_model(config.model, data, Key.root(0), torch.float32, device)
@@ -125,7 +125,7 @@ def _sample_macs(config: Config, counted: dict[str, float]) -> float:
 
 def _title(config: Config) -> str:
     """The method with its arguments, as on the command line."""
-    return "+".join(map(str, config.words))
+    return "+".join(map(str, config.method_specs))
 
 
 def _local_training(config: Config) -> str:

@@ -1,7 +1,7 @@
 """Stages of the server: how replies become a new global model.
 
-    mean, apply_mean              average what clients sent, and apply it
-    scale, momentum, adaptive     server optimisers: a learning rate, heavy-ball momentum, Adam and Yogi
+mean, apply_mean              average what clients sent, and apply it
+scale, momentum, adaptive     server optimisers: a learning rate, heavy-ball momentum, Adam and Yogi
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ _EXPORTS = {
     "momentum": "fedloom.stages.optimise",
     "adaptive": "fedloom.stages.optimise",
 }
-__all__ = list(_EXPORTS)  # noqa: PLE0605
+__all__ = list(_EXPORTS)
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
