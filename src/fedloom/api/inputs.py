@@ -1,8 +1,8 @@
 """What a user passes to `Experiment`, sorted into settings (text) and values (Python objects).
 
-An object that can be imported by name is written into the settings by that name, so that workers and
-a later `fedloom resume` can import it. Any other object, such as a lambda or a function of a notebook,
-is kept as a value under "python:NAME", and the run stays in this process.
+An object that can be imported by name is written into the settings by that name, so that workers
+and a later `fedloom resume` can import it. Any other object, such as a lambda or a function of a
+notebook, is kept as a value under "python:NAME", and the run stays in this process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Inputs:
 
 
 def collect(given: Mapping[str, Any]) -> Inputs:
-    """The arguments of an Experiment as settings and values; raises for settings that do not exist."""
+    """The arguments of an Experiment as settings and values; raises if a setting is wrong."""
     values: dict[str, Any] = {}
     settings = dict(given)
     settings["method"] = _method(given.get("method", "fedavg"), values)

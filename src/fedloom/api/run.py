@@ -37,9 +37,9 @@ from fedloom.settings.config import Config
 class ClientModel:
     """The model that one client ends with, and its scores on the test data.
 
-    model: the client's own where the method personalises, else the global one. accuracy: on all test
-    data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples, counts:
-    training samples of the client, in all and by class.
+    model: the client's own where the method personalises, else the global one. accuracy: on all
+    test data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples,
+    counts: training samples of the client, in all and by class.
     """
 
     number: int

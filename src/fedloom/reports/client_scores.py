@@ -74,7 +74,8 @@ def _of_client(
     first, last = next(iter(counts.values())), min(map(len, counts.values())) - 1
     if not 0 <= client <= last:
         raise UserError(
-            f"--client {client} is not one of the {last + 1} clients; choose a number from 0 to {last}"
+            f"--client {client} is not one of the {last + 1} clients; "
+            f"choose a number from 0 to {last}"
         )
     for name, other in counts.items():
         if not scores[name]:

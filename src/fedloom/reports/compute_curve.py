@@ -1,8 +1,8 @@
 """Accuracy against compute, as Figure 4 of FedMLB plots it, for any runs.
 
-Left: accuracy after the last round against the compute of one client in one round, which the number
-of local steps varies. Runs that differ in train.steps or train.epochs form the line of a method, and
-a single run is a point. Right: accuracy against what all clients have computed so far.
+Left: accuracy after the last round against the compute of one client in one round, which the
+number of local steps varies. Runs that differ in train.steps or train.epochs form the line of a
+method, and a single run is a point. Right: accuracy against what all clients have computed so far.
 
 Compute is counted in multiply-accumulates (MACs) of training, forward and backward, as `fedloom
 cost` counts them per sample, times the samples of the local steps. A partial batch counts as full.

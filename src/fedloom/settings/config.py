@@ -1,4 +1,4 @@
-"""The settings of a run as one complete, checked `Config`. Importing this module does not import torch.
+"""The settings of a run as one complete, checked `Config`. This module does not import torch.
 
 Names with arguments (a method, a model, a partition, a sampler) may be written short, as in
 `dirichlet(alpha=0.1)`, or as a table.
@@ -81,7 +81,7 @@ class DataSettings(Settings):
     )
     mean: tuple[float, ...] | None = Field(
         None,
-        description="normalisation means per channel, for values in [0, 1]; default: the data set's",
+        description="normalisation mean per channel, of values in [0, 1]; default: the data set's",
     )
     std: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
         None, description="normalisation standard deviations; set mean and std together"
@@ -161,7 +161,8 @@ class EvaluateSettings(Settings):
     def _fits(self) -> EvaluateSettings:
         if self.personal_every and not self.personal:
             raise ValueError(
-                f"personal_every={self.personal_every} needs personal=true; set evaluate.personal=true"
+                f"personal_every={self.personal_every} needs personal=true; "
+                "set evaluate.personal=true"
             )
         return self
 
@@ -206,11 +207,11 @@ class Config(Settings):
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
     layout: Literal["auto", "contiguous", "channels_last"] = Field(
         "auto",
-        description="memory layout of images; auto: channels last on a CPU, for models of the package",
+        description="memory layout of images; auto: channels last on a CPU for the package's models",
     )
     compile: bool = Field(
         False,
-        description="compile the model's blocks, which takes half a minute; close, but not the same bits",
+        description="compile the model's blocks (half a minute); close, but not the same bits",
     )
     checkpoint_every: int = Field(
         1, ge=1, description="rounds between two checkpoints; the last round always has one"
@@ -235,7 +236,7 @@ class Config(Settings):
                 near = difflib.get_close_matches(key, named, n=1, cutoff=0.5)
                 guess = f"did you mean '{near[0]}'? " if near and near[0] != key else ""
                 raise ValueError(
-                    f"'{key}' = {value!r} is not a table of the parameters of {' or '.join(named)}; "
+                    f"'{key}' = {value!r} is not a table of parameters of {' or '.join(named)}; "
                     f"{guess}write method.{named[0]}.PARAMETER = VALUE"
                 )
         return table

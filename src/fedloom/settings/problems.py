@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with settings, as sentences: the thing, the value, the choices, the remedy."""
+"""What is wrong with settings, as sentences with the thing, the value, choices and remedy."""
 
 from __future__ import annotations
 
