@@ -20,15 +20,15 @@ from fedloom.core.spec import Param, complaints, parameters
 from fedloom.exchange import averaged_data
 from fedloom.exchange.averaged_data import (
     AveragedData,
+    answer_error,
+    as_probabilities,
     averaged_data_exchange,
     clipped,
     draw,
     exchanging,
-    grouped,
     pooled,
-    probabilities,
-    smallest,
-    unsound,
+    smallest_group,
+    split_into_groups,
 )
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES, nested
@@ -77,7 +77,7 @@ def test_groups_of_one_are_the_samples_themselves() -> None:
 def test_every_sample_is_in_one_group_of_its_size(
     labels: list[int], size: int, split: str, tail: str
 ) -> None:
-    groups = grouped(torch.tensor(labels), size, split, tail, Key.root(1))
+    groups = split_into_groups(torch.tensor(labels), size, split, tail, Key.root(1))
     seen = Counter(i for g in groups for i in g.tolist())
     assert set(seen.values()) <= {1}
     piles = Counter(labels) if split == "same-class" else Counter({0: len(labels)})
@@ -88,14 +88,16 @@ def test_every_sample_is_in_one_group_of_its_size(
     if split == "same-class":
         assert all(len({labels[i] for i in g.tolist()}) == 1 for g in groups)
     if groups:
-        assert smallest([len(labels)], size, split, tail) <= min(len(g) for g in groups)
+        assert smallest_group([len(labels)], size, split, tail) <= min(len(g) for g in groups)
     if groups and split == "random":
-        assert smallest([len(labels)], size, split, tail) == min(len(g) for g in groups)
+        assert smallest_group([len(labels)], size, split, tail) == min(len(g) for g in groups)
 
 
 def test_the_order_hangs_on_the_key() -> None:
     labels = torch.zeros(50, dtype=torch.int64)
-    first, again, other = (grouped(labels, 5, "random", "keep", Key.root(k)) for k in (1, 1, 2))
+    first, again, other = (
+        split_into_groups(labels, 5, "random", "keep", Key.root(k)) for k in (1, 1, 2)
+    )
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
     assert sorted(first[0].tolist()) != [0, 1, 2, 3, 4]
@@ -166,7 +168,7 @@ def test_noisy_labels_are_rows_of_probabilities() -> None:
     torch.testing.assert_close(said["y"].sum(1), torch.ones(11, dtype=torch.float64))
     assert not torch.equal(said["y"], answer(averaged_data_exchange(size=2), 6)["y"])
     assert torch.equal(said["x"], answer(averaged_data_exchange(size=2), 6)["x"])
-    rows = probabilities(torch.tensor([[0.5, -0.2, 1.5], [-1.0, -1.0, -1.0]]))
+    rows = as_probabilities(torch.tensor([[0.5, -0.2, 1.5], [-1.0, -1.0, -1.0]]))
     torch.testing.assert_close(rows, torch.tensor([[0.25, 0.0, 0.75], [1 / 3, 1 / 3, 1 / 3]]))
 
 
@@ -228,8 +230,8 @@ def test_a_client_can_be_kept_from_its_own_averages() -> None:
 )
 def test_what_is_not_an_average_is_found_out(change: Params, why: str) -> None:
     good = {"x": torch.zeros(1, 3), "y": torch.tensor([[0.25, 0.75]]), "owner": torch.tensor([1])}
-    assert unsound(1, good) is None
-    assert why in str(unsound(1, {**good, **change}))
+    assert answer_error(1, good) is None
+    assert why in str(answer_error(1, {**good, **change}))
 
 
 @exchanging

@@ -1,4 +1,4 @@
-"""The derivative term: against finite differences in float64, and by tangents against differentiating twice."""
+"""The derivative term: against finite differences in float64, and by tangents against double backward."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,8 +12,8 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.experiment.memory_layout import arrange
-from fedloom.losses.directional_derivative import directional_derivative, twice
-from fedloom.losses.tangent import carried
+from fedloom.losses.directional_derivative import by_double_backward, directional_derivative
+from fedloom.losses.tangent import propagate_tangent
 from fedloom.models.registry import build
 
 CLASSES, BATCH = 7, 3
@@ -66,7 +66,7 @@ def entropy(
 
 
 @pytest.mark.parametrize(("name", "args", "shape", "after"), MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("slope", [directional_derivative, twice])
+@pytest.mark.parametrize("slope", [directional_derivative, by_double_backward])
 def test_is_the_slope_of_the_loss(
     name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None, slope: Slope
 ) -> None:
@@ -81,7 +81,7 @@ def test_is_the_slope_of_the_loss(
 
 
 @pytest.mark.parametrize(("name", "args", "shape", "after"), MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("slope", [directional_derivative, twice])
+@pytest.mark.parametrize("slope", [directional_derivative, by_double_backward])
 def test_weights_learn_through_it(
     name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None, slope: Slope
 ) -> None:
@@ -113,7 +113,7 @@ def same(chain: Chain, x: Tensor, y: Tensor, direction: Tensor, after: str | Non
     """Taps, slope and gradient of both ways."""
     ways = [
         drawn_alike(slope, chain, x, y, direction, after)
-        for slope in (directional_derivative, twice)
+        for slope in (directional_derivative, by_double_backward)
     ]
     near(ways[0][1], ways[1][1])
     names = chain.between(after, None)
@@ -134,7 +134,7 @@ def test_tangents_give_what_differentiating_twice_gives(
     name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None
 ) -> None:
     chain, x, y, direction = scene(name, args, shape, after)
-    assert carried(chain, x, direction, after) is not None
+    assert propagate_tangent(chain, x, direction, after) is not None
     same(chain, x, y, direction, after)
 
 
@@ -143,7 +143,7 @@ def test_tangents_behind_a_block() -> None:
     h = chain.run(x, until="conv1").detach()
     direction = h.mean(0)
     (taps, found), (others, expected) = (
-        way(chain, h, y, direction, "conv1") for way in (directional_derivative, twice)
+        way(chain, h, y, direction, "conv1") for way in (directional_derivative, by_double_backward)
     )
     near(found, expected)
     assert taps.keys() == others.keys() == set(chain.names[1:])
@@ -152,7 +152,7 @@ def test_tangents_behind_a_block() -> None:
 def test_other_layers_are_left_to_differentiating_twice() -> None:
     word, args, shape, after = MODELS["group norm"]
     chain, x, _, direction = scene(word, args, shape, after)
-    assert carried(chain, x, direction, after) is None
+    assert propagate_tangent(chain, x, direction, after) is None
 
 
 def reading(**options: Any) -> tuple[Chain, Tensor, Tensor, Tensor]:
@@ -165,7 +165,7 @@ def reading(**options: Any) -> tuple[Chain, Tensor, Tensor, Tensor]:
 
 def test_an_lstm_without_bias() -> None:
     chain, x, y, direction = reading(bias=False)
-    assert carried(chain, x, direction, "embedding") is not None
+    assert propagate_tangent(chain, x, direction, "embedding") is not None
     same(chain, x, y, direction, "embedding")
 
 
@@ -174,7 +174,7 @@ def test_lstms_of_other_kinds_are_left_to_differentiating_twice(option: str) -> 
     chain, x, _, direction = reading(
         **{option: {"num_layers": 2, "proj_size": 3, "bidirectional": True}.get(option, False)}
     )
-    assert carried(chain, x, direction, "embedding") is None
+    assert propagate_tangent(chain, x, direction, "embedding") is None
 
 
 def test_an_lstm_that_somebody_listens_to_is_called() -> None:
@@ -217,9 +217,9 @@ def test_who_listens_to_a_layer_hears_the_one_pass(where: str) -> None:
 
 def test_channels_last_keeps_its_tangents() -> None:
     chain, x, y, direction = scene("vgg", {"dropout": 0.0}, (3, 8, 8))
-    expected = twice(chain, x, y, direction)[1]
+    expected = by_double_backward(chain, x, y, direction)[1]
     chain = arrange(chain, "channels_last", compiled=False)
-    assert carried(chain, x, direction) is not None
+    assert propagate_tangent(chain, x, direction) is not None
     near(directional_derivative(chain, x, y, direction)[1], expected)
 
 
@@ -227,7 +227,7 @@ def test_a_hook_that_changes_numbers_is_obeyed() -> None:
     chain, x = rectified(), torch.ones(2, 4, dtype=torch.float64)
     chain.block("body").register_forward_pre_hook(lambda block, inputs: (inputs[0] ** 2 + 1,))
     y, direction = torch.tensor([1, 2]), torch.arange(4.0, dtype=torch.float64)
-    assert carried(chain, x, direction) is None
+    assert propagate_tangent(chain, x, direction) is None
     one, other = (F.cross_entropy(chain(x + s * direction), y) for s in (1e-6, -1e-6))
     torch.testing.assert_close(
         directional_derivative(chain, x, y, direction)[1],

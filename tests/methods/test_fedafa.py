@@ -18,14 +18,14 @@ from fedloom.core.sampler import everyone, uniform
 from fedloom.core.select import blocks
 from fedloom.core.spec import parse
 from fedloom.core.step import Step
-from fedloom.losses.adversarial import Weigh, descended, drawn
+from fedloom.losses.adversarial import SourceWeights, draw_pairs_on_cpu, normalised_descent
 from fedloom.methods import registry
 from fedloom.methods.crt import crt
-from fedloom.methods.fedafa import WEIGHTS, fedafa
+from fedloom.methods.fedafa import SOURCE_WEIGHTS, fedafa
 from fedloom.methods.fedavg import fedavg
-from fedloom.methods.finetune import tuning
-from fedloom.methods.m2m import by_surplus, m2m
-from fedloom.methods.ros import balanced, ros
+from fedloom.methods.finetune import finetuning_sgd
+from fedloom.methods.m2m import m2m, m2m_source_weights
+from fedloom.methods.ros import class_balanced, ros
 from support.clients import TensorClient, tiny_clients
 from support.fedafa_oracles import Afa, Forger, How, Log, Translator, authors, forged
 from support.fedafa_oracles import by_surplus as gained
@@ -60,7 +60,9 @@ def playing(kind: type[Forger], how: How, **changes: Any) -> Oracle:
 
 def behind(block: str) -> Method:
     """ROS on the blocks behind this one."""
-    phase = Phase(trains=blocks(after=block), order=balanced, solver=tuning(*TUNED, 0.9, 5e-4))
+    phase = Phase(
+        trains=blocks(after=block), order=class_balanced, solver=finetuning_sgd(*TUNED, 0.9, 5e-4)
+    )
     return Method("behind", finale=(phase,))
 
 
@@ -255,7 +257,9 @@ def test_u_runs_once_and_only_targets_are_generated() -> None:
         phase.total(step), [p for p in chains["own"].parameters() if p.requires_grad]
     )
     counts = torch.tensor([9.0, 4.0, 3.0])
-    targets = len(drawn(data.y, counts, WEIGHTS["paper"](counts), step.key).places)
+    targets = len(
+        draw_pairs_on_cpu(data.y, counts, SOURCE_WEIGHTS["paper"](counts), step.key).targets
+    )
     assert 0 < targets < 7
     later = {(whose, block, way, rows): times for block in ("body", "head") for whose, way, rows, times in [
         ("own", "forth", 16, 2), ("own", "back", 16, 2), ("global", "forth", targets, 11), ("global", "back", targets, 10)
@@ -267,17 +271,20 @@ labels = st.lists(st.integers(0, 4), min_size=1, max_size=40)
 
 
 @given(
-    labels, st.sampled_from([WEIGHTS["paper"], by_surplus(0.999)]), st.integers(0, 99), st.data()
+    labels,
+    st.sampled_from([SOURCE_WEIGHTS["paper"], m2m_source_weights(0.999)]),
+    st.integers(0, 99),
+    st.data(),
 )
 def test_sources_come_from_larger_classes(
-    held: list[int], weigh: Weigh, seed: int, data: st.DataObject
+    held: list[int], weigh: SourceWeights, seed: int, data: st.DataObject
 ) -> None:
     counts = torch.bincount(torch.tensor(held)).double()
     y = torch.tensor(data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=12)))
-    pairs = drawn(y, counts, weigh(counts), Key.root(seed))
-    assert bool((counts[y[pairs.sources]] > counts[y[pairs.places]]).all())
-    assert len(set(pairs.places.tolist())) == len(pairs.places) == len(pairs.sources)
-    assert bool((weigh(counts)[y[pairs.places], y[pairs.sources]] == pairs.weights).all())
+    pairs = draw_pairs_on_cpu(y, counts, weigh(counts), Key.root(seed))
+    assert bool((counts[y[pairs.sources]] > counts[y[pairs.targets]]).all())
+    assert len(set(pairs.targets.tolist())) == len(pairs.targets) == len(pairs.sources)
+    assert bool((weigh(counts)[y[pairs.targets], y[pairs.sources]] == pairs.weights).all())
 
 
 @given(st.integers(0, 99), st.floats(0.01, 2.0), st.integers(1, 5))
@@ -291,10 +298,12 @@ def test_a_sample_goes_its_way_alone_and_no_further_than_its_steps(
     )
     away: Callable[[Tensor], Tensor] = lambda h: (h.flatten(1) @ w).logsumexp(1).sum()  # noqa: E731
     together, alone = (
-        descended(h, away, step, times),
-        torch.cat([descended(one[None], away, step, times) for one in h]),
+        normalised_descent(h, away, step, times),
+        torch.cat([normalised_descent(one[None], away, step, times) for one in h]),
     )
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
     assert bool(((together - h).flatten(1).norm(dim=1) <= times * step + 1e-9).all())
-    assert bool((descended(h, away, step, times, 0.2, 0.8) - 0.5).abs().le(0.3 + 1e-12).all())
+    assert bool(
+        (normalised_descent(h, away, step, times, 0.2, 0.8) - 0.5).abs().le(0.3 + 1e-12).all()
+    )
     assert float(away(together)) < float(away(h)) or step > 0.5

@@ -18,8 +18,8 @@ from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.pool import Pool
 from fedloom.experiment.train import run
 from fedloom.methods import registry
-from fedloom.methods.fedafa import fedafa, tap
-from fedloom.methods.m2m import extent, m2m
+from fedloom.methods.fedafa import feature_block, fedafa
+from fedloom.methods.m2m import data_range, m2m
 from fedloom.methods.ros import ros
 from fedloom.models import registry as models
 from support.clients import TensorClient
@@ -95,25 +95,28 @@ def test_the_range_of_the_data() -> None:
         woven.state.params,
         woven.simulation.federation.clients[0],
     )
-    low, length = extent(job)
+    low, length = data_range(job)
     assert low.flatten().tolist() == pytest.approx([-6.0, -0.4])
     assert (low + length).flatten().tolist() == pytest.approx([4.0, 1.6])
     table = TensorClient(
         torch.tensor([[1.0, -2.0], [4.0, -2.0], [3.0, -2.0]]), torch.tensor([0, 1, 1])
     )
-    assert [t.tolist() for t in extent(lone_job(nested, {}, table))] == [[1.0, -2.0], [3.0, 0.0]]
+    assert [t.tolist() for t in data_range(lone_job(nested, {}, table))] == [
+        [1.0, -2.0],
+        [3.0, 0.0],
+    ]
 
 
 def test_the_default_tap() -> None:
     """The second of three stages: u of 112,016 and v of 352,138 parameters in the paper's ResNet-32."""
     chain = models.build(Spec("resnet32"), (3, 32, 32), 10, Key.root(0))
-    assert tap(chain, "") == "layer2"
+    assert feature_block(chain, "") == "layer2"
     (phase,) = fedafa().finale
     sizes = {n: p.numel() for n, p in chain.named_parameters()}
     later = sum(sizes[n] for n in phase.trains(chain) if n in sizes)
     assert (sum(sizes.values()) - later, later) == (112_016, 352_138)
     two = Chain({"body": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
-    assert tap(two, "") == "body"
+    assert feature_block(two, "") == "body"
     fedafa().check(two)
 
 

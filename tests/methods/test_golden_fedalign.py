@@ -15,9 +15,9 @@ from fedloom.core.method import Method
 from fedloom.core.sampler import everyone
 from fedloom.core.solver import Gradient, Sgd, SGDRule
 from fedloom.core.step import Loss, Step
-from fedloom.losses.lipschitz import top_singular, transmitting
-from fedloom.methods.fedalign import constants, fedalign
-from fedloom.methods.gradaug import lesson
+from fedloom.losses.lipschitz import spectral_norm, transmitting_matrix
+from fedloom.methods.fedalign import fedalign, lipschitz_constants
+from fedloom.methods.gradaug import subnetwork_loss
 from fedloom.models.layers import make_norm
 from fedloom.models.narrow import Narrow
 from fedloom.models.residual import residual_chain
@@ -43,11 +43,11 @@ def close(got: Tensor, expected: Tensor, tolerance: float) -> None:
 @pytest.mark.parametrize("tag", ["relu", "signed", "samesize", "oddpool"])
 def test_transmitting_matrix_and_its_top_singular_value(tag: str) -> None:
     before, behind = (LIPSCHITZ[f"{tag}_{f}"].double() for f in ("f1", "f2"))
-    matrices = transmitting(before, behind)
+    matrices = transmitting_matrix(before, behind)
     close(matrices, LIPSCHITZ[f"{tag}_T"], 1e-12)
     for iterations in (1, 10, 2000):
-        close(top_singular(matrices, iterations), LIPSCHITZ[f"{tag}_K_{iterations}iter"], 1e-12)
-    close(top_singular(matrices, 2000), LIPSCHITZ[f"{tag}_K_svd"], 1e-12)
+        close(spectral_norm(matrices, iterations), LIPSCHITZ[f"{tag}_K_{iterations}iter"], 1e-12)
+    close(spectral_norm(matrices, 2000), LIPSCHITZ[f"{tag}_K_svd"], 1e-12)
 
 
 def net(*blocks: int) -> Chain:
@@ -85,7 +85,7 @@ class Watch:
 
     def __call__(self, step: Step) -> Tensor:
         weights, names, extra = list(step.params.values()), list(step.params), self.term(step)
-        narrow, full = constants(step, Narrow(), 0.25)
+        narrow, full = lipschitz_constants(step, Narrow(), 0.25)
         total = torch.autograd.grad(step.ce + extra, weights, retain_graph=True)
         lip = torch.autograd.grad(extra, weights, retain_graph=True, materialize_grads=True)
         norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in total]))
@@ -174,7 +174,10 @@ def test_a_batch_of_gradaug() -> None:
     step = Step(x, AUGMENTED["y"], chain, lone_job(lambda: chain, {}), weights, Key.root(0), 1)
     widths, sides = (AUGMENTED[f"{w}_in_order"].tolist() for w in ("widths", "resolutions"))
     lessons = torch.stack(
-        [lesson(step, narrow, width, side / 32) for width, side in zip(widths, sides, strict=True)]
+        [
+            subnetwork_loss(step, narrow, width, side / 32)
+            for width, side in zip(widths, sides, strict=True)
+        ]
     )
     close(step.ce, AUGMENTED["ce"], 1e-10)
     close(step.logits, AUGMENTED["logits_full"], 1e-10)

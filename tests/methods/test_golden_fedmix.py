@@ -12,8 +12,8 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.step import Step
-from fedloom.losses.directional_derivative import directional_derivative, twice
-from fedloom.losses.mixup import beside, mixed, pair
+from fedloom.losses.directional_derivative import by_double_backward, directional_derivative
+from fedloom.losses.mixup import interpolated, mixed_within_batch, with_one_hot_labels
 from fedloom.methods.fedmix import fedmix
 from fedloom.methods.naivemix import naivemix
 from support.golden import golden
@@ -85,7 +85,7 @@ def test_fedmix_on_a_perceptron(form: str) -> None:
 
 
 @pytest.mark.parametrize("lam", LAMS)
-@pytest.mark.parametrize("slope", [directional_derivative, twice])
+@pytest.mark.parametrize("slope", [directional_derivative, by_double_backward])
 def test_the_derivative_is_divided_by_the_batch_once(lam: str, slope: Slope) -> None:
     """Divided twice, as in every public FedMix we know of, it is a batch's size too small."""
     share, chain = float(lam), linear()
@@ -106,9 +106,9 @@ def test_naivemix(lam: str) -> None:
 
 @pytest.mark.parametrize("lam", LAMS)
 def test_global_mixup_with_each_of_six(lam: str) -> None:
-    chain, own = linear(), pair(MIX["x"], MIX["y"], CLASSES)
-    others = pair(MIX["others_x"], MIX["others_y"], CLASSES)
-    mixed = [beside(own, other, 1 - float(lam)) for other in zip(*others, strict=True)]
+    chain, own = linear(), with_one_hot_labels(MIX["x"], MIX["y"], CLASSES)
+    others = with_one_hot_labels(MIX["others_x"], MIX["others_y"], CLASSES)
+    mixed = [interpolated(own, other, 1 - float(lam)) for other in zip(*others, strict=True)]
     equal(
         torch.stack([F.cross_entropy(chain(x), y) for x, y in mixed]).mean(),
         chain,
@@ -120,7 +120,9 @@ def test_global_mixup_with_each_of_six(lam: str) -> None:
 @pytest.mark.parametrize("lam", LAMS)
 def test_localmix(lam: str) -> None:
     chain = linear()
-    x, rows = mixed(MIX["x"], MIX["y"], torch.tensor([2, 0, 3, 1]), 1 - float(lam), CLASSES)
+    x, rows = mixed_within_batch(
+        MIX["x"], MIX["y"], torch.tensor([2, 0, 3, 1]), 1 - float(lam), CLASSES
+    )
     equal(F.cross_entropy(chain(x), rows), chain, f"lam{lam}/localmix_perm2031", "grad_W")
 
 
@@ -128,12 +130,14 @@ def test_localmix(lam: str) -> None:
 @pytest.mark.parametrize("build", [linear, perceptron])
 def test_fedmix_is_global_mixup_to_first_order(form: str, build: Callable[[], Chain]) -> None:
     """Proposition 1: halve lam, and the difference from global mixup with the six is a quarter."""
-    chain, own = build(), pair(MIX["x"], MIX["y"], CLASSES)
+    chain, own = build(), with_one_hot_labels(MIX["x"], MIX["y"], CLASSES)
     gaps = []
     for lam in (0.002, 0.001):
         mixed = [
-            beside(own, other, 1 - lam)
-            for other in zip(*pair(MIX["others_x"], MIX["others_y"], CLASSES), strict=True)
+            interpolated(own, other, 1 - lam)
+            for other in zip(
+                *with_one_hot_labels(MIX["others_x"], MIX["others_y"], CLASSES), strict=True
+            )
         ]
         exact = torch.stack([F.cross_entropy(chain(x), y) for x, y in mixed]).mean()
         gaps.append(

@@ -14,10 +14,10 @@ from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
 from fedloom.core.solver import Sgd, SGDRule
 from fedloom.core.step import Step
-from fedloom.losses.distillation import but_true, kl
+from fedloom.losses.distillation import kl, not_true_logits
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedgkd import fedgkd
-from fedloom.methods.fedmlb import fedmlb, finished
+from fedloom.methods.fedmlb import fedmlb, run_remaining_blocks
 from fedloom.methods.fedntd import fedntd
 from fedloom.methods.kd import kd
 from support.clients import TensorClient
@@ -171,8 +171,11 @@ def test_divergences() -> None:
     student, teacher, y = KD["student"], KD["teacher"], KD["y"]
     near(kl(teacher, student), KD["kl_T1"])
     near(kl(teacher, student, 2.0), KD["kl_T2_no_T2factor"])
-    near(kl(but_true(teacher, y), but_true(student, y)), KD["ntd_kl_T1"])
-    near(9 * kl(but_true(teacher, y), but_true(student, y), 3.0), KD["ntd_kl_T3_times9"])
+    near(kl(not_true_logits(teacher, y), not_true_logits(student, y)), KD["ntd_kl_T1"])
+    near(
+        9 * kl(not_true_logits(teacher, y), not_true_logits(student, y), 3.0),
+        KD["ntd_kl_T3_times9"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_divergences() -> None:
 def test_pathways_together_are_the_pathways_one_by_one(cuts: list[str]) -> None:
     frozen, taps = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"])
     features = {cut: taps[cut].detach().requires_grad_() for cut in cuts}
-    both = [finished(frozen, features, together) for together in (True, False)]
+    both = [run_remaining_blocks(frozen, features, together) for together in (True, False)]
     near(both[0], both[1].detach())
     for one, other in zip(
         *(torch.autograd.grad(z.square().sum(), list(features.values())) for z in both), strict=True
@@ -194,5 +197,5 @@ def test_a_calls_worth_of_every_block() -> None:
     frozen, taps, calls = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"]), []
     for name in frozen.names:
         frozen.block(name).register_forward_hook(lambda *seen, name=name: calls.append(name))
-    finished(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)
+    run_remaining_blocks(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)
     assert calls == ["layer1", "layer2", "layer3", "layer4", "head"]

@@ -16,7 +16,7 @@ from fedloom.core.params import Params
 from fedloom.core.solver import Objective, Sgd, SGDRule
 from fedloom.core.spec import Spec
 from fedloom.core.step import Step
-from fedloom.losses.contrastive import contrast
+from fedloom.losses.contrastive import contrastive_loss
 from fedloom.methods.moon import moon
 from fedloom.models.registry import build
 from support.clients import TensorClient
@@ -76,7 +76,8 @@ def after(memories: dict[str, Params]) -> Params:
 
 def test_the_contrast() -> None:
     close(
-        contrast(MOON["z"], MOON["z_global"], MOON["z_prev"], float(MOON["tau"])), MOON["con_loss"]
+        contrastive_loss(MOON["z"], MOON["z_global"], MOON["z_prev"], float(MOON["tau"])),
+        MOON["con_loss"],
     )
 
 

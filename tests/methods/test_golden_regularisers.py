@@ -16,7 +16,7 @@ from fedloom.losses import mixup as pairs
 from fedloom.methods import registry
 from fedloom.methods.mixup import mixup
 from fedloom.methods.moon import moon
-from fedloom.methods.stochdepth import chances, stochdepth
+from fedloom.methods.stochdepth import stochdepth, survival_probabilities
 from fedloom.models.droppable import Droppable, branches
 from fedloom.models.registry import build
 from support.golden import golden
@@ -34,7 +34,7 @@ def off(found: Tensor, expected: Tensor) -> float:
 
 
 def mixed() -> tuple[Tensor, Tensor]:
-    return pairs.mixed(
+    return pairs.mixed_within_batch(
         MISC["mix_x"], MISC["mix_y"], MISC["mix_perm"], float(MISC["mix_lam"]), len(MISC["mix_b"])
     )
 
@@ -82,7 +82,7 @@ def test_localmix_is_another_word_for_mixup() -> None:
 
 def official(model: str, keep: float) -> list[float]:
     chain = build(Spec(model), (3, 32, 32), 10, Key.root(0), device="meta")
-    return chances(len(branches(chain)), keep, "authors")
+    return survival_probabilities(len(branches(chain)), keep, "authors")
 
 
 def test_the_chances_of_the_authors() -> None:
@@ -96,7 +96,7 @@ def test_the_chances_of_the_authors() -> None:
 
 
 def test_the_chances_of_the_paper() -> None:
-    assert chances(4, 0.6, "paper") == pytest.approx([0.9, 0.8, 0.7, 0.6])
+    assert survival_probabilities(4, 0.6, "paper") == pytest.approx([0.9, 0.8, 0.7, 0.6])
 
 
 class Given(nn.Module):

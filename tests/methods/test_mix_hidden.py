@@ -247,7 +247,7 @@ def test_every_round_is_a_release() -> None:
     private = {"clip": 1.0, "noise": 1.0, "label_noise": 1.0}
     federation = setting(mixing(at="stem", **private)).federation
     (said,) = notices(federation, 50)
-    assert "every round anew" in said and "'stem'" in said and "50 times, which adds up" in said
+    assert "before every round" in said and "'stem'" in said and "50 times (" in said
     accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
     for deviation in (5 / 2, 5 / 2**0.5):  # the smallest client has five samples
         accountant.compose(accounting.GaussianDpEvent(deviation), 50)
@@ -255,14 +255,14 @@ def test_every_round_is_a_release() -> None:
     assert figure == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
     tight = setting(mixing(at="stem", **private, epsilon=10.0)).federation
     assert len(notices(tight, 1)) == 1
-    with pytest.raises(UserError, match="epsilon=10 at delta=1e-05 is not kept"):
+    with pytest.raises(UserError, match="epsilon=10 at delta=1e-05 is exceeded"):
         notices(tight, 50)
 
 
 def test_samples_are_not_sent_anew() -> None:
     with pytest.raises(
         UserError,
-        match=r"naivemix\(every_round=true\) sends averages of what a block gives, and at='' names none",
+        match=r"naivemix\(every_round=true\) sends averages of a block's outputs, but at='' names no block",
     ):
         naivemix(every_round=True)
 

@@ -231,7 +231,7 @@ UNFIT = {
     "another encoder": (
         fedmix(at="stem"),
         bare(),
-        r"begins with an embedding called 'stem' \(behind other blocks, .* every_round=true\), and",
+        r"begins with an embedding called 'stem' \(for other blocks, .* every_round=true\), and",
     ),
     "no block to ask about": (
         naivemix(at="head", every_round=True),
@@ -293,7 +293,7 @@ def test_lanes_leave_them_to_another_engine(method: Method) -> None:
 def test_raw_data_are_announced() -> None:
     (exchange,) = globalmixup(samples=3).prologue
     assert exchange.notice([2, 5, 9], 1) == (
-        "RAW DATA: 8 of 16 samples leave their clients as they are, for the server and all others to see"
+        "RAW DATA: clients send 8 of 16 samples unchanged to the server and to all other clients"
     )
     assert "RAW DATA" in registry.entry("globalmixup").summary
 

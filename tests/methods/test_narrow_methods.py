@@ -20,10 +20,10 @@ from fedloom.core.step import Step
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from fedloom.losses.eager_gradient import eager_gradient
-from fedloom.losses.lipschitz import FEW, top_singular, transmitting
-from fedloom.methods.fedalign import constants, fedalign
+from fedloom.losses.lipschitz import MAX_SQUARED_ROWS, spectral_norm, transmitting_matrix
+from fedloom.methods.fedalign import fedalign, lipschitz_constants
 from fedloom.methods.fedavg import fedavg
-from fedloom.methods.gradaug import draws, gradaug
+from fedloom.methods.gradaug import draw_subnetworks, gradaug
 from fedloom.models.narrow import Narrow
 from fedloom.models.registry import build
 from support.models import bare
@@ -60,7 +60,7 @@ def gradient(method: Method, step: Step) -> list[Tensor]:
 
 def test_the_two_scales_differ_by_a_factor() -> None:
     step = step_on("resnet8")
-    narrow, full = constants(step, Narrow(), 0.25)
+    narrow, full = lipschitz_constants(step, Narrow(), 0.25)
     factor = float((step.ce / (narrow - full).square().mean()).detach())
     for ours, plain in zip(
         gradient(fedalign(0.7), step), gradient(fedalign(0.7, scale="paper"), step), strict=True
@@ -90,7 +90,7 @@ def test_steps_of_text_are_positions() -> None:
     step = step_on("lstm", width=32)
     before, behind = (step.taps[name].detach() for name in ("lstm1", "lstm2"))
     expected = torch.linalg.matrix_norm(torch.einsum("btc,btd->bcd", before, behind) / 6, 2)
-    _, full = constants(step, Narrow(), 0.5)
+    _, full = lipschitz_constants(step, Narrow(), 0.5)
     torch.testing.assert_close(
         full, expected, rtol=1e-3, atol=0
     )  # ten iterations on signed features come near
@@ -99,21 +99,21 @@ def test_steps_of_text_are_positions() -> None:
 def test_an_image_before_a_vector_is_pooled_to_one_position() -> None:
     image, vector = torch.rand(2, 3, 4, 5), torch.rand(2, 7)
     torch.testing.assert_close(
-        transmitting(image, vector), image.mean((2, 3)).unsqueeze(2) * vector.unsqueeze(1)
+        transmitting_matrix(image, vector), image.mean((2, 3)).unsqueeze(2) * vector.unsqueeze(1)
     )
 
 
 def test_dead_features_have_no_gradient_instead_of_nan() -> None:
     matrices = torch.zeros(2, 3, 4, requires_grad=True)
-    top_singular(matrices).sum().backward()
+    spectral_norm(matrices).sum().backward()
     assert not matrices.grad.any()
 
 
-@pytest.mark.parametrize("rows", [FEW, FEW + 1])
+@pytest.mark.parametrize("rows", [MAX_SQUARED_ROWS, MAX_SQUARED_ROWS + 1])
 def test_squared_or_not_the_largest_singular_value_is_found(rows: int) -> None:
     matrices = torch.rand(2, rows, 40, dtype=torch.float64, generator=Key.root(0).generator())
     assert torch.allclose(
-        top_singular(matrices), torch.linalg.svdvals(matrices)[:, 0], rtol=1e-12, atol=0
+        spectral_norm(matrices), torch.linalg.svdvals(matrices)[:, 0], rtol=1e-12, atol=0
     )
 
 
@@ -171,7 +171,7 @@ REFUSED = {
     "not narrower": (
         fedalign(width=0.99),
         of_blocks(3),
-        "needs a last block of features with fewer channels at width 0.99",
+        "needs a last feature block that has fewer channels at width 0.99",
     ),
     "groups": (
         fedalign(),
@@ -186,17 +186,17 @@ REFUSED = {
     "no image": (
         gradaug(),
         made("lstm"),
-        "needs a convolutional model that takes images of any size (smallest=1 takes all models)",
+        "needs a convolutional model that takes images of any size (smallest=1 works with all models)",
     ),
     "flattened": (
         gradaug(),
         made("mlp"),
-        "needs a convolutional model that takes images of any size (smallest=1 takes all models)",
+        "needs a convolutional model that takes images of any size (smallest=1 works with all models)",
     ),
     "one size": (
         gradaug(),
         made("lenet5"),
-        "needs a convolutional model that takes images of any size (smallest=1 takes all models)",
+        "needs a convolutional model that takes images of any size (smallest=1 works with all models)",
     ),
 }
 
@@ -223,7 +223,7 @@ def test_gradaug_without_sizes_takes_any_model() -> None:
 @given(n=st.integers(1, 5), seed=st.integers(0, 1000), sizes=st.integers(1, 5))
 def test_draws_of_gradaug(n: int, seed: int, sizes: int) -> None:
     key = Key.root(seed)
-    drawn = draws(key, n, 0.8, "floor", 0.625, sizes)
+    drawn = draw_subnetworks(key, n, 0.8, "floor", 0.625, sizes)
     widths = [width for width, _ in drawn]
     assert (
         len(drawn) == n
@@ -234,12 +234,14 @@ def test_draws_of_gradaug(n: int, seed: int, sizes: int) -> None:
     assert {round(32 * f) for _, f in drawn} <= {
         round(32 - 12 * i / max(1, sizes - 1)) for i in range(sizes)
     }
-    assert draws(key, n, 0.8, "floor", 0.625, sizes) == drawn
-    assert all(0.8 < width < 1 for width, _ in draws(key, n, 0.8, "all", 0.625, sizes))
+    assert draw_subnetworks(key, n, 0.8, "floor", 0.625, sizes) == drawn
+    assert all(0.8 < width < 1 for width, _ in draw_subnetworks(key, n, 0.8, "all", 0.625, sizes))
 
 
 def test_all_sizes_and_many_widths_are_drawn() -> None:
-    drawn = [d for seed in range(60) for d in draws(Key.root(seed), 2, 0.8, "floor", 0.625, 4)]
+    drawn = [
+        d for seed in range(60) for d in draw_subnetworks(Key.root(seed), 2, 0.8, "floor", 0.625, 4)
+    ]
     assert {factor for _, factor in drawn} == {1.0, 0.875, 0.75, 0.625}
     assert len({width for width, _ in drawn}) == 61
 

@@ -26,7 +26,7 @@ from fedloom.methods.finetune import finetune
 from fedloom.methods.lgfedavg import lgfedavg
 from fedloom.methods.perfedavg import Maml, perfedavg
 from fedloom.methods.pfedme import pfedme
-from fedloom.methods.ros import balanced
+from fedloom.methods.ros import class_balanced
 from fedloom.models.registry import build as build_model
 from support.clients import TensorClient
 from support.models import CLASSES, NORMS, bare, nested
@@ -120,7 +120,7 @@ def test_the_model_of_pfedme_is_theta_and_not_w() -> None:
 def test_pfedme_refuses_steps_behind_theta() -> None:
     with pytest.raises(
         UserError,
-        match=r"pfedme: lr=0.1 times lam=15 is 1.5, and w would overshoot theta; keep it below 1",
+        match=r"pfedme: lr=0.1 times lam=15 is 1.5, so w would overshoot theta; keep the product below 1",
     ):
         pfedme(lr=0.1)
 
@@ -155,7 +155,7 @@ def ordered(plain: Method) -> Method:
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 99))
 def test_oversampling_draws_as_many_samples_as_there_are(labels: list[int], seed: int) -> None:
     data = TensorClient(torch.zeros(len(labels), 1), torch.tensor(labels))
-    drawn = balanced(data, torch.Generator().manual_seed(seed))
+    drawn = class_balanced(data, torch.Generator().manual_seed(seed))
     assert len(drawn) == len(labels)
     assert set(drawn.tolist()) <= set(range(len(labels)))
 
@@ -168,7 +168,7 @@ def test_oversampling_gives_every_class_of_a_client_its_share() -> None:
     )
     draws = torch.Generator().manual_seed(3)
     shares = torch.bincount(
-        torch.cat([data.y[balanced(data, draws)] for _ in range(50)]), minlength=8
+        torch.cat([data.y[class_balanced(data, draws)] for _ in range(50)]), minlength=8
     ) / (50 * 956)
     assert shares.tolist() == pytest.approx([0.25, 0.25, 0, 0, 0, 0.25, 0.25, 0], abs=0.01)
 
