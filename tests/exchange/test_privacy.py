@@ -1,4 +1,7 @@
-"""The (epsilon, delta) of an exchange, against published numbers, a closed form, and the accountant's own composition."""
+"""The (epsilon, delta) of an exchange.
+
+Against published numbers, a closed form, and dp-accounting's own composition.
+"""
 
 import math
 import sys
@@ -21,14 +24,14 @@ DELTA = 1e-5
 SIZES = (30, 57, 44)
 
 
-def analytic(strength: float, delta: float) -> float:
-    """The exact epsilon of a Gaussian release: delta = P(s/2 - e/s) - exp(e) P(-s/2 - e/s), by halving."""
+def analytic(mu: float, delta: float) -> float:
+    """The exact epsilon of a Gaussian mechanism, by bisection.
+
+    delta = P(mu/2 - e/mu) - exp(e) P(-mu/2 - e/mu)
+    """
 
     def excess(e: float) -> float:
-        below = [
-            0.5 * math.erfc(-t / math.sqrt(2))
-            for t in (strength / 2 - e / strength, -strength / 2 - e / strength)
-        ]
+        below = [0.5 * math.erfc(-t / math.sqrt(2)) for t in (mu / 2 - e / mu, -mu / 2 - e / mu)]
         return below[0] - math.exp(e) * below[1] - delta
 
     low, high = 0.0, 500.0
@@ -39,18 +42,17 @@ def analytic(strength: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("z", "expected"), [(0.5, 10.0), (1, 4.38), (2, 1.99), (4, 0.93)])
-def test_one_release_costs_what_the_table_says(z: float, expected: float) -> None:
+def test_one_release_has_the_published_epsilon(z: float, expected: float) -> None:
     assert round(epsilon(1 / z, DELTA), 2) == expected
-    release = Release(
-        smallest=50, clip=28.0, noise=z * 2 * 28 / 50
-    )  # deviation z times the sensitivity 2C/M
+    # The standard deviation is z times the sensitivity 2C/M.
+    release = Release(smallest=50, clip=28.0, noise=z * 2 * 28 / 50)
     assert round(epsilon(release.sample_mu, DELTA), 2) == expected
 
 
-@pytest.mark.parametrize("strength", [0.02, 0.3, 1.0, 4.0, 15.0])
+@pytest.mark.parametrize("mu", [0.02, 0.3, 1.0, 4.0, 15.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-3])
-def test_epsilon_is_the_closed_form_and_never_below_it(strength: float, delta: float) -> None:
-    exact, found = analytic(strength, delta), epsilon(strength, delta)
+def test_epsilon_equals_the_closed_form_and_is_never_below_it(mu: float, delta: float) -> None:
+    exact, found = analytic(mu, delta), epsilon(mu, delta)
     assert exact - 1e-9 <= found <= exact * 1.0001 + 1e-9
 
 
@@ -62,7 +64,7 @@ def test_epsilon_is_the_closed_form_and_never_below_it(strength: float, delta: f
         (30, 0.21, (2.4, 1.2, 0.24, 0.02)),
     ],
 )
-def test_the_noise_that_a_limit_needs_is_that_of_the_table(
+def test_the_noise_needed_for_a_limit_is_the_published_one(
     limit: float, z: float, deviations: tuple[float, ...]
 ) -> None:
     """Pixels of norm 28, averages of 5, 10, 50 and 500."""
@@ -75,21 +77,21 @@ def test_the_noise_that_a_limit_needs_is_that_of_the_table(
         assert needed == pytest.approx(deviation, abs=0.51 * 10**-digits)
 
 
-def test_labels_have_a_budget_of_their_own() -> None:
+def test_labels_and_samples_compose() -> None:
     release = Release(smallest=20, clip=5.0, noise=0.4, label_noise=0.05)
     assert release.sample_mu == pytest.approx(
         2 * 5 / 20 / 0.4
     ) and release.label_mu == pytest.approx(math.sqrt(2) / 20 / 0.05)
     accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
-    for strength in (release.sample_mu, release.label_mu):
-        accountant.compose(accounting.GaussianDpEvent(1 / strength))
+    for mu in (release.sample_mu, release.label_mu):
+        accountant.compose(accounting.GaussianDpEvent(1 / mu))
     both = epsilon(release.mu, DELTA)
     assert both == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
     assert both > max(epsilon(release.sample_mu, DELTA), epsilon(release.label_mu, DELTA))
     assert math.isinf(Release(20, 5.0, 0.4).mu)
 
 
-def test_an_exchange_that_is_made_again_is_paid_for_again() -> None:
+def test_repeated_exchanges_compose() -> None:
     once, thrice = (Release(20, 5.0, 0.4, 0.05, releases=n) for n in (1, 3))
     accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
     accountant.compose(accounting.GaussianDpEvent(1 / once.mu), 3)
@@ -132,12 +134,12 @@ def test_an_exchange_that_is_made_again_is_paid_for_again() -> None:
         ),
     ],
 )
-def test_what_is_guaranteed_is_said(release: Release, said: str) -> None:
+def test_the_guarantee_is_described(release: Release, said: str) -> None:
     assert said in describe_guarantee(release, DELTA)
 
 
-def test_the_sum_of_both_budgets_is_what_is_said_first() -> None:
-    release = Release(50, 28.0, 1.12, math.sqrt(2) / 50)  # both of strength 1
+def test_the_joint_epsilon_is_stated_first() -> None:
+    release = Release(50, 28.0, 1.12, math.sqrt(2) / 50)  # both have mu 1
     figure = math.ceil(analytic(math.sqrt(2), DELTA) * 1000) / 1000
     assert f"(epsilon, delta) = ({figure}, 1e-05) against" in describe_guarantee(release, DELTA)
 
@@ -151,9 +153,7 @@ def test_the_sum_of_both_budgets_is_what_is_said_first() -> None:
         ({"clip": 3.0, "noise": 1.0, "label_noise": 1.0, "split": "same-class"}, "split=random"),
     ],
 )
-def test_a_limit_is_refused_where_nothing_is_guaranteed(
-    given: dict[str, float], missing: str
-) -> None:
+def test_a_limit_without_any_guarantee_is_rejected(given: dict[str, float], missing: str) -> None:
     with pytest.raises(
         UserError,
         match=f"epsilon=8 at delta=1e-05 cannot be met: without {missing} there .*; set {missing}$",
@@ -161,7 +161,7 @@ def test_a_limit_is_refused_where_nothing_is_guaranteed(
         averaged_data_exchange(size=10, epsilon=8.0, **given).notice(SIZES, 1)
 
 
-def test_a_limit_that_is_broken_is_refused_with_what_would_keep_it() -> None:
+def test_an_exceeded_limit_is_rejected_with_the_noise_that_meets_it() -> None:
     release = Release(10, 3.0, 0.5, 0.1)
     with pytest.raises(UserError) as refused:
         check_budget(release, 4.0, DELTA)
@@ -176,7 +176,7 @@ def test_a_limit_that_is_broken_is_refused_with_what_would_keep_it() -> None:
         check_budget(Release(10, 3.0, noise * 0.99, labels * 0.99), 4.0, DELTA)
 
 
-def test_the_smallest_group_of_all_clients_decides() -> None:
+def test_the_smallest_group_of_any_client_decides() -> None:
     private = {"clip": 3.0, "noise": 1.0, "label_noise": 1.0}
     assert "smallest is an average of 2 samples" in averaged_data_exchange(
         size=5, **private
@@ -200,7 +200,7 @@ def test_the_smallest_group_of_all_clients_decides() -> None:
             averaged_data_exchange(**given).notice((30, 57, 45), 1)
 
 
-def test_the_user_hears_of_it_before_anything_is_sent() -> None:
+def test_the_user_is_informed_before_anything_is_sent() -> None:
     def federation(**given: float) -> Federation:
         return Federation(
             Method("m", prologue=(averaged_data_exchange(**given),)),
@@ -220,7 +220,7 @@ def test_the_user_hears_of_it_before_anything_is_sent() -> None:
     assert notices(Federation(Method("m"), nested, tiny_clients(), SOLVER, Key.root(0)), 3) == []
 
 
-def test_without_the_accountant_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dp_accounting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(UserError, match=r"needs dp-accounting; pip install \"fedloom\[privacy\]\""):
         epsilon(1.0, DELTA)

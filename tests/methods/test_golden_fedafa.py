@@ -1,4 +1,7 @@
-"""FedAFA and M2m against numbers of FedAFA's paper and of its authors' code: features, pairs of classes, the loss and its steps."""
+"""FedAFA and M2m against numbers from FedAFA's paper and its authors' code.
+
+Generated features, pairs of classes, the loss and its steps.
+"""
 
 import pytest
 import torch
@@ -35,7 +38,7 @@ def near(got: Tensor, expected: Tensor) -> None:
 
 
 def linear(weight: Tensor, bias: Tensor) -> Chain:
-    """Features as they come, flattened, and a linear layer."""
+    """The features unchanged, flattened, and a linear layer."""
     chain = Chain(
         {
             "front": nn.Identity(),
@@ -46,7 +49,7 @@ def linear(weight: Tensor, bias: Tensor) -> Chain:
     return chain
 
 
-def maker() -> Chain:
+def gen_model() -> Chain:
     return linear(FEATURES["W"], FEATURES["b"]).requires_grad_(False)
 
 
@@ -64,8 +67,10 @@ def test_the_noise() -> None:
         ("feat", 1.0, -torch.inf, "paper"),
     ],
 )
-def test_features_on_their_way(start: str, step: float, low: float, known: str, times: int) -> None:
-    model, y = maker(), FEATURES["target"]
+def test_generated_features_after_some_steps(
+    start: str, step: float, low: float, known: str, times: int
+) -> None:
+    model, y = gen_model(), FEATURES["target"]
     h = normalised_descent(
         FEATURES[start], lambda h: nn.functional.cross_entropy(model(h), y), step, times, low
     )
@@ -88,7 +93,7 @@ def test_the_whole_generation(
     generation: Generation, known: str, taken: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feature_generation, "uniform_like", lambda like, key: FEATURES["uniform"])
-    made, kept = generation(maker(), "front", FEATURES["feat"], FEATURES["target"], Key.root(0))
+    made, kept = generation(gen_model(), "front", FEATURES["feat"], FEATURES["target"], Key.root(0))
     near(made, FEATURES[known])
     if taken is not None:
         assert torch.equal(kept, FEATURES[taken].bool())
@@ -103,7 +108,7 @@ WEIGHED: dict[str, tuple[SourceWeights, str, str]] = {
 
 
 def shares(weights: Tensor) -> Tensor:
-    """Of each row; one without any weight stays as it is."""
+    """Each row divided by its sum; rows of zeros stay zero."""
     total = weights.sum(1, keepdim=True)
     return weights / torch.where(total > 0, total, 1)
 
@@ -119,7 +124,7 @@ def test_pairs_of_classes(client: str, weigh: SourceWeights, known: str, normali
     near(target_probabilities(counts) * there, PAIRS[f"{client}_gen_prob"])
 
 
-def test_the_authors_avoid_the_class_that_the_paper_takes() -> None:
+def test_the_authors_code_avoids_the_class_that_the_paper_prefers() -> None:
     """The client of the paper's figure 3b, whose class 1 has 933 samples; its rarest, 6, has 6."""
     counts = PAIRS["c9_counts"].double()
     there = (counts > 0).double()
@@ -132,8 +137,11 @@ def test_the_authors_avoid_the_class_that_the_paper_takes() -> None:
 
 
 @pytest.mark.parametrize("name", ["paper", "authors"])
-def test_sources_of_a_batch_come_as_often_as_they_should(name: str) -> None:
-    """On the golden batch, within five standard deviations of the golden chances; so do targets, if they have a source at all."""
+def test_sources_are_drawn_with_the_golden_probabilities(name: str) -> None:
+    """On the golden batch, within five standard deviations.
+
+    So are targets, if they have a source at all.
+    """
     y, counts, runs = PAIRS["batch_labels"], PAIRS["c8_counts"].double(), 3000
     weights, seen, chosen = (
         SOURCE_WEIGHTS[name](counts),

@@ -41,7 +41,7 @@ def close(got: Tensor, expected: Tensor, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("tag", ["relu", "signed", "samesize", "oddpool"])
-def test_transmitting_matrix_and_its_top_singular_value(tag: str) -> None:
+def test_transmitting_matrix_and_its_spectral_norm(tag: str) -> None:
     before, behind = (LIPSCHITZ[f"{tag}_{f}"].double() for f in ("f1", "f2"))
     matrices = transmitting_matrix(before, behind)
     close(matrices, LIPSCHITZ[f"{tag}_T"], 1e-12)
@@ -58,7 +58,7 @@ def net(*blocks: int) -> Chain:
 
 
 def our_name(official: str) -> str:
-    """FedAlign's name of a tensor in our words."""
+    """Our name of a tensor, from FedAlign's name."""
     name = re.sub(r"^(conv1|bn1)\.", lambda m: f"stem.{m[1][:-1]}.", official.replace(".bn.", "."))
     name = re.sub(r"^(layer\d\.\d)\.(conv|bn)", r"\1.body.\2", name)
     name = name.replace("downsample.0.", "shortcut.conv.").replace(
@@ -78,7 +78,7 @@ def known(numbers: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 @dataclass
 class Watch:
-    """A ground of the objective that is cross-entropy and notes what the terms make of every step."""
+    """A cross-entropy loss that records the alignment term and its gradients at every step."""
 
     term: Loss
     notes: list[dict[str, Any]] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Seen(SGDRule):
-    """The rule of the authors' training, which notes the gradients it gets."""
+    """The authors' optimiser, recording the gradients it receives."""
 
     seen: list[list[Tensor]] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ class Seen(SGDRule):
 
 
 def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[Woven, Seen]:
-    """One client's golden batches through the solver."""
+    """Run the solver on one client's golden batches."""
     x, y = STEPS["x"][:steps].flatten(0, 1), STEPS["y"][:steps].flatten()
     method = replace(method, phases=(replace(method.phases[0], order=in_order(len(y)), **phase),))
     rule = Seen(momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -147,7 +147,7 @@ def test_three_steps_of_fedalign() -> None:
     close(sum(w.square().sum() for w in weights), STEPS["param_after_sumsq_all"], 1e-9)
 
 
-def test_a_step_in_which_the_clip_bites() -> None:
+def test_a_step_whose_gradient_is_clipped() -> None:
     method = fedalign(float(CLIPPED["mu"]))
     watch = Watch(method.phases[0].terms[0])
     woven, rule = trained(method, 1, CLIPPED["lr"], loss=watch)
@@ -161,7 +161,7 @@ def test_a_step_in_which_the_clip_bites() -> None:
         close(woven.state.params[name], expected, 1e-9)
 
 
-def test_channels_left_at_a_width() -> None:
+def test_channels_kept_at_a_width() -> None:
     for width, row in zip(
         AUGMENTED["divisible_widths"].tolist(), AUGMENTED["divisible_table"].tolist(), strict=True
     ):

@@ -1,4 +1,7 @@
-"""FedMix, NaiveMix, Global Mixup and LocalMix against closed forms, among them the mistake that public FedMixes make."""
+"""FedMix, NaiveMix, Global Mixup and LocalMix against closed forms.
+
+Among them the mistake that public FedMix implementations make.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +38,7 @@ def linear() -> Chain:
 
 
 def perceptron() -> Chain:
-    """With one hidden layer of tanh."""
+    """One hidden tanh layer."""
     chain = Chain(
         {"body": nn.Sequential(nn.Linear(5, 6), nn.Tanh()), "head": nn.Linear(6, CLASSES)}
     ).double()
@@ -45,7 +48,7 @@ def perceptron() -> Chain:
 
 
 def loss_of(method: Method, chain: Chain) -> Tensor:
-    """On the golden batch, where the only average is the golden one."""
+    """The loss on the golden batch, with the golden average as the only one."""
     sent = {"x": MIX["x_g"][None], "y": MIX["y_g"][None], "owner": torch.tensor([1])}
     job = replace(lone_job(lambda: chain, {}, shared={"mashed": sent}), classes=CLASSES)
     (phase,) = method.phases
@@ -78,7 +81,7 @@ def test_fedmix(lam: str, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_fedmix_on_a_perceptron(form: str) -> None:
-    """Where the second derivatives are not those of the softmax alone."""
+    """Its second derivatives involve more than the softmax."""
     chain = perceptron()
     method = fedmix(lam=float(MIX["mlp/lam"]), coefficient=form)
     equal(loss_of(method, chain), chain, f"mlp/{form}", "gW1", "gb1", "gW2", "gb2")
@@ -86,8 +89,8 @@ def test_fedmix_on_a_perceptron(form: str) -> None:
 
 @pytest.mark.parametrize("lam", LAMS)
 @pytest.mark.parametrize("slope", [directional_derivative, by_double_backward])
-def test_the_derivative_is_divided_by_the_batch_once(lam: str, slope: Slope) -> None:
-    """Divided twice, as in every public FedMix we know of, it is a batch's size too small."""
+def test_the_derivative_is_divided_by_the_batch_size_once(lam: str, slope: Slope) -> None:
+    """Divided twice, as in every public FedMix we know, it is too small by the batch size."""
     share, chain = float(lam), linear()
     _, found = slope(chain, (1 - share) * MIX["x"], MIX["y"], MIX["x_g"])
     near(found, MIX[f"lam{lam}/J"])
@@ -105,7 +108,7 @@ def test_naivemix(lam: str) -> None:
 
 
 @pytest.mark.parametrize("lam", LAMS)
-def test_global_mixup_with_each_of_six(lam: str) -> None:
+def test_global_mixup_with_six_partners(lam: str) -> None:
     chain, own = linear(), with_one_hot_labels(MIX["x"], MIX["y"], CLASSES)
     others = with_one_hot_labels(MIX["others_x"], MIX["others_y"], CLASSES)
     mixed = [interpolated(own, other, 1 - float(lam)) for other in zip(*others, strict=True)]

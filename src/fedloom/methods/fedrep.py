@@ -1,4 +1,4 @@
-"""FedRep: shares the representation; clients train their personal head first, then the shared part.
+"""FedRep: shares the representation; clients train a personal head first, then the representation.
 
     client   h_k <- h_k - eta grad_h F_k(b, h_k)  for `passes` passes,
              then  b_k <- b - eta grad_b F_k(b, h_k)  for one

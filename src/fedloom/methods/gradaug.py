@@ -1,4 +1,4 @@
-"""GradAug: distils the full network into slimmed sub-networks, which see resized images.
+"""GradAug: regularises the network by distilling it into slimmed sub-networks on resized images.
 
     min_w  F_i(w) + mu sum_{s=1..n} KL(softmax f(x; w) || softmax f_s(x_s; w))
 

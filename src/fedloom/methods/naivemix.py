@@ -1,4 +1,4 @@
-"""NaiveMix: mixup of each batch with averaged data of other clients.
+"""NaiveMix: mixup of each batch with averaged data received from all clients.
 
     (1 - lam) CE(f(x'), y) + lam CE(f(x'), y_g),   x' = (1 - lam) x + lam x_g
 
