@@ -16,7 +16,7 @@ from fedloom.core.round import Simulation, init_state, resume_state, rounds
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.engines.inprocess import InProcess
 from fedloom.exchange.averaged_data import averaged_data_exchange
-from fedloom.losses.mixup import beside, pair
+from fedloom.losses.mixup import interpolated, with_one_hot_labels
 from fedloom.methods.scaffold import scaffold
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES
@@ -30,7 +30,7 @@ def blending(**given: Any) -> Method:
         x: torch.Tensor, y: torch.Tensor, job: Any, key: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         sent = job.shared["mashed"]
-        return beside(pair(x, y, CLASSES), (sent["x"][0], sent["y"][0]), 0.9)
+        return interpolated(with_one_hot_labels(x, y, CLASSES), (sent["x"][0], sent["y"][0]), 0.9)
 
     return Method("blending", (Phase(mix=mix),), prologue=(averaged_data_exchange(**given),))
 
@@ -212,7 +212,7 @@ def test_every_new_answer_is_paid_for() -> None:
     woven = weave(blending(**private, epsilon=2.3), 1)
     (said,) = notices(woven.simulation.federation, 1)
     assert "(epsilon, delta) = (1.9" in said
-    with pytest.raises(UserError, match="is not kept"):
+    with pytest.raises(UserError, match="is exceeded"):
         resume_state(other_data(woven.simulation, 0), woven.state)
 
 

@@ -31,10 +31,11 @@ def test_the_sentence_is_said_before_the_first_round(home: Path) -> None:
     words = ("run", *talk.TINY, "--rounds", 1, "--partition", "iid", "--out")
     plain = talk.fedloom(*words, home / "a", "--method", "naivemix").flat
     assert (
-        "exchange 'mashed': clients send averages of their data, the smallest of 30 samples; averaging alone"
+        "exchange 'mashed': clients send averages of their data; "
+        "the smallest is an average of 30 samples. Averaging alone"
         in plain
     )
-    assert plain.index("averaging alone guarantees nothing") < plain.index("round 1/1")
+    assert plain.index("Averaging alone gives no privacy") < plain.index("round 1/1")
 
 
 def test_a_broken_limit_is_refused_and_leaves_no_folder(home: Path) -> None:
@@ -48,7 +49,7 @@ def test_a_broken_limit_is_refused_and_leaves_no_folder(home: Path) -> None:
         *words, home / "c", "--method", f"naivemix({PRIVATE}, epsilon=1)", code=2
     ).flat
     assert (
-        "epsilon=1 at delta=1e-05 is not kept" in said
+        "epsilon=1 at delta=1e-05 is exceeded" in said
         and "raise noise to" in said
         and not (home / "c").exists()
     )

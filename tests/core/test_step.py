@@ -9,7 +9,7 @@ from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.params import Params
 from fedloom.core.step import Step
-from fedloom.losses.terms import inner, prox
+from fedloom.losses.terms import linear_term, proximal_term
 from support.models import nested
 from support.weave import first_model, lone_job
 
@@ -42,8 +42,8 @@ def test_terms_by_hand(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     monkeypatch.setattr(stepping, "LARGE", large)
     step, params = made()
     aim = doubled(step.job)
-    pulls = torch.autograd.grad(inner(doubled)(step), list(params.values()))
+    pulls = torch.autograd.grad(linear_term(doubled)(step), list(params.values()))
     assert all(torch.equal(g, aim[n]) for n, g in zip(params, pulls, strict=True))
-    springs = torch.autograd.grad(prox(0.5, doubled)(step), list(params.values()))
+    springs = torch.autograd.grad(proximal_term(0.5, doubled)(step), list(params.values()))
     for (name, p), g in zip(params.items(), springs, strict=True):
         torch.testing.assert_close(g, 0.5 * (p - aim[name]).detach())

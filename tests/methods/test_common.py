@@ -1,4 +1,4 @@
-"""What every method must pass. A new method is a new row of CASES."""
+"""Tests that every method must pass. A new method is a new row of CASES."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,7 +46,10 @@ Oracle = Callable[[World, State], State]
 
 @dataclass(frozen=True)
 class Twin:
-    """A method at its degenerate parameter, and the plain one it then equals bit for bit, for so many rounds."""
+    """A method at its degenerate parameter, and the plain one it must equal bit for bit.
+
+    rounds: for how many rounds.
+    """
 
     method: Method
     plain: Method = field(default_factory=fedavg)
@@ -55,7 +58,7 @@ class Twin:
 
 @dataclass(frozen=True)
 class Case:
-    """A method, its naive oracle, and where it degenerates."""
+    """A method, its naive oracle, and its degenerate parameter."""
 
     name: str
     make: Callable[[], Method]
@@ -92,7 +95,7 @@ def served(
 
 
 ADAM = (0.02, 0.7, 0.95, 0.01)
-STILL = (1.0, 0.0, 1.0, 0.5)  # the second moment stays at 1/4, so the step is the mean itself
+STILL = (1.0, 0.0, 1.0, 0.5)  # the second moment stays at 1/4, so the step is the plain mean
 MLB = distil_oracles.fedmlb(1, 1, 1, [1, 2], 2)
 CASES = [
     Case(
@@ -322,8 +325,8 @@ def test_equals_its_naive_oracle(case: Case, kind: int) -> None:
         )
 
 
-def test_the_cohorts_are_partial_and_meet_a_client_again() -> None:
-    """Otherwise the memories of clients would not be tested above."""
+def test_cohorts_are_partial_and_sample_a_client_twice() -> None:
+    """Otherwise the tests above would not cover the clients' memories."""
     cohorts = [set(report.clients) for report in run(CASES[0]).reports]
     assert all(len(c) == 3 for c in cohorts)
     assert len(set.union(*cohorts)) < sum(map(len, cohorts))

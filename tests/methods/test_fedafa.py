@@ -1,4 +1,4 @@
-"""FedAFA and M2m: equal to naive oracles, degenerate where they should, and safe where there is nothing to generate."""
+"""FedAFA and M2m: naive oracles, degenerate parameters, and clients without targets."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from fedloom.core.sampler import everyone, uniform
 from fedloom.core.select import blocks
 from fedloom.core.spec import parse
 from fedloom.core.step import Step
-from fedloom.losses.adversarial import Weigh, descended, drawn
+from fedloom.losses.adversarial import SourceWeights, draw_pairs_on_cpu, normalised_descent
 from fedloom.methods import registry
 from fedloom.methods.crt import crt
-from fedloom.methods.fedafa import WEIGHTS, fedafa
+from fedloom.methods.fedafa import SOURCE_WEIGHTS, fedafa
 from fedloom.methods.fedavg import fedavg
-from fedloom.methods.finetune import tuning
-from fedloom.methods.m2m import by_surplus, m2m
-from fedloom.methods.ros import balanced, ros
+from fedloom.methods.finetune import finetuning_sgd
+from fedloom.methods.m2m import m2m, m2m_source_weights
+from fedloom.methods.ros import class_balanced, ros
 from support.clients import TensorClient, tiny_clients
 from support.fedafa_oracles import Afa, Forger, How, Log, Translator, authors, forged
 from support.fedafa_oracles import by_surplus as gained
@@ -45,7 +45,7 @@ Oracle = Callable[[World, State], tuple[End, Log]]
 
 @dataclass(frozen=True)
 class Case:
-    """A method, its naive oracle, and the same method degenerate beside the plain one it then is, bit for bit."""
+    """A method, its naive oracle, and a degenerate setting with the method it must equal."""
 
     name: str
     make: Callable[[], Method]
@@ -58,9 +58,11 @@ def playing(kind: type[Forger], how: How, **changes: Any) -> Oracle:
     return lambda world, first: forged(kind, replace(how, **changes), world, first, 1, TUNED)
 
 
-def behind(block: str) -> Method:
-    """ROS on the blocks behind this one."""
-    phase = Phase(trains=blocks(after=block), order=balanced, solver=tuning(*TUNED, 0.9, 5e-4))
+def ros_after(block: str) -> Method:
+    """ROS on the blocks after this one."""
+    phase = Phase(
+        trains=blocks(after=block), order=class_balanced, solver=finetuning_sgd(*TUNED, 0.9, 5e-4)
+    )
     return Method("behind", finale=(phase,))
 
 
@@ -74,7 +76,7 @@ CASES = [
         "fedafa",
         lambda: fedafa(**TUNE),
         playing(Afa, AFA),
-        (fedafa(lam=0, **TUNE), behind("stem")),
+        (fedafa(lam=0, **TUNE), ros_after("stem")),
         ALL,
     ),
     Case(
@@ -144,7 +146,7 @@ def method(text: str) -> Method:
 
 
 def ends(woven: Woven) -> list[str]:
-    """What identifies every client's model."""
+    """A hash of every client's model."""
     return [sha256(woven.personal(c)) for c in range(len(woven.simulation.federation.clients))]
 
 
@@ -192,19 +194,19 @@ NOTHING_RARE = of_labels([0] * 5, [2] * 7, [1] * 2, [0, 1, 2] * 3, [2, 1] * 4)
 @pytest.mark.parametrize("features", ["global", "local"])
 @pytest.mark.parametrize("weights", ["paper", "authors"])
 @pytest.mark.parametrize("build", ALL)
-def test_one_class_or_equal_ones_are_plain_balanced_batches(
+def test_one_class_or_equal_classes_give_plain_balanced_batches(
     features: str, weights: str, build: Build
 ) -> None:
     given = {"build": build, "clients": NOTHING_RARE, "sampler": everyone()}
     assert ends(weave(fedafa(features, weights, **TUNE), 1, **given)) == ends(
-        weave(behind("stem"), 1, **given)
+        weave(ros_after("stem"), 1, **given)
     )
     assert ends(weave(m2m(**TUNE), 1, **given)) == ends(weave(ros(**TUNE), 1, **given))
 
 
 @both
 def test_clients_of_one_sample(text: str) -> None:
-    """Without batch norm they train on it; with it they keep the global model."""
+    """Without batch norm they train on it; with batch norm they keep the global model."""
     clients = of_labels([0], [2], [1, 0, 1])
     woven = weave(method(text), 1, build=bare, clients=clients, sampler=everyone())
     assert all(bool(torch.isfinite(t).all()) for c in range(3) for t in woven.personal(c).values())
@@ -218,8 +220,8 @@ def test_interrupted_equals_uninterrupted(text: str) -> None:
     assert ends(resumed) == ends(weave(method(text), 2)) != ends(weave(method(text), 2, seed=5))
 
 
-def test_u_stays_as_the_server_has_it() -> None:
-    """With norms in training their statistics move, and nothing else."""
+def test_u_stays_equal_to_the_global_model() -> None:
+    """With norms in training mode, only their statistics change."""
     for norms in ("running", "batch"):
         woven = weave(fedafa(at="body", norms=norms, **TUNE), 1)
         moved = {
@@ -229,11 +231,14 @@ def test_u_stays_as_the_server_has_it() -> None:
         assert moved == {"head.weight", "head.bias"} | (statistics if norms == "batch" else set())
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Full backward hook is firing"
-)  # it says that no gradient goes on into u, as it should
+# The warning says that no gradient flows into u, as intended.
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_u_runs_once_and_only_targets_are_generated() -> None:
-    """Passes of a step: one of u; of v two of the batch forth and back, and of the targets eleven forth and ten back."""
+    """Passes per step.
+
+    u: one forward. v: two forward and backward on the batch, and eleven forward and ten backward
+    on the targets.
+    """
     data = of_labels([0] * 9 + [1] * 4 + [2] * 3)[0]
     job = lone_job(nested, dict(first_model(nested).state_dict()), data)
     (phase,), calls = fedafa().finale, Counter[tuple[str, ...]]()
@@ -255,35 +260,40 @@ def test_u_runs_once_and_only_targets_are_generated() -> None:
         phase.total(step), [p for p in chains["own"].parameters() if p.requires_grad]
     )
     counts = torch.tensor([9.0, 4.0, 3.0])
-    targets = len(drawn(data.y, counts, WEIGHTS["paper"](counts), step.key).places)
+    targets = len(
+        draw_pairs_on_cpu(data.y, counts, SOURCE_WEIGHTS["paper"](counts), step.key).targets
+    )
     assert 0 < targets < 7
-    later = {(whose, block, way, rows): times for block in ("body", "head") for whose, way, rows, times in [
-        ("own", "forth", 16, 2), ("own", "back", 16, 2), ("global", "forth", targets, 11), ("global", "back", targets, 10)
-    ]}  # fmt: skip
-    assert calls == {("global", "stem", "forth", 16): 1} | later
+    expected = {("global", "stem", "forth", 16): 1}
+    for block in ("body", "head"):
+        expected["own", block, "forth", 16] = expected["own", block, "back", 16] = 2
+        expected["global", block, "forth", targets] = 11
+        expected["global", block, "back", targets] = 10
+    assert calls == expected
 
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=40)
 
 
 @given(
-    labels, st.sampled_from([WEIGHTS["paper"], by_surplus(0.999)]), st.integers(0, 99), st.data()
+    labels,
+    st.sampled_from([SOURCE_WEIGHTS["paper"], m2m_source_weights(0.999)]),
+    st.integers(0, 99),
+    st.data(),
 )
 def test_sources_come_from_larger_classes(
-    held: list[int], weigh: Weigh, seed: int, data: st.DataObject
+    held: list[int], weigh: SourceWeights, seed: int, data: st.DataObject
 ) -> None:
     counts = torch.bincount(torch.tensor(held)).double()
     y = torch.tensor(data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=12)))
-    pairs = drawn(y, counts, weigh(counts), Key.root(seed))
-    assert bool((counts[y[pairs.sources]] > counts[y[pairs.places]]).all())
-    assert len(set(pairs.places.tolist())) == len(pairs.places) == len(pairs.sources)
-    assert bool((weigh(counts)[y[pairs.places], y[pairs.sources]] == pairs.weights).all())
+    pairs = draw_pairs_on_cpu(y, counts, weigh(counts), Key.root(seed))
+    assert bool((counts[y[pairs.sources]] > counts[y[pairs.targets]]).all())
+    assert len(set(pairs.targets.tolist())) == len(pairs.targets) == len(pairs.sources)
+    assert bool((weigh(counts)[y[pairs.targets], y[pairs.sources]] == pairs.weights).all())
 
 
 @given(st.integers(0, 99), st.floats(0.01, 2.0), st.integers(1, 5))
-def test_a_sample_goes_its_way_alone_and_no_further_than_its_steps(
-    seed: int, step: float, times: int
-) -> None:
+def test_descent_is_per_sample_and_bounded_by_its_steps(seed: int, step: float, times: int) -> None:
     draws = Key.root(seed).generator()
     h, w = (
         torch.rand(4, 2, 3, generator=draws, dtype=torch.float64),
@@ -291,10 +301,12 @@ def test_a_sample_goes_its_way_alone_and_no_further_than_its_steps(
     )
     away: Callable[[Tensor], Tensor] = lambda h: (h.flatten(1) @ w).logsumexp(1).sum()  # noqa: E731
     together, alone = (
-        descended(h, away, step, times),
-        torch.cat([descended(one[None], away, step, times) for one in h]),
+        normalised_descent(h, away, step, times),
+        torch.cat([normalised_descent(one[None], away, step, times) for one in h]),
     )
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
     assert bool(((together - h).flatten(1).norm(dim=1) <= times * step + 1e-9).all())
-    assert bool((descended(h, away, step, times, 0.2, 0.8) - 0.5).abs().le(0.3 + 1e-12).all())
+    assert bool(
+        (normalised_descent(h, away, step, times, 0.2, 0.8) - 0.5).abs().le(0.3 + 1e-12).all()
+    )
     assert float(away(together)) < float(away(h)) or step > 0.5

@@ -1,4 +1,7 @@
-"""Methods against numbers of their authors' code: server updates, loss terms, whole rounds, an aggregation with buffers."""
+"""Methods against numbers from their authors' code.
+
+Server updates, loss terms, whole rounds, and an aggregation with buffers.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,7 +56,7 @@ def close(got: Tensor, expected: Tensor) -> None:
 
 
 def replay(method: Method, rounds: int = 3) -> list[Woven]:
-    """The golden changes of four of ten clients through a method, round by round."""
+    """The golden updates of four of ten clients through a method, round by round."""
     ids = SERVER["srv/client_ids"].tolist()
     solver = Canned(lambda t, c: SERVER["srv/deltas"][t, ids[t].index(c)])
     setting: dict[str, Any] = {
@@ -66,12 +69,12 @@ def replay(method: Method, rounds: int = 3) -> list[Woven]:
 
 
 def memory(woven: Woven, word: str) -> Tensor:
-    """The one stage memory of that name."""
+    """The only stage memory of this name."""
     (found,) = [m[word] for m in woven.state.memory.values() if word in m]
     return found[POINT]
 
 
-def test_fedavg_weighs_by_samples() -> None:
+def test_fedavg_weights_clients_by_samples() -> None:
     solver = Canned(lambda t, c: SERVER["fedavg/client_deltas"][t, c])
     for t, expected in enumerate(SERVER["fedavg/w_after"]):
         clients = empty_clients(SERVER["fedavg/sizes"].tolist())
@@ -152,13 +155,12 @@ def linear() -> Chain:
     return chain
 
 
-def test_fedprox_trains_as_its_comparison_does() -> None:
+def test_fedprox_trains_as_in_fedaligns_comparison() -> None:
     x, y = MISC["prox_x"].flatten(0, 1), MISC["prox_y"].flatten()
     method = fedprox(float(MISC["prox_mu"]))
     method = replace(method, phases=(replace(method.phases[0], order=in_order(len(y))),))
-    rule = SGDRule(
-        momentum=0.9, nesterov=True, weight_decay=1e-4
-    )  # the comparison's common training
+    # The optimiser of all methods in that comparison.
+    rule = SGDRule(momentum=0.9, nesterov=True, weight_decay=1e-4)
     solver = Sgd(lr=float(MISC["prox_lr"]), batch=6, epochs=int(MISC["prox_epochs"]), rule=rule)
     after = weave(
         method, 1, build=linear, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver
@@ -176,7 +178,7 @@ class ConvNorm(nn.Module):
         self.bn = nn.BatchNorm2d(2)
 
 
-class Becoming:
+class GoldenState:
     """A solver that ends at the golden state of its client."""
 
     def __call__(self, model: Chain, objective: Any, job: Any, key: Key) -> Any:
@@ -196,7 +198,7 @@ def test_aggregation_with_buffers_truncates_counters(counted: int) -> None:
 
     clients = empty_clients(MISC["agg_num_samples"].tolist())
     params = weave(
-        fedavg(), 1, build=build, clients=clients, sampler=everyone(), solver=Becoming()
+        fedavg(), 1, build=build, clients=clients, sampler=everyone(), solver=GoldenState()
     ).state.params
     assert params["net.bn.num_batches_tracked"].dtype == torch.int64
     assert int(params["net.bn.num_batches_tracked"]) == 38  # of 38.125
@@ -213,7 +215,7 @@ by_both_means = pytest.mark.parametrize(
 
 
 def one_round(method: Method, case: Problem, by: By = "samples", **given: Any) -> Woven:
-    """All three clients of the golden file, once, on its functions and mini-batches."""
+    """One round of all three clients of the golden file, on its functions and mini-batches."""
     method = join([method, fedavg(weights=by)])
     phases, finale = (
         tuple(replace(p, **case.phase) for p in part) for part in (method.phases, method.finale)
@@ -236,7 +238,7 @@ def compare(woven: Woven, case: Problem, method: str, word: str) -> None:
 
 
 def compare_personal(woven: Woven, expected: Tensor) -> None:
-    """The models the clients end up with."""
+    """The clients' final models."""
     for client, model in enumerate(expected):
         close(woven.personal(client)[POINT], model)
 
@@ -264,7 +266,7 @@ def test_ditto_round(case: Problem, by: By, word: str) -> None:
 @by_both_means
 @pytest.mark.parametrize(("decay", "tag"), [(0.0, "mu0"), (HP["pfedme_mu"], "mu1e3")])
 def test_pfedme_round(case: Problem, by: By, word: str, decay: float, tag: str) -> None:
-    """The personal model is theta, which the golden file tells apart from w."""
+    """The personal model is theta, which the golden file lists separately from w."""
     method = pfedme(
         lam=HP["pfedme_lambda"],
         inner=int(HP["pfedme_K"]),
@@ -282,7 +284,7 @@ def test_pfedme_round(case: Problem, by: By, word: str, decay: float, tag: str) 
 @by_both_means
 @pytest.mark.parametrize("variant", ["fo", "hf"])
 def test_perfedavg_round(case: Problem, by: By, word: str, variant: Any) -> None:
-    """A beta-step from w, not from behind the alpha-step; then one alpha-step from the server's model."""
+    """A beta-step from w, not from the adapted weights; finally an alpha-step from the global w."""
     method = perfedavg(
         HP["perfed_alpha"], HP["perfed_beta"], variant, HP["perfed_delta"], int(HP["perfed_steps"])
     )

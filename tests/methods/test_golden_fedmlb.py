@@ -1,4 +1,4 @@
-"""FedMLB and the distillation baselines against numbers of the authors' code and independent derivations."""
+"""FedMLB and the distillation baselines against the authors' code and independent derivations."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,10 +14,10 @@ from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
 from fedloom.core.solver import Sgd, SGDRule
 from fedloom.core.step import Step
-from fedloom.losses.distillation import but_true, kl
+from fedloom.losses.distillation import kl, not_true_logits
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedgkd import fedgkd
-from fedloom.methods.fedmlb import fedmlb, finished
+from fedloom.methods.fedmlb import fedmlb, run_remaining_blocks
 from fedloom.methods.fedntd import fedntd
 from fedloom.methods.kd import kd
 from support.clients import TensorClient
@@ -36,7 +36,7 @@ TEMPERATURES = [0.75, 1.0, 1.5, 2.0, 5.0]
 
 
 def step_of(local: Chain) -> Step:
-    """The golden batch at the golden local weights, with the golden global ones as what was received."""
+    """The golden batch at the golden local weights; the golden global weights were received."""
     job = lone_job(lambda: tiny(TINY, "global"), dict(tiny(TINY, "global").state_dict()))
     return Step(TINY["x"], TINY["y"], local, job, dict(local.named_parameters()), Key.root(0), 1)
 
@@ -50,7 +50,7 @@ def near(got: Tensor, expected: Tensor, atol: float = LOSS) -> None:
 
 
 def test_features() -> None:
-    """The authors' fifth is behind the pool, which is the head's here."""
+    """The authors' fifth features are after the pooling, which here belongs to the head."""
     local = tiny(TINY, "local")
     taps = list(local.taps(TINY["x"]).values())
     features = [*taps[:4], local.get_submodule("head.pool")(taps[4])]
@@ -112,8 +112,14 @@ def test_gradients() -> None:
     near(norm, TINY["grad_total_norm"], WEIGHTS)
 
 
-@pytest.mark.parametrize(("which", "method", "clip"), [("train3_clip10", fedmlb(), 10.0), ("train3_clip0.5", fedmlb(), 0.5),
-                                                       ("fedavg3", fedavg(), 10.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("which", "method", "clip"),
+    [
+        ("train3_clip10", fedmlb(), 10.0),
+        ("train3_clip0.5", fedmlb(), 0.5),
+        ("fedavg3", fedavg(), 10.0),
+    ],
+)
 def test_three_clipped_steps(which: str, method: Method, clip: float) -> None:
     solver = Sgd(lr=0.1, batch=6, epochs=3, clip=clip, rule=SGDRule(weight_decay=1e-3))
     client = TensorClient(TINY["x"], TINY["y"])
@@ -140,7 +146,7 @@ def test_at_the_received_weights_the_divergence_is_zero(weight: float) -> None:
 
 
 def said(method: Method) -> Tensor:
-    """The method's loss where the golden student answers and the golden teacher was received, after the first round."""
+    """The method's loss for the golden student, with the golden teacher received, after round 0."""
     build = partial(nn.Linear, *KD["student"].shape, bias=False, dtype=torch.float64)
     chain = Chain({"said": build()})
     chain.load_state_dict({"said.weight": KD["student"].T})
@@ -171,17 +177,20 @@ def test_divergences() -> None:
     student, teacher, y = KD["student"], KD["teacher"], KD["y"]
     near(kl(teacher, student), KD["kl_T1"])
     near(kl(teacher, student, 2.0), KD["kl_T2_no_T2factor"])
-    near(kl(but_true(teacher, y), but_true(student, y)), KD["ntd_kl_T1"])
-    near(9 * kl(but_true(teacher, y), but_true(student, y), 3.0), KD["ntd_kl_T3_times9"])
+    near(kl(not_true_logits(teacher, y), not_true_logits(student, y)), KD["ntd_kl_T1"])
+    near(
+        9 * kl(not_true_logits(teacher, y), not_true_logits(student, y), 3.0),
+        KD["ntd_kl_T3_times9"],
+    )
 
 
 @pytest.mark.parametrize(
     "cuts", [["stem", "layer1", "layer2", "layer3", "layer4"], ["layer2"], ["stem", "layer3"]]
 )
-def test_pathways_together_are_the_pathways_one_by_one(cuts: list[str]) -> None:
+def test_pathways_run_together_equal_pathways_run_one_by_one(cuts: list[str]) -> None:
     frozen, taps = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"])
     features = {cut: taps[cut].detach().requires_grad_() for cut in cuts}
-    both = [finished(frozen, features, together) for together in (True, False)]
+    both = [run_remaining_blocks(frozen, features, together) for together in (True, False)]
     near(both[0], both[1].detach())
     for one, other in zip(
         *(torch.autograd.grad(z.square().sum(), list(features.values())) for z in both), strict=True
@@ -189,10 +198,10 @@ def test_pathways_together_are_the_pathways_one_by_one(cuts: list[str]) -> None:
         near(one, other)
 
 
-def test_a_calls_worth_of_every_block() -> None:
+def test_every_frozen_block_is_called_once() -> None:
     """Five calls of frozen blocks instead of fifteen."""
     frozen, taps, calls = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"]), []
     for name in frozen.names:
         frozen.block(name).register_forward_hook(lambda *seen, name=name: calls.append(name))
-    finished(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)
+    run_remaining_blocks(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)
     assert calls == ["layer1", "layer2", "layer3", "layer4", "head"]

@@ -1,4 +1,4 @@
-"""FedMix and what it is compared with: the tests of every method, and laws of their own."""
+"""FedMix and its baselines: the common tests of every method, and specific ones."""
 
 from typing import Any
 
@@ -144,7 +144,7 @@ def test_private_tensors_never_leave_the_client(case: Case) -> None:
 
 
 def rectified() -> Chain:
-    """Layers through which tangents are carried."""
+    """A model whose layers all have tangent rules."""
     blocks = {
         "body": nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True)),
         "head": nn.Linear(WIDTH, CLASSES),
@@ -168,7 +168,7 @@ LETTERS, LENGTH = 7, 4
 
 
 def reader() -> Chain:
-    """A tiny model of text."""
+    """A tiny text model."""
     body = nn.Sequential(nn.Flatten(), nn.Linear(3 * LENGTH, WIDTH), nn.Tanh())
     return Chain(
         {"embedding": nn.Embedding(LETTERS, 3), "body": body, "head": nn.Linear(WIDTH, CLASSES)}
@@ -176,7 +176,7 @@ def reader() -> Chain:
 
 
 def recurrent() -> Chain:
-    """The LSTM of the zoo, tiny."""
+    """The package's LSTM, tiny."""
     sizes = {"vocabulary": LETTERS, "embedding": 3, "layers": 2, "width": WIDTH}
     return build(Spec("lstm", sizes), (LENGTH,), CLASSES, Key.root(3), dtype=torch.float64)
 
@@ -201,10 +201,10 @@ TEXT = {
 
 @pytest.mark.parametrize(("method", "weight"), TEXT.values(), ids=TEXT)
 @pytest.mark.parametrize("model", [reader, recurrent])
-def test_text_is_mixed_behind_its_embedding(
+def test_text_is_mixed_after_its_embedding(
     method: Method, weight: float | None, model: Build
 ) -> None:
-    """Averages of characters, sent once, stand for the mean embedding of every later round."""
+    """Averages of characters, sent once, give the mean embeddings of every later round."""
     world = World(model, readers(), Key.root(0), common.uniform(3))
     woven = weave(method, build=model, clients=readers())
     assert woven.state.shared["mashed"]["x"].shape == (5, LENGTH, LETTERS)
@@ -215,7 +215,7 @@ def test_text_is_mixed_behind_its_embedding(
 @pytest.mark.parametrize(
     "method", [mixup(0.4, at="embedding"), globalmixup(0.4, at="embedding")], ids=lambda m: m.name
 )
-def test_text_is_blended_with_gradients_through_its_embedding(method: Method) -> None:
+def test_text_is_mixed_with_gradients_through_its_embedding(method: Method) -> None:
     woven = weave(method, 1, build=reader, clients=readers())
     assert not torch.equal(
         woven.state.params["embedding.weight"], woven.start.params["embedding.weight"]
@@ -231,7 +231,7 @@ UNFIT = {
     "another encoder": (
         fedmix(at="stem"),
         bare(),
-        r"begins with an embedding called 'stem' \(behind other blocks, .* every_round=true\), and",
+        r"begins with an embedding called 'stem' \(for other blocks, .* every_round=true\), and",
     ),
     "no block to ask about": (
         naivemix(at="head", every_round=True),
@@ -243,23 +243,23 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("method", "chain", "sentence"), UNFIT.values(), ids=UNFIT)
-def test_models_that_do_not_fit_are_refused(method: Method, chain: Chain, sentence: str) -> None:
+def test_unsuitable_models_are_rejected(method: Method, chain: Chain, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         method.check(chain)
 
 
-def test_a_block_that_is_not_there_is_refused() -> None:
+def test_an_unknown_block_is_rejected() -> None:
     with pytest.raises(UserError, match="no block 'embeding'; did you mean 'embedding'"):
         naivemix(at="embeding").check(reader())
 
 
 @pytest.mark.parametrize("other", [mixup(), naivemix(), globalmixup()], ids=lambda m: m.name)
-def test_two_that_mix_do_not_join(other: Method) -> None:
+def test_two_mixing_methods_do_not_join(other: Method) -> None:
     with pytest.raises(UserError, match="two methods bring a mix for 'model' of their own"):
         join([fedmix(), other])
 
 
-def test_terms_of_others_see_the_scaled_batch_in_the_same_pass() -> None:
+def test_terms_of_other_methods_see_the_scaled_batch_in_the_same_pass() -> None:
     passes: list[Tensor] = []
     seen: list[Step] = []
 
@@ -285,7 +285,7 @@ def test_terms_of_others_see_the_scaled_batch_in_the_same_pass() -> None:
 @pytest.mark.parametrize(
     "method", [fedmix(), naivemix(), globalmixup(at="stem")], ids=lambda m: m.name
 )
-def test_lanes_leave_them_to_another_engine(method: Method) -> None:
+def test_the_vectorised_engine_declines_them(method: Method) -> None:
     federation = setting(method, build=bare).federation
     assert Vectorised(federation, InProcess(federation)).why_not is not None
 
@@ -293,12 +293,12 @@ def test_lanes_leave_them_to_another_engine(method: Method) -> None:
 def test_raw_data_are_announced() -> None:
     (exchange,) = globalmixup(samples=3).prologue
     assert exchange.notice([2, 5, 9], 1) == (
-        "RAW DATA: 8 of 16 samples leave their clients as they are, for the server and all others to see"
+        "RAW DATA: clients send 8 of 16 samples unchanged to the server and to all other clients"
     )
     assert "RAW DATA" in registry.entry("globalmixup").summary
 
 
-def test_raw_samples_are_the_clients_own() -> None:
+def test_raw_samples_belong_to_their_owners() -> None:
     sent, clients = weave(globalmixup(samples=3), 0).state.shared["raw"], tiny_clients()
     assert sent["owner"].tolist() == [c for c in range(len(clients)) for _ in range(3)]
     for x, y, owner in zip(sent["x"], sent["y"], sent["owner"].tolist(), strict=True):

@@ -1,4 +1,7 @@
-"""What every personalised method must pass: the server's model and every client's own. A new method is a new row of CASES."""
+"""Tests that every personalised method must pass, on the server's and the clients' models.
+
+A new method is a new row of CASES.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,7 +45,10 @@ Oracle = Callable[[World, State], End]
 
 @dataclass(frozen=True)
 class Twin:
-    """A method at its degenerate parameter, and the plain one it then equals bit for bit; own: the clients' models too."""
+    """A method at its degenerate parameter, and the plain one it must equal bit for bit.
+
+    own: whether the clients' models must be equal too.
+    """
 
     method: Method
     plain: Method = field(default_factory=fedavg)
@@ -52,7 +58,7 @@ class Twin:
 
 @dataclass(frozen=True)
 class Case:
-    """A method, its naive oracle, where it degenerates, and what stays at home."""
+    """A method, its naive oracle, its degenerate parameter, and what never leaves the client."""
 
     name: str
     make: Callable[[], Method]
@@ -85,7 +91,7 @@ def is_either(tensor: str) -> bool:
     return is_norm(tensor) or is_head(tensor)
 
 
-def is_behind(tensor: str) -> bool:
+def is_after_stem(tensor: str) -> bool:
     return not tensor.startswith("stem.")
 
 
@@ -100,7 +106,7 @@ CASES = [
     Case("fedbn", fedbn, keeping(is_norm), Twin(fedbn(), builds=(bare,)), is_norm),
     Case("lgfedavg", lgfedavg, keeping(is_body), home=is_body),
     Case("fedper", fedper, keeping(is_head), home=is_head),
-    Case("fedper of two blocks", lambda: fedper(2), keeping(is_behind), home=is_behind),
+    Case("fedper of two blocks", lambda: fedper(2), keeping(is_after_stem), home=is_after_stem),
     Case("fedrep", fedrep, keeping(is_head, heads=1), home=is_head),
     Case("fedrep of three passes", lambda: fedrep(3), keeping(is_head, heads=3), home=is_head),
     Case(
@@ -197,12 +203,12 @@ def same(got: Params, expected: State, whose: str) -> None:
 
 @cache
 def whole(case: Case) -> Woven:
-    """An uninterrupted run, which several tests look at."""
+    """An uninterrupted run, shared by several tests."""
     return weave(case.make(), ROUNDS)
 
 
 def everything(woven: Woven) -> dict[str, str]:
-    """What identifies a run: all that the server has, and what every client remembers and ends up with."""
+    """Hashes of the server's state and of every client's memories and final model."""
     found = {"server": sha256(woven.state.tensors())}
     found |= {
         f"{c} {slot}": sha256(p) for c in CLIENTS for slot, p in woven.store.recall(c).items()
@@ -221,7 +227,7 @@ def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
         same(woven.personal(client), own[client], f"client {client}")
 
 
-def test_some_client_was_never_asked_and_some_twice() -> None:
+def test_some_client_is_never_sampled_and_some_twice() -> None:
     asked = [c for report in weave(local_training(), ROUNDS).reports for c in report.clients]
     assert set(asked) < set(CLIENTS)
     assert len(set(asked)) < len(asked)

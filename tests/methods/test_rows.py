@@ -1,4 +1,4 @@
-"""No method goes without a row."""
+"""Every method has a row in a table of CASES."""
 
 from fedloom.methods import registry
 from support.rows import rows

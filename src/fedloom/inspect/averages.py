@@ -10,7 +10,7 @@ import torch
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.data.averages_plot import Gallery, pixels
-from fedloom.exchange.averaged_data import grouped, means
+from fedloom.exchange.averaged_data import split_into_groups, group_means
 from fedloom.experiment.build import build_clients, load_data, partition_rows
 from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import Config, load
@@ -35,8 +35,8 @@ def averages_gallery(raw: Mapping[str, Any]) -> tuple[Config, Gallery]:
     rows = []
     for number in chosen:
         data, key = clients[number], Key.root(config.seed).fold("gallery", number)
-        groups = [grouped(data.labels, size, "random", "keep", key)[0] for size in SIZES]
-        x, _ = means(data, len(dataset.classes), groups)
+        groups = [split_into_groups(data.labels, size, "random", "keep", key)[0] for size in SIZES]
+        x, _ = group_means(data, len(dataset.classes), groups)
         rows.append(pixels(data.normalise, x).float().cpu())
     columns = [f"{size} samples" if size > 1 else "1 sample" if size else "all" for size in SIZES]
     return config, Gallery(

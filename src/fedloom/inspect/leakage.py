@@ -24,7 +24,7 @@ from fedloom.data.averages_plot import pixels
 from fedloom.data.client import ClientData, place
 from fedloom.diagnostics.leakage import Attacker, Seen, leak, seen
 from fedloom.exchange.averaged_data import NAME, clipped
-from fedloom.exchange.averaged_features import View
+from fedloom.exchange.averaged_features import TransformedData
 from fedloom.experiment.reopen import ReopenedRun
 
 MOST = 2000  # members of a client that are looked at, and as many others
@@ -143,7 +143,7 @@ class _Inquiry:
         if not self.hidden:
             return data.batch(positions, train=False)[0]
         encoder = self.encoder(owner)
-        view = View(data, lambda x: self.some(clipped(encoder.run(x, until=self.block), self.clip)))
+        view = TransformedData(data, lambda x: self.some(clipped(encoder.run(x, until=self.block), self.clip)))
         return view.batch(positions, train=False)[0]
 
     def into(self, owner: int) -> tuple[Seen, Seen]:

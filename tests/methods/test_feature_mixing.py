@@ -1,4 +1,4 @@
-"""Methods that train in turns: mixing behind any block, with averages asked for anew every round, and what joins them."""
+"""Mixing the outputs of a block, with averages exchanged every round, and its combinations."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -64,13 +64,13 @@ def momentum(world: World) -> oracles.Server:
 ALG2 = LAM * (1 - LAM)
 CASES = [
     Case(
-        "fedmix behind the stem",
+        "fedmix after the stem",
         lambda: mixing(at="stem"),
         oracle(behind("stem", LAM, ALG2)),
         Twin(fedmix(lam=0.0, at="stem")),
     ),
     Case(
-        "fedmix behind the body",
+        "fedmix after the body",
         lambda: mixing(at="body", size=4),
         oracle(behind("body", LAM, ALG2, 4)),
     ),
@@ -80,12 +80,12 @@ CASES = [
         oracle(behind("stem", LAM, LAM)),
     ),
     Case(
-        "naivemix behind the body",
+        "naivemix after the body",
         lambda: naivemix(lam=0.3, at="body", every_round=True),
         oracle(behind("body", 0.3, None)),
     ),
     Case(
-        "with a spring",
+        "with a proximal term",
         lambda: join([fedprox(0.7), mixing(at="stem")]),
         oracle(behind("stem", LAM, ALG2), 0.7),
     ),
@@ -103,7 +103,7 @@ CASES = [
         ),
     ),
     Case(
-        "fedrep with a spring",
+        "fedrep with a proximal term",
         lambda: join([fedrep(2), fedprox(0.7)]),
         oracle(rep(2), 0.7, kept="head"),
     ),
@@ -133,7 +133,7 @@ def test_private_tensors_never_leave_the_client(case: Case) -> None:
     common.test_private_tensors_never_leave_the_client(case)
 
 
-def test_nothing_of_the_answers_is_kept() -> None:
+def test_the_answers_are_not_stored() -> None:
     woven = weave(mixing(at="stem"))
     assert (
         woven.start.shared == woven.state.shared == {}
@@ -142,8 +142,8 @@ def test_nothing_of_the_answers_is_kept() -> None:
     assert resume_state(woven.simulation, woven.state) is woven.state
 
 
-def test_every_round_pays_for_all_clients() -> None:
-    """All get the weights and send averages, those who train get what was pooled."""
+def test_every_round_counts_the_traffic_of_all_clients() -> None:
+    """All clients get the weights and send averages; those that train get the pooled averages."""
     woven = weave(mixing(at="stem", size=4))
     entries, model = sum(-(-size // 4) for size in SIZES), nbytes(woven.start.params)
     pooled = entries * (8 * WIDTH + 8 * CLASSES + 8)
@@ -152,8 +152,8 @@ def test_every_round_pays_for_all_clients() -> None:
         assert report.bytes_down == len(SIZES) * model + 3 * pooled
 
 
-def test_a_question_once_beside_one_of_every_round() -> None:
-    """Each is put when it is due, and both are there when clients train."""
+def test_an_initial_exchange_beside_one_every_round() -> None:
+    """Each takes place when it is due, and both results are available in training."""
     method = replace(
         mixing(at="stem"),
         prologue=(*mixing(at="stem").prologue, averaged_data_exchange()._replace(name="once")),
@@ -179,16 +179,16 @@ def averages(woven: Woven, client: int) -> list[Tensor]:
     ]
 
 
-def test_noise_is_drawn_anew_every_round() -> None:
-    """With weights that stand still, so that noise is all that differs."""
+def test_new_noise_is_drawn_every_round() -> None:
+    """With constant weights, so that only the noise differs."""
     still = Sgd(lr=0.0, batch=4, epochs=1)
     first, second = averages(weave(mixing(at="stem", noise=1.0), 2, solver=still), 0)
     quiet, same = averages(weave(mixing(at="stem"), 2, solver=still), 0)
     assert float((quiet - same).abs().max()) < 1e-12 and float((first - second).abs().min()) > 1e-3
 
 
-def test_clients_answer_with_the_norms_that_are_their_own() -> None:
-    """The second time; the first time, with those of the server."""
+def test_clients_answer_with_their_own_norms() -> None:
+    """The second time; the first time with the server's."""
     method, client, model = join([fedbn(), mixing(at="body")]), tiny_clients()[1], nested().eval()
     once, twice = (weave(method, count, sampler=everyone()) for count in (1, 2))
     held = once.start.params, {**once.state.params, **once.store.recall(1)["private"]}
@@ -200,7 +200,7 @@ def test_clients_answer_with_the_norms_that_are_their_own() -> None:
 
 
 class Liar(InProcess):
-    """An engine in which some clients answer the question of a round with nonsense."""
+    """An engine in which some clients send invalid answers to a round's exchange."""
 
     lies: frozenset[int] = frozenset()
 
@@ -217,7 +217,7 @@ def spoilt(answer: Params) -> Params:
     return {**answer, "x": answer["x"] * torch.nan}
 
 
-def told(lies: frozenset[int]) -> Any:
+def one_round(lies: frozenset[int]) -> Any:
     simulation = setting(mixing(at="stem"))
     engine = Liar(simulation.federation)
     engine.lies = lies
@@ -232,22 +232,22 @@ def told(lies: frozenset[int]) -> Any:
     )
 
 
-def test_an_answer_that_is_not_sound_is_left_out_and_stands_in_the_report() -> None:
-    state, report = told(frozenset({2}))
+def test_an_invalid_answer_is_left_out_and_reported() -> None:
+    state, report = one_round(frozenset({2}))
     assert report.refused == {
         2: "the answer of client 2 to the exchange 'mashed' is left out: tensor 'x' is not finite"
     }
     assert all(bool(torch.isfinite(t).all()) for t in state.params.values())
     with pytest.raises(RunError, match="no answer to the exchange 'mashed' is sound"):
-        told(frozenset(range(len(SIZES))))
+        one_round(frozenset(range(len(SIZES))))
 
 
-def test_every_round_is_a_release() -> None:
+def test_every_round_counts_as_a_release() -> None:
     accounting = pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
     private = {"clip": 1.0, "noise": 1.0, "label_noise": 1.0}
     federation = setting(mixing(at="stem", **private)).federation
     (said,) = notices(federation, 50)
-    assert "every round anew" in said and "'stem'" in said and "50 times, which adds up" in said
+    assert "before every round" in said and "'stem'" in said and "50 times (" in said
     accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
     for deviation in (5 / 2, 5 / 2**0.5):  # the smallest client has five samples
         accountant.compose(accounting.GaussianDpEvent(deviation), 50)
@@ -255,14 +255,15 @@ def test_every_round_is_a_release() -> None:
     assert figure == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
     tight = setting(mixing(at="stem", **private, epsilon=10.0)).federation
     assert len(notices(tight, 1)) == 1
-    with pytest.raises(UserError, match="epsilon=10 at delta=1e-05 is not kept"):
+    with pytest.raises(UserError, match="epsilon=10 at delta=1e-05 is exceeded"):
         notices(tight, 50)
 
 
-def test_samples_are_not_sent_anew() -> None:
+def test_every_round_needs_a_block() -> None:
     with pytest.raises(
         UserError,
-        match=r"naivemix\(every_round=true\) sends averages of what a block gives, and at='' names none",
+        match=r"naivemix\(every_round=true\) sends averages of a block's outputs, "
+        r"but at='' names no block",
     ):
         naivemix(every_round=True)
 

@@ -1,4 +1,4 @@
-"""Averages to be looked at, in a picture and by an attacker, from the command line."""
+"""Averages of samples from the command line: as a picture, and their leakage to an attacker."""
 
 import tempfile
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ from fedloom.inspect.averages import averages_gallery
 
 @pytest.fixture(scope="module", autouse=True)
 def home() -> Iterator[Path]:
-    """A folder with a home for data sets and the tiny one in it."""
+    """A folder with FEDLOOM_HOME and the tiny data set in it."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLOOM_HOME", f"{folder}/home")
         talk.fedloom("data", "add", "tiny", "--from", talk.write_tiny(Path(folder) / "tiny.npz"))
         yield Path(folder)
 
 
-def test_pixels_undo_what_normalisation_did() -> None:
+def test_pixels_undo_the_normalisation() -> None:
     data = store.load("tiny")
     x = data.train.x[:5]
     torch.testing.assert_close(pixels(normaliser(data), normaliser(data)(x)), x / 255)
 
 
-def test_the_picture_is_of_samples_and_of_means() -> None:
+def test_the_picture_shows_samples_and_means() -> None:
     settings, shown = averages_gallery({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
     whole = store.load("tiny").train.x / 255
     assert settings.data.name == "tiny" and shown.images.shape == (5, 4, 1, 8, 8)
@@ -42,10 +42,11 @@ def test_the_picture_is_of_samples_and_of_means() -> None:
         float(torch.cdist(single.double(), whole.flatten(1).double()).amin(1).max()) < 1e-4
     )  # each is a sample
     apart = (shown.images[:, :, 0] - whole.mean(0)[0]).square().mean((0, 2, 3))
-    assert apart[0] > 3 * apart[1] > 6 * apart[3]  # the more, the nearer to the mean of all
+    # Averages of more samples are closer to the overall mean.
+    assert apart[0] > 3 * apart[1] > 6 * apart[3]
 
 
-def test_only_images_have_averages_to_be_seen(home: Path) -> None:
+def test_only_averages_of_images_can_be_shown(home: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(12, 5))
     np.savez(
         home / "rows.npz",
@@ -82,7 +83,7 @@ def written(shown: Gallery, colour: bool) -> str:
     return seen.get()
 
 
-def test_a_terminal_shows_two_pixels_a_character_or_their_shade() -> None:
+def test_a_terminal_shows_two_pixels_per_character_or_their_shade() -> None:
     coloured, plain = written(picture(1.0), True), written(picture(1.0), False)
     assert (
         coloured.count("▀") == 2 * 16 * 8
@@ -114,7 +115,7 @@ def test_a_png_is_drawn(tmp_path: Path) -> None:
     assert drawn.shape[0] > 900 and drawn.shape[1] > 800 and float(drawn[..., :3].std()) > 0.1
 
 
-def test_the_figures_of_the_picture_as_json() -> None:
+def test_the_numbers_behind_the_picture_as_json() -> None:
     said = talk.fedloom(
         "data",
         "show",
@@ -130,7 +131,7 @@ def test_the_figures_of_the_picture_as_json() -> None:
     assert all(row[0] > row[3] for row in said["deviation"])
 
 
-def test_an_analysis_finds_raw_samples_and_finds_large_averages_quiet(home: Path) -> None:
+def test_raw_samples_leak_and_large_averages_do_not(home: Path) -> None:
     found = {}
     for size in (1, 0):
         talk.run(
@@ -157,13 +158,13 @@ def test_an_analysis_finds_raw_samples_and_finds_large_averages_quiet(home: Path
     assert means["auc"]["tracing"]["value"] > means["auc"]["nearest"]["value"] - 0.1
 
 
-def test_an_analysis_is_read_by_people_too(home: Path) -> None:
+def test_the_analysis_as_text(home: Path) -> None:
     talk.run(home / "read", "--method", "naivemix(size=5)", rounds=1)
     said = talk.fedloom("analyze", home / "read", "--only", "leak")
     assert "membership, tracing" in said.out and "0.5 is a guess" in said.out
 
 
-def test_what_was_not_exchanged_cannot_leak(home: Path) -> None:
+def test_without_an_exchange_there_is_nothing_to_analyse(home: Path) -> None:
     talk.run(home / "plain", "--method", "fedavg", rounds=1)
     said = talk.fedloom("analyze", home / "plain", "--only", "leak", code=2)
     assert "a run of 'fedavg' keeps no averages of samples" in said.flat

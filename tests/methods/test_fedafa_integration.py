@@ -1,4 +1,4 @@
-"""FedAFA and M2m where they meet the rest: pictures, models, other methods, and workers."""
+"""FedAFA and M2m with images, models, other methods and worker processes."""
 
 from collections.abc import Iterator
 
@@ -18,8 +18,8 @@ from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.pool import Pool
 from fedloom.experiment.train import run
 from fedloom.methods import registry
-from fedloom.methods.fedafa import fedafa, tap
-from fedloom.methods.m2m import extent, m2m
+from fedloom.methods.fedafa import feature_block, fedafa
+from fedloom.methods.m2m import data_range, m2m
 from fedloom.methods.ros import ros
 from fedloom.models import registry as models
 from support.clients import TensorClient
@@ -35,8 +35,8 @@ def method(text: str) -> Method:
     return registry.build(parse(text))
 
 
-class See(nn.Module):
-    """Normalises by channel, where data do not come so."""
+class Normalise(nn.Module):
+    """Normalises per channel, for data that are not normalised."""
 
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()
@@ -51,8 +51,8 @@ class See(nn.Module):
 PLAIN, NORMED = ((0.0, 0.0), (1.0, 1.0)), ((0.6, 0.2), (0.1, 0.5))
 
 
-def on_pictures(finale: Method, in_data: bool) -> Woven:
-    """Two clients with pictures that are normalised with the data, or by the model."""
+def on_images(finale: Method, in_data: bool) -> Woven:
+    """Two clients with images that are normalised with the data, or by the model."""
     draws = torch.Generator().manual_seed(4)
     y = torch.tensor([0] * 12 + [1] * 4 + [2] * 2)
     x = torch.randint(0, 120, (len(y), 2, 4, 4), generator=draws) + 60 * y.view(-1, 1, 1, 1)
@@ -67,7 +67,7 @@ def on_pictures(finale: Method, in_data: bool) -> Woven:
         head = nn.Sequential(nn.Flatten(), nn.Linear(48, CLASSES))
         return Chain(
             {
-                "see": See(*others),
+                "normalise": Normalise(*others),
                 "body": nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU()),
                 "head": head,
             }
@@ -76,10 +76,10 @@ def on_pictures(finale: Method, in_data: bool) -> Woven:
     return weave(finale, 2, build=build, clients=clients, sampler=everyone())
 
 
-def test_m2m_does_not_care_who_normalises_pictures() -> None:
-    """Steps, noise and bounds are those of the pixels, 0 to 1, and not of what the model sees."""
-    inside, outside = (on_pictures(m2m(0.7, accept=0.3, **TUNED), way) for way in (True, False))
-    plain = on_pictures(ros(**TUNED), True)
+def test_m2m_is_the_same_wherever_images_are_normalised() -> None:
+    """Steps, noise and bounds refer to pixels from 0 to 1, not to the model's inputs."""
+    inside, outside = (on_images(m2m(0.7, accept=0.3, **TUNED), way) for way in (True, False))
+    plain = on_images(ros(**TUNED), True)
     for client in range(2):
         torch.testing.assert_close(
             inside.personal(client), outside.personal(client), rtol=0, atol=TOLERANCE
@@ -88,32 +88,35 @@ def test_m2m_does_not_care_who_normalises_pictures() -> None:
 
 
 def test_the_range_of_the_data() -> None:
-    """Of pictures from black to white, channel by channel; of anything else that of the client's own samples."""
-    woven = on_pictures(m2m(), True)
+    """Images: from black to white, per channel. Other data: the range of the client's samples."""
+    woven = on_images(m2m(), True)
     job = lone_job(
         woven.simulation.federation.build,
         woven.state.params,
         woven.simulation.federation.clients[0],
     )
-    low, length = extent(job)
+    low, length = data_range(job)
     assert low.flatten().tolist() == pytest.approx([-6.0, -0.4])
     assert (low + length).flatten().tolist() == pytest.approx([4.0, 1.6])
     table = TensorClient(
         torch.tensor([[1.0, -2.0], [4.0, -2.0], [3.0, -2.0]]), torch.tensor([0, 1, 1])
     )
-    assert [t.tolist() for t in extent(lone_job(nested, {}, table))] == [[1.0, -2.0], [3.0, 0.0]]
+    assert [t.tolist() for t in data_range(lone_job(nested, {}, table))] == [
+        [1.0, -2.0],
+        [3.0, 0.0],
+    ]
 
 
-def test_the_default_tap() -> None:
-    """The second of three stages: u of 112,016 and v of 352,138 parameters in the paper's ResNet-32."""
+def test_the_default_feature_block() -> None:
+    """The second of three stages; the paper's ResNet-32 has 112,016 + 352,138 parameters."""
     chain = models.build(Spec("resnet32"), (3, 32, 32), 10, Key.root(0))
-    assert tap(chain, "") == "layer2"
+    assert feature_block(chain, "") == "layer2"
     (phase,) = fedafa().finale
     sizes = {n: p.numel() for n, p in chain.named_parameters()}
     later = sum(sizes[n] for n in phase.trains(chain) if n in sizes)
     assert (sum(sizes.values()) - later, later) == (112_016, 352_138)
     two = Chain({"body": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
-    assert tap(two, "") == "body"
+    assert feature_block(two, "") == "body"
     fedafa().check(two)
 
 
@@ -124,7 +127,8 @@ def test_the_default_tap() -> None:
         (
             "fedafa(at=head)",
             nested(),
-            r"needs a block 'head' that is not its last, and the model has the blocks stem, body, head",
+            r"needs a block 'head' that is not its last, "
+            r"and the model has the blocks stem, body, head",
         ),
         (
             "fedafa",
@@ -140,7 +144,7 @@ def test_the_default_tap() -> None:
         ("fedafa(lam=1.5)", nested(), r"lam=1.5 must be at most 1"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_sentence(text: str, chain: Chain, sentence: str) -> None:
+def test_invalid_uses_raise_a_clear_error(text: str, chain: Chain, sentence: str) -> None:
     with pytest.raises(UserError, match=rf"(?s){sentence}"):
         method(text).check(chain)
 
@@ -148,7 +152,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(text: str, chain: Chain, sen
 @pytest.mark.parametrize(
     "text", ["fedprox+fedafa", "fedbn+fedafa(features=local)", "scaffold+m2m", "fedavgm+m2m"]
 )
-def test_what_fits_together_runs(text: str) -> None:
+def test_combinations_run(text: str) -> None:
     joined = method(text)
     joined.check(nested())
     plain, *_ = text.partition("+")
@@ -165,7 +169,7 @@ def pool() -> Iterator[Pool]:
 @pytest.mark.parametrize(
     "text", ["fedafa", "fedafa(features=local, norms=batch)", "m2m(accept=0.1)"]
 )
-def test_the_finale_has_the_same_bits_on_a_pool(text: str, pool: Pool) -> None:
+def test_the_finale_is_bit_identical_on_a_pool(text: str, pool: Pool) -> None:
     few = {**FEW, "data": {"clients": 3, "per_class": 8, "partition": "dirichlet(alpha=0.5)"}}
     alone, pooled = (run(study_of(text, where, **few)) for where in (None, pool))
     assert {k: v for k, v in pooled.items() if k != "seconds"} == {

@@ -1,4 +1,4 @@
-"""Laws of FedAlign and GradAug beside their golden numbers: scales, the clip on every engine, models they take, draws."""
+"""FedAlign and GradAug beyond the golden numbers: scales, clipping, suitable models, draws."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ from fedloom.core.step import Step
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from fedloom.losses.eager_gradient import eager_gradient
-from fedloom.losses.lipschitz import FEW, top_singular, transmitting
-from fedloom.methods.fedalign import constants, fedalign
+from fedloom.losses.lipschitz import MAX_SQUARED_ROWS, spectral_norm, transmitting_matrix
+from fedloom.methods.fedalign import fedalign, lipschitz_constants
 from fedloom.methods.fedavg import fedavg
-from fedloom.methods.gradaug import draws, gradaug
+from fedloom.methods.gradaug import draw_subnetworks, gradaug
 from fedloom.models.narrow import Narrow
 from fedloom.models.registry import build
 from support.models import bare
@@ -33,7 +33,7 @@ CLASSES = 10
 
 
 def step_on(name: str, **args: Any) -> Step:
-    """A mini-batch of noise on a model of the zoo."""
+    """A mini-batch of noise on one of the package's models."""
     text, draws = name == "lstm", torch.Generator().manual_seed(2)
     shape = (6,) if text else (3, 16, 16)
     chain = build(Spec(name, args), shape, CLASSES, Key.root(1), dtype=torch.float64).train()
@@ -49,7 +49,7 @@ def step_on(name: str, **args: Any) -> Step:
 
 
 def gradient(method: Method, step: Step) -> list[Tensor]:
-    """Of the method's one term."""
+    """The gradient of the method's only term."""
     (term,) = method.phases[0].terms
     return list(
         torch.autograd.grad(
@@ -60,14 +60,13 @@ def gradient(method: Method, step: Step) -> list[Tensor]:
 
 def test_the_two_scales_differ_by_a_factor() -> None:
     step = step_on("resnet8")
-    narrow, full = constants(step, Narrow(), 0.25)
+    narrow, full = lipschitz_constants(step, Narrow(), 0.25)
     factor = float((step.ce / (narrow - full).square().mean()).detach())
     for ours, plain in zip(
         gradient(fedalign(0.7), step), gradient(fedalign(0.7, scale="paper"), step), strict=True
     ):
-        largest = float(
-            (factor * plain).abs().max()
-        )  # an entry that cancels out to nearly 0 has no digits of its own
+        # Relative to the largest entry: entries that cancel to nearly 0 have no exact digits.
+        largest = float((factor * plain).abs().max())
         torch.testing.assert_close(ours, factor * plain, rtol=0, atol=1e-14 * largest)
 
 
@@ -75,8 +74,8 @@ def test_the_two_scales_differ_by_a_factor() -> None:
     ("name", "args"),
     [("lstm", {"width": 32}), ("cnn", {}), ("lenet5", {}), ("mlp", {}), ("squeezenet", {})],
 )
-def test_fedalign_moves_only_the_last_block_of_features(name: str, args: dict[str, Any]) -> None:
-    """On text, on images flattened inside or before the block, on vectors, and on branches side by side."""
+def test_fedalign_trains_only_the_last_feature_block(name: str, args: dict[str, Any]) -> None:
+    """On text, images flattened inside or before the block, vectors, and parallel branches."""
     step = step_on(name, **args)
     method = fedalign(width=0.5)
     method.check(step.model)
@@ -86,38 +85,37 @@ def test_fedalign_moves_only_the_last_block_of_features(name: str, args: dict[st
     assert moved == {step.model.names[-2]}
 
 
-def test_steps_of_text_are_positions() -> None:
+def test_time_steps_of_text_are_positions() -> None:
     step = step_on("lstm", width=32)
     before, behind = (step.taps[name].detach() for name in ("lstm1", "lstm2"))
     expected = torch.linalg.matrix_norm(torch.einsum("btc,btd->bcd", before, behind) / 6, 2)
-    _, full = constants(step, Narrow(), 0.5)
-    torch.testing.assert_close(
-        full, expected, rtol=1e-3, atol=0
-    )  # ten iterations on signed features come near
+    _, full = lipschitz_constants(step, Narrow(), 0.5)
+    # Ten iterations are only approximate on signed features.
+    torch.testing.assert_close(full, expected, rtol=1e-3, atol=0)
 
 
 def test_an_image_before_a_vector_is_pooled_to_one_position() -> None:
     image, vector = torch.rand(2, 3, 4, 5), torch.rand(2, 7)
     torch.testing.assert_close(
-        transmitting(image, vector), image.mean((2, 3)).unsqueeze(2) * vector.unsqueeze(1)
+        transmitting_matrix(image, vector), image.mean((2, 3)).unsqueeze(2) * vector.unsqueeze(1)
     )
 
 
-def test_dead_features_have_no_gradient_instead_of_nan() -> None:
+def test_zero_features_have_no_gradient_instead_of_nan() -> None:
     matrices = torch.zeros(2, 3, 4, requires_grad=True)
-    top_singular(matrices).sum().backward()
+    spectral_norm(matrices).sum().backward()
     assert not matrices.grad.any()
 
 
-@pytest.mark.parametrize("rows", [FEW, FEW + 1])
-def test_squared_or_not_the_largest_singular_value_is_found(rows: int) -> None:
+@pytest.mark.parametrize("rows", [MAX_SQUARED_ROWS, MAX_SQUARED_ROWS + 1])
+def test_the_spectral_norm_with_and_without_squaring(rows: int) -> None:
     matrices = torch.rand(2, rows, 40, dtype=torch.float64, generator=Key.root(0).generator())
     assert torch.allclose(
-        top_singular(matrices), torch.linalg.svdvals(matrices)[:, 0], rtol=1e-12, atol=0
+        spectral_norm(matrices), torch.linalg.svdvals(matrices)[:, 0], rtol=1e-12, atol=0
     )
 
 
-def test_the_tighter_of_two_clips_holds() -> None:
+def test_the_tighter_of_two_clips_applies() -> None:
     def final(method: Method, clip: float | None) -> str:
         return sha256(weave(method, 2, solver=Sgd(lr=0.1, batch=4, clip=clip)).state.params)
 
@@ -131,7 +129,7 @@ def test_the_tighter_of_two_clips_holds() -> None:
     )
 
 
-def test_lanes_clip_as_the_method_wishes() -> None:
+def test_the_vectorised_engine_applies_the_methods_clip() -> None:
     simulation = setting(fedalign(0.0, clip=0.05), build=bare)
     lanes = Vectorised(simulation.federation, InProcess(simulation.federation))
     assert lanes.why_not is None
@@ -157,7 +155,10 @@ def made(name: str) -> Chain:
     return build(Spec(name), shape, CLASSES, Key.root(0))
 
 
-REFUSED = {
+ANY_SIZE = (
+    "needs a convolutional model that takes images of any size (smallest=1 works with all models)"
+)
+REJECTED = {
     "too few blocks": (
         fedalign(),
         of_blocks(2),
@@ -171,7 +172,7 @@ REFUSED = {
     "not narrower": (
         fedalign(width=0.99),
         of_blocks(3),
-        "needs a last block of features with fewer channels at width 0.99",
+        "needs a last feature block that has fewer channels at width 0.99",
     ),
     "groups": (
         fedalign(),
@@ -186,23 +187,23 @@ REFUSED = {
     "no image": (
         gradaug(),
         made("lstm"),
-        "needs a convolutional model that takes images of any size (smallest=1 takes all models)",
+        ANY_SIZE,
     ),
     "flattened": (
         gradaug(),
         made("mlp"),
-        "needs a convolutional model that takes images of any size (smallest=1 takes all models)",
+        ANY_SIZE,
     ),
     "one size": (
         gradaug(),
         made("lenet5"),
-        "needs a convolutional model that takes images of any size (smallest=1 takes all models)",
+        ANY_SIZE,
     ),
 }
 
 
-@pytest.mark.parametrize(("method", "chain", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_models_that_do_not_fit_are_refused_before_round_0(
+@pytest.mark.parametrize(("method", "chain", "sentence"), REJECTED.values(), ids=REJECTED)
+def test_unsuitable_models_are_rejected_before_round_0(
     method: Method, chain: Chain, sentence: str
 ) -> None:
     with pytest.raises(UserError) as error:
@@ -212,18 +213,18 @@ def test_models_that_do_not_fit_are_refused_before_round_0(
 
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet20", "vgg9"])
-def test_gradaug_takes_models_that_pool(name: str) -> None:
+def test_gradaug_works_with_models_that_pool(name: str) -> None:
     gradaug().check(made(name))
 
 
-def test_gradaug_without_sizes_takes_any_model() -> None:
+def test_gradaug_without_resizing_works_with_any_model() -> None:
     gradaug(smallest=1).check(made("lstm"))
 
 
 @given(n=st.integers(1, 5), seed=st.integers(0, 1000), sizes=st.integers(1, 5))
-def test_draws_of_gradaug(n: int, seed: int, sizes: int) -> None:
+def test_subnetworks_of_gradaug(n: int, seed: int, sizes: int) -> None:
     key = Key.root(seed)
-    drawn = draws(key, n, 0.8, "floor", 0.625, sizes)
+    drawn = draw_subnetworks(key, n, 0.8, "floor", 0.625, sizes)
     widths = [width for width, _ in drawn]
     assert (
         len(drawn) == n
@@ -234,17 +235,19 @@ def test_draws_of_gradaug(n: int, seed: int, sizes: int) -> None:
     assert {round(32 * f) for _, f in drawn} <= {
         round(32 - 12 * i / max(1, sizes - 1)) for i in range(sizes)
     }
-    assert draws(key, n, 0.8, "floor", 0.625, sizes) == drawn
-    assert all(0.8 < width < 1 for width, _ in draws(key, n, 0.8, "all", 0.625, sizes))
+    assert draw_subnetworks(key, n, 0.8, "floor", 0.625, sizes) == drawn
+    assert all(0.8 < width < 1 for width, _ in draw_subnetworks(key, n, 0.8, "all", 0.625, sizes))
 
 
 def test_all_sizes_and_many_widths_are_drawn() -> None:
-    drawn = [d for seed in range(60) for d in draws(Key.root(seed), 2, 0.8, "floor", 0.625, 4)]
+    drawn = [
+        d for seed in range(60) for d in draw_subnetworks(Key.root(seed), 2, 0.8, "floor", 0.625, 4)
+    ]
     assert {factor for _, factor in drawn} == {1.0, 0.875, 0.75, 0.625}
     assert len({width for width, _ in drawn}) == 61
 
 
-def test_a_term_apart_has_its_value_and_gradient() -> None:
+def test_an_eager_gradient_has_the_same_value_and_gradient() -> None:
     a, b, unused = (
         torch.arange(3.0, dtype=torch.float64).add(i).requires_grad_() for i in range(3)
     )

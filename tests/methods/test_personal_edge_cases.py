@@ -1,4 +1,7 @@
-"""Personalised methods where it is narrow: single samples, single classes, what joins and what does not, and a run on disk."""
+"""Edge cases of personalised methods.
+
+Single samples, single classes, combinations and conflicts, and a run on disk.
+"""
 
 import itertools
 from dataclasses import replace
@@ -45,7 +48,7 @@ def method(text: str) -> Method:
     return registry.build(parse(text))
 
 
-def narrow(labels: list[list[int]]) -> list[TensorClient]:
+def clients_with(labels: list[list[int]]) -> list[TensorClient]:
     draws = torch.Generator().manual_seed(2)
     return [
         TensorClient(
@@ -71,7 +74,7 @@ def test_clients_of_one_class(text: str, build: Build) -> None:
         method(text),
         2,
         build=build,
-        clients=narrow([[0] * 5, [2] * 7, [1] * 2]),
+        clients=clients_with([[0] * 5, [2] * 7, [1] * 2]),
         sampler=everyone(),
     )
     assert finite(woven)
@@ -81,16 +84,21 @@ def test_clients_of_one_class(text: str, build: Build) -> None:
 @every_method
 def test_clients_of_one_sample_on_a_model_without_batch_norm(text: str) -> None:
     woven = weave(
-        method(text), 2, build=bare, clients=narrow([[0], [2], [1, 0, 1]]), sampler=everyone()
+        method(text), 2, build=bare, clients=clients_with([[0], [2], [1, 0, 1]]), sampler=everyone()
     )
     assert finite(woven)
     assert not any(report.refused for report in woven.reports)
 
 
 @every_method
-def test_a_client_of_one_sample_under_batch_norm_is_left_out_and_says_so(text: str) -> None:
-    """It makes no step, so nothing of it is averaged or remembered. A run with such a client is refused before round 0."""
-    woven = weave(method(text), 2, clients=narrow([[0], [2, 1], [1, 0, 1]]), sampler=everyone())
+def test_a_client_of_one_sample_with_batch_norm_is_left_out_and_reported(text: str) -> None:
+    """It makes no step, so it is neither averaged nor remembered.
+
+    A run with such a client is rejected before round 0.
+    """
+    woven = weave(
+        method(text), 2, clients=clients_with([[0], [2, 1], [1, 0, 1]]), sampler=everyone()
+    )
     assert [r.refused for r in woven.reports] == [
         {0: "seen is 0, and must lie above 0 and at most 1e+08"}
     ] * 2
@@ -99,7 +107,7 @@ def test_a_client_of_one_sample_under_batch_norm_is_left_out_and_says_so(text: s
         assert sha256(woven.personal(0)) == sha256(woven.state.params)
 
 
-def test_such_a_run_is_refused_before_round_0() -> None:
+def test_such_a_run_is_rejected_before_round_0() -> None:
     data = {"clients": 300, "partition": "dirichlet(alpha=0.05, min_size=1)"}
     with pytest.raises(
         UserError,
@@ -108,11 +116,11 @@ def test_such_a_run_is_refused_before_round_0() -> None:
         prepare(load({"method": "ditto", "model": "resnet8(norm=batch)", "data": data}))
 
 
-def test_a_class_that_the_test_data_lack_counts_for_nobody() -> None:
-    """Mean recall over the classes a client trains on, as FedAFA's authors score; beside it, weighed by the client's labels."""
+def test_classes_missing_from_the_test_data_do_not_count() -> None:
+    """Mean recall over a client's training classes, as in FedAFA, and label-weighted accuracy."""
     labels = [[0, 0, 0, 1], [1, 2], [2, 2]]
-    woven = weave(ditto(), 1, clients=narrow(labels), sampler=everyone())
-    (x, y), said = (narrow([[0, 1] * 20])[0].x, torch.tensor([0, 1] * 20)), []
+    woven = weave(ditto(), 1, clients=clients_with(labels), sampler=everyone())
+    (x, y), said = (clients_with([[0, 1] * 20])[0].x, torch.tensor([0, 1] * 20)), []
     engine = InProcess(replace(woven.simulation.federation, test=[(x, y)]))
     sent = Broadcast("score", 1, woven.state.params)
     scores = dict(engine.map(sent, (Task(c, woven.store.recall(c)) for c in range(3))))
@@ -130,7 +138,7 @@ def test_a_class_that_the_test_data_lack_counts_for_nobody() -> None:
     assert spread(recall)["mean"] == pytest.approx((sum(said[0]) / 2 + said[1][1]) / 3)
 
 
-def test_the_names_a_reader_of_the_papers_would_type() -> None:
+def test_aliases_from_the_papers() -> None:
     assert {word: registry.entry(word).name for word in ("fedavg-ft", "local")} == {
         "fedavg-ft": "finetune",
         "local": "local-training",
@@ -138,14 +146,17 @@ def test_the_names_a_reader_of_the_papers_would_type() -> None:
     assert method("fedprox(mu=0.1)+finetune(epochs=2)").name == "fedprox+finetune"
 
 
-JOINS = ["fedprox+finetune", "fedadam+ros", "scaffold+finetune", "feddyn+crt", "fedbn+finetune", "fedper+fedprox+fedyogi",
-         "ditto+fedadam", "ditto+fedbn", "lgfedavg+fedavg(weights=clients)", "pfedme+fedavgm", "pfedme+fedprox",
-         "fedrep+fedprox", "fedrep+fedyogi+mixup", "fedrep+ditto", "fedrep+finetune",
-         "perfedavg+fedadam", "perfedavg+fedbn", "mixup+finetune", "moon+ros", "local+finetune"]  # fmt: skip
+JOINS = [
+    "fedprox+finetune", "fedadam+ros", "scaffold+finetune", "feddyn+crt", "fedbn+finetune",
+    "fedper+fedprox+fedyogi", "ditto+fedadam", "ditto+fedbn", "lgfedavg+fedavg(weights=clients)",
+    "pfedme+fedavgm", "pfedme+fedprox", "fedrep+fedprox", "fedrep+fedyogi+mixup", "fedrep+ditto",
+    "fedrep+finetune", "perfedavg+fedadam", "perfedavg+fedbn", "mixup+finetune", "moon+ros",
+    "local+finetune",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", JOINS)
-def test_what_fits_together_runs(text: str) -> None:
+def test_combinations_run(text: str) -> None:
     joined = method(text)
     joined.check(nested())
     assert joined.personal
@@ -166,13 +177,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "sentence"), REFUSED.items(), ids=REFUSED)
-def test_what_does_not_fit_is_refused_in_a_sentence(text: str, sentence: str) -> None:
+def test_conflicts_raise_a_clear_error(text: str, sentence: str) -> None:
     with pytest.raises(UserError, match=rf"(?s)^method '[a-z+-]*': .*{sentence}"):
         method(text).check(nested())
 
 
 @pytest.mark.parametrize("text", ["ditto", "lgfedavg", "pfedme(inner=2)"])
-def test_a_run_on_disk_resumes_bit_for_bit_with_all_its_clients(tmp_path: Path, text: str) -> None:
+def test_a_run_on_disk_resumes_bit_for_bit(tmp_path: Path, text: str) -> None:
     size = {
         "data": {"clients": 60},
         "sample": {"per_round": 18},

@@ -1,4 +1,7 @@
-"""train.reset=false: FedAlign's authors never reset an optimiser, here one of torch's for each client that outlives the rounds."""
+"""train.reset=false: momentum persists between rounds, as in FedAlign's authors' code.
+
+The reference is one PyTorch optimiser per client that is never reset.
+"""
 
 import torch
 
@@ -16,7 +19,7 @@ ROUNDS = 5
 
 
 def authors(world: World, first: State) -> State:
-    """One model and one optimiser a client, built once; weights are loaded anew each round, momentum stays."""
+    """One model and one optimiser per client; weights are loaded each round, momentum stays."""
     sent, models = first, [world.build() for _ in world.clients]
     optimisers = [torch.optim.SGD(m.parameters(), lr=0.1, **RULE) for m in models]
     for t in range(ROUNDS):
