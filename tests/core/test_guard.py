@@ -17,8 +17,8 @@ from fedloom.core.round_report import RoundReport
 from fedloom.core.server import Reply
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.methods.scaffold import scaffold
-from support.formulas import given
-from support.weave import first_model, setting
+from support.golden_problems import fixed_cohorts
+from support.simulate import initial_model, make_simulation
 
 Change = Callable[[Reply], Reply]
 
@@ -129,13 +129,13 @@ MALICIOUS: dict[str, tuple[Change, str]] = {
 def one_round(
     cohort: list[int], changes: Mapping[int, Change], guard: Guard | None = None
 ) -> tuple[Any, RoundReport, MemoryStore]:
-    simulation = setting(scaffold(), sampler=given([cohort]))
+    simulation = make_simulation(scaffold(), sampler=fixed_cohorts([cohort]))
     store = MemoryStore()
     simulation = replace(
         simulation, engine=Tampered(simulation.engine, changes), guard=guard or Guard()
     )
     ((state, report),) = rounds(
-        simulation, init_state(simulation, first_model(simulation.federation.build)), store, 1
+        simulation, init_state(simulation, initial_model(simulation.federation.build)), store, 1
     )
     return state, report, store
 
@@ -165,11 +165,11 @@ def test_large_but_finite_is_sound() -> None:
 
 def test_too_few_sound_replies_end_the_run_and_change_nothing() -> None:
     nan = MALICIOUS["NaN"][0]
-    simulation = setting(scaffold(), sampler=given([[0, 1, 2]]))
+    simulation = make_simulation(scaffold(), sampler=fixed_cohorts([[0, 1, 2]]))
     simulation = replace(
         simulation, engine=Tampered(simulation.engine, {0: nan, 1: nan}), guard=Guard(min_replies=2)
     )
-    state, store = init_state(simulation, first_model(simulation.federation.build)), MemoryStore()
+    state, store = init_state(simulation, initial_model(simulation.federation.build)), MemoryStore()
     before = sha256(state.tensors())
     with pytest.raises(RunError) as error:
         list(rounds(simulation, state, store, 1))

@@ -11,7 +11,7 @@ from fedloom.core.params import Params
 from fedloom.core.step import Step
 from fedloom.losses.terms import inner, prox
 from support.models import nested
-from support.weave import first_model, lone_job
+from support.simulate import initial_model, standalone_job
 
 
 def doubled(job: Job) -> Params:
@@ -19,8 +19,8 @@ def doubled(job: Job) -> Params:
 
 
 def made() -> tuple[Step, dict[str, Tensor]]:
-    model = first_model(nested)
-    job = lone_job(nested, {n: t.clone() for n, t in model.state_dict().items()})
+    model = initial_model(nested)
+    job = standalone_job(nested, {n: t.clone() for n, t in model.state_dict().items()})
     params = dict(model.named_parameters())
     return Step(torch.zeros(1), torch.zeros(1), model, job, params, Key.root(0), 1), params
 

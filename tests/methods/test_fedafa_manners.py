@@ -24,8 +24,8 @@ from fedloom.methods.ros import ros
 from fedloom.models import registry as models
 from support.clients import TensorClient
 from support.models import CLASSES, nested
-from support.small import FEW, study_of
-from support.weave import Woven, lone_job, weave
+from support.simulate import SimulationResult, simulate, standalone_job
+from support.small_run import FEW_CLIENTS, prepare_small
 
 TUNED = {"epochs": 2, "lr": 0.03, "batch": 5}
 TOLERANCE = 1e-10
@@ -51,7 +51,7 @@ class See(nn.Module):
 PLAIN, NORMED = ((0.0, 0.0), (1.0, 1.0)), ((0.6, 0.2), (0.1, 0.5))
 
 
-def on_pictures(finale: Method, in_data: bool) -> Woven:
+def on_pictures(finale: Method, in_data: bool) -> SimulationResult:
     """Two clients with pictures that are normalised with the data, or by the model."""
     draws = torch.Generator().manual_seed(4)
     y = torch.tensor([0] * 12 + [1] * 4 + [2] * 2)
@@ -73,7 +73,7 @@ def on_pictures(finale: Method, in_data: bool) -> Woven:
             }
         ).double()
 
-    return weave(finale, 2, build=build, clients=clients, sampler=everyone())
+    return simulate(finale, 2, build=build, clients=clients, sampler=everyone())
 
 
 def test_m2m_does_not_care_who_normalises_pictures() -> None:
@@ -89,11 +89,11 @@ def test_m2m_does_not_care_who_normalises_pictures() -> None:
 
 def test_the_range_of_the_data() -> None:
     """Of pictures from black to white, channel by channel; of anything else that of the client's own samples."""
-    woven = on_pictures(m2m(), True)
-    job = lone_job(
-        woven.simulation.federation.build,
-        woven.state.params,
-        woven.simulation.federation.clients[0],
+    result = on_pictures(m2m(), True)
+    job = standalone_job(
+        result.simulation.federation.build,
+        result.state.params,
+        result.simulation.federation.clients[0],
     )
     low, length = extent(job)
     assert low.flatten().tolist() == pytest.approx([-6.0, -0.4])
@@ -101,7 +101,10 @@ def test_the_range_of_the_data() -> None:
     table = TensorClient(
         torch.tensor([[1.0, -2.0], [4.0, -2.0], [3.0, -2.0]]), torch.tensor([0, 1, 1])
     )
-    assert [t.tolist() for t in extent(lone_job(nested, {}, table))] == [[1.0, -2.0], [3.0, 0.0]]
+    assert [t.tolist() for t in extent(standalone_job(nested, {}, table))] == [
+        [1.0, -2.0],
+        [3.0, 0.0],
+    ]
 
 
 def test_the_default_tap() -> None:
@@ -152,7 +155,7 @@ def test_what_fits_together_runs(text: str) -> None:
     joined = method(text)
     joined.check(nested())
     plain, *_ = text.partition("+")
-    assert sha256(weave(joined, 1).personal(2)) != sha256(weave(method(plain), 1).personal(2))
+    assert sha256(simulate(joined, 1).personal(2)) != sha256(simulate(method(plain), 1).personal(2))
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +169,11 @@ def pool() -> Iterator[Pool]:
     "text", ["fedafa", "fedafa(features=local, norms=batch)", "m2m(accept=0.1)"]
 )
 def test_the_finale_has_the_same_bits_on_a_pool(text: str, pool: Pool) -> None:
-    few = {**FEW, "data": {"clients": 3, "per_class": 8, "partition": "dirichlet(alpha=0.5)"}}
-    alone, pooled = (run(study_of(text, where, **few)) for where in (None, pool))
+    few = {
+        **FEW_CLIENTS,
+        "data": {"clients": 3, "per_class": 8, "partition": "dirichlet(alpha=0.5)"},
+    }
+    alone, pooled = (run(prepare_small(text, where, **few)) for where in (None, pool))
     assert {k: v for k, v in pooled.items() if k != "seconds"} == {
         k: v for k, v in alone.items() if k != "seconds"
     }

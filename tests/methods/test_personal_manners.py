@@ -23,7 +23,7 @@ from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load
 from support.clients import TensorClient
 from support.models import FEATURES, Build, bare, nested
-from support.weave import Woven, first_model, weave
+from support.simulate import SimulationResult, initial_model, simulate
 
 SMALL = [
     "local",
@@ -55,48 +55,48 @@ def narrow(labels: list[list[int]]) -> list[TensorClient]:
     ]
 
 
-def finite(woven: Woven) -> bool:
+def finite(result: SimulationResult) -> bool:
     tensors = [
         t
-        for c in range(len(woven.simulation.federation.clients))
-        for t in woven.personal(c).values()
+        for c in range(len(result.simulation.federation.clients))
+        for t in result.personal(c).values()
     ]
-    return all(bool(torch.isfinite(t).all()) for t in [*tensors, *woven.state.params.values()])
+    return all(bool(torch.isfinite(t).all()) for t in [*tensors, *result.state.params.values()])
 
 
 @every_method
 @pytest.mark.parametrize("build", [nested, bare])
 def test_clients_of_one_class(text: str, build: Build) -> None:
-    woven = weave(
+    result = simulate(
         method(text),
         2,
         build=build,
         clients=narrow([[0] * 5, [2] * 7, [1] * 2]),
         sampler=everyone(),
     )
-    assert finite(woven)
-    assert not any(report.refused for report in woven.reports)
+    assert finite(result)
+    assert not any(report.refused for report in result.reports)
 
 
 @every_method
 def test_clients_of_one_sample_on_a_model_without_batch_norm(text: str) -> None:
-    woven = weave(
+    result = simulate(
         method(text), 2, build=bare, clients=narrow([[0], [2], [1, 0, 1]]), sampler=everyone()
     )
-    assert finite(woven)
-    assert not any(report.refused for report in woven.reports)
+    assert finite(result)
+    assert not any(report.refused for report in result.reports)
 
 
 @every_method
 def test_a_client_of_one_sample_under_batch_norm_is_left_out_and_says_so(text: str) -> None:
     """It makes no step, so nothing of it is averaged or remembered. A run with such a client is refused before round 0."""
-    woven = weave(method(text), 2, clients=narrow([[0], [2, 1], [1, 0, 1]]), sampler=everyone())
-    assert [r.refused for r in woven.reports] == [
+    result = simulate(method(text), 2, clients=narrow([[0], [2, 1], [1, 0, 1]]), sampler=everyone())
+    assert [r.refused for r in result.reports] == [
         {0: "seen is 0, and must lie above 0 and at most 1e+08"}
     ] * 2
-    assert woven.store.recall(0) == {}
+    assert result.store.recall(0) == {}
     if "fresh" not in text:
-        assert sha256(woven.personal(0)) == sha256(woven.state.params)
+        assert sha256(result.personal(0)) == sha256(result.state.params)
 
 
 def test_such_a_run_is_refused_before_round_0() -> None:
@@ -111,14 +111,14 @@ def test_such_a_run_is_refused_before_round_0() -> None:
 def test_a_class_that_the_test_data_lack_counts_for_nobody() -> None:
     """Mean recall over the classes a client trains on, as FedAFA's authors score; beside it, weighed by the client's labels."""
     labels = [[0, 0, 0, 1], [1, 2], [2, 2]]
-    woven = weave(ditto(), 1, clients=narrow(labels), sampler=everyone())
+    result = simulate(ditto(), 1, clients=narrow(labels), sampler=everyone())
     (x, y), said = (narrow([[0, 1] * 20])[0].x, torch.tensor([0, 1] * 20)), []
-    engine = InProcess(replace(woven.simulation.federation, test=[(x, y)]))
-    sent = Broadcast("score", 1, woven.state.params)
-    scores = dict(engine.map(sent, (Task(c, woven.store.recall(c)) for c in range(3))))
+    engine = InProcess(replace(result.simulation.federation, test=[(x, y)]))
+    sent = Broadcast("score", 1, result.state.params)
+    scores = dict(engine.map(sent, (Task(c, result.store.recall(c)) for c in range(3))))
     for client in range(3):
-        model = first_model(nested).eval()
-        model.load_state_dict(woven.personal(client))
+        model = initial_model(nested).eval()
+        model.load_state_dict(result.personal(client))
         right = model(x).argmax(1) == y
         said.append([float(right[y == c].double().mean()) for c in (0, 1)])
     counts = torch.tensor([[3, 1, 0], [0, 1, 1], [0, 0, 2]])
@@ -149,7 +149,7 @@ def test_what_fits_together_runs(text: str) -> None:
     joined = method(text)
     joined.check(nested())
     assert joined.personal
-    assert finite(weave(joined, 1))
+    assert finite(simulate(joined, 1))
 
 
 TWO = "two methods bring a {} of their own; only one of them can"
