@@ -27,7 +27,7 @@ def made() -> tuple[Step, dict[str, Tensor]]:
 
 @pytest.mark.parametrize("large", [0, 8, 1 << 18])
 def test_pieces_are_the_vector_cut(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
-    monkeypatch.setattr(stepping, "LARGE", large)
+    monkeypatch.setattr(stepping, "LARGE_TENSOR", large)
     step, params = made()
     ours, theirs = zip(*step.beside(doubled), strict=True)
     assert torch.equal(torch.cat(ours), step.vector)
@@ -39,7 +39,7 @@ def test_pieces_are_the_vector_cut(monkeypatch: pytest.MonkeyPatch, large: int) 
 @pytest.mark.parametrize("large", [0, 1 << 18])
 def test_terms_by_hand(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     """However the weights are cut, a direction pulls with itself and a spring with its stretch."""
-    monkeypatch.setattr(stepping, "LARGE", large)
+    monkeypatch.setattr(stepping, "LARGE_TENSOR", large)
     step, params = made()
     aim = doubled(step.job)
     pulls = torch.autograd.grad(inner(doubled)(step), list(params.values()))

@@ -123,7 +123,7 @@ def test_a_failure_and_unread_answers_leave_no_trace(seen: dict[str, Any]) -> No
 
 def test_what_does_not_build_on_a_worker_is_said_in_a_sentence(seen: dict[str, Any]) -> None:
     assert seen["nowhere"]["kind"] == "RunError"
-    assert "module 'nowhere' does not import" in seen["nowhere"]["said"]
+    assert "module 'nowhere' cannot be imported" in seen["nowhere"]["said"]
 
 
 def test_a_full_cluster_is_not_waited_for_without_end(seen: dict[str, Any]) -> None:

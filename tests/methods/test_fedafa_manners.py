@@ -127,12 +127,12 @@ def test_the_default_tap() -> None:
         (
             "fedafa(at=head)",
             nested(),
-            r"needs a block 'head' that is not its last, and the model has the blocks stem, body, head",
+            r"needs a block 'head' that is not its last, but the model has the blocks stem, body, head",
         ),
         (
             "fedafa",
             Chain({"all": nn.Linear(2, 2)}),
-            r"needs a model of at least 2 blocks, and the model has the blocks all",
+            r"needs a model of at least 2 blocks, but the model has the blocks all",
         ),
         (
             "m2m",

@@ -167,12 +167,12 @@ REFUSED = {
     "too few blocks": (
         fedalign(),
         of_blocks(2),
-        "needs a model of at least 3 blocks, and the model has the blocks block0, block1",
+        "needs a model of at least 3 blocks, but the model has the blocks block0, block1",
     ),
     "one block": (
         fedalign(),
         of_blocks(1),
-        "needs a model of at least 3 blocks, and the model has the blocks block0",
+        "needs a model of at least 3 blocks, but the model has the blocks block0",
     ),
     "not narrower": (
         fedalign(width=0.99),

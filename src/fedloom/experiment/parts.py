@@ -15,7 +15,7 @@ from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
 from fedloom.core.solver import Schedule, Sgd, SGDRule
-from fedloom.core.spec import Spec, complaints
+from fedloom.core.spec import Spec, argument_problems
 from fedloom.data import augment
 from fedloom.data.client import Clients, EvaluationBatches, federate, normaliser, place
 from fedloom.data.dataset import Dataset
@@ -84,7 +84,7 @@ def build_model(
         user_code.load("model", word.name),
         {"shape": dataset.shape, "classes": len(dataset.classes)},
     )
-    raise_all(complaints(make, word.args, frozenset(given)), f"model '{word.name}'")
+    raise_all(argument_problems(make, word.args, frozenset(given)), f"model '{word.name}'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key.seed)
         module = user_code.call_user_function(

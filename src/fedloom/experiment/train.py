@@ -213,7 +213,7 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> Line
             ),
         )
         ((_, reply),) = simulation.engine.map(sent, [Task(client, folder.store.recall(client))])
-    why = simulation.guard.complaint(
+    why = simulation.guard.problem(
         reply, expected_uploads(simulation.federation.method, prepared.model, state)
     )
     return {

@@ -16,7 +16,7 @@ from fedloom.core import user_code
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.method import Method, Part
-from fedloom.core.spec import Spec, complaints, parameters
+from fedloom.core.spec import Spec, argument_problems, parameters
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def build(specs: Sequence[Spec], values: Mapping[str, Method] = MappingProxyType
         raise UserError(f"method '{names}' names a method twice; name each once")
     named = [s for s in specs if s.name in makers]
     raise_all(
-        [f"{s.name}: {c}" for s in named for c in complaints(makers[s.name].make, s.args)], "method"
+        [f"{s.name}: {c}" for s in named for c in argument_problems(makers[s.name].make, s.args)], "method"
     )
     built = {s.name: _made(s, makers[s.name].make) for s in named}
     return join([values[s.name] if s.name in values else built[s.name] for s in specs])
