@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask, Task
 from fedloom.core.errors import RunError
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
@@ -161,8 +161,8 @@ def test_a_fresh_worker_and_a_busy_one_answer_alike(method: Method, build: Build
     """Pools give a client to any worker: what a bench did or built before must not show."""
     simulation = make_simulation(method, build=build)
     sent = Broadcast("train", 0, init_state(simulation, initial_model(build)).params)
-    busy = dict(InProcess(simulation.federation).map(sent, [Task(c) for c in (0, 3, 1)]))[1]
-    fresh = dict(InProcess(simulation.federation).map(sent, [Task(1)]))[1]
+    busy = dict(InProcess(simulation.federation).map(sent, [ClientTask(c) for c in (0, 3, 1)]))[1]
+    fresh = dict(InProcess(simulation.federation).map(sent, [ClientTask(1)]))[1]
     assert sha256(busy.uploads["model"]) == sha256(fresh.uploads["model"])
     assert {s: sha256(m) for s, m in busy.memories.items()} == {
         s: sha256(m) for s, m in fresh.memories.items()
@@ -207,7 +207,7 @@ def test_the_model_that_is_scored_is_the_one_handed_out(method: Method) -> None:
     result = replace(simulate(method), simulation=replace(simulation, engine=InProcess(federation)))
     sent = Broadcast("score", 3, result.state.params)
     for client, scored in result.simulation.engine.map(
-        sent, [Task(c, result.store.recall(c)) for c in range(3)]
+        sent, [ClientTask(c, result.store.recall(c)) for c in range(3)]
     ):
         model = nested().eval().requires_grad_(False)
         model.load_state_dict(result.personal(client))
@@ -226,7 +226,7 @@ KEEPING = Sgd(batch=4, reset=False, rule=SGDRule(momentum=0.9))
 def test_nothing_that_was_sent_is_changed(solver: Sgd) -> None:
     """A round that is lost half-way must leave the state and the clients' memories as they were."""
     result = simulate(scaffold(), 2, solver=solver, sampler=everyone())
-    tasks = [Task(c, result.store.recall(c)) for c in range(8)]
+    tasks = [ClientTask(c, result.store.recall(c)) for c in range(8)]
     before = (
         sha256(result.state.tensors()),
         [{s: sha256(m) for s, m in t.memories.items()} for t in tasks],

@@ -63,8 +63,8 @@ def started(
 LIES: dict[str, Callable[[Params], Params]] = {
     "tensor 'x' is not finite": lambda a: {**a, "x": a["x"] * torch.nan},
     "tensor 'y' is not finite": lambda a: {**a, "y": a["y"] / 0},
-    "are not of the names, types and shapes of most answers": lambda a: {**a, "x": a["x"][:, :2]},
-    "types and shapes": lambda a: {**a, "x": a["x"].float()},
+    "differ from most answers in names, types or shapes": lambda a: {**a, "x": a["x"][:, :2]},
+    "types or shapes": lambda a: {**a, "x": a["x"].float()},
     "names, types": lambda a: {"x": a["x"], "y": a["y"]},
     "names another client as the owner": lambda a: {**a, "owner": a["owner"] * 0 + 3},
     "its labels are not rows of probabilities": lambda a: {**a, "y": a["y"] * 100},
@@ -88,7 +88,7 @@ def test_an_answer_that_is_not_sound_is_left_out_and_named(why: str) -> None:
 
 
 def test_the_first_client_is_not_the_measure_of_the_others() -> None:
-    state, heard = started({0: LIES["types and shapes"]})
+    state, heard = started({0: LIES["types or shapes"]})
     assert (
         0 not in state.shared["mashed"]["owner"].tolist()
         and "client 0" in heard[0]
@@ -99,7 +99,8 @@ def test_the_first_client_is_not_the_measure_of_the_others() -> None:
 def test_a_run_without_a_sound_answer_does_not_begin() -> None:
     with pytest.raises(
         RunError,
-        match=r"no answer to the exchange 'mashed' is sound \(client 0: tensor 'x' is not finite\)",
+        match=r"every answer to the exchange 'mashed' is invalid "
+        r"\(client 0: tensor 'x' is not finite\)",
     ):
         started(dict.fromkeys(range(8), LIES["tensor 'x' is not finite"]))
     with pytest.raises(UserError, match="no client has sent an average"):

@@ -92,6 +92,6 @@ def test_a_resumed_run_keeps_its_averages_and_asks_again_only_if_data_changed(ho
     talk.fedloom("data", "add", "tiny", "--from", home / "new.npz", "--replace")
     said = talk.fedloom("resume", home / "other").flat
     assert (
-        "note: the data of 8 of 8 clients have changed since the exchange; it is made again" in said
+        "note: the data of 8 of 8 clients have changed since the exchange, so it is repeated" in said
     )
     assert not np.allclose(averages(home / "other"), before)

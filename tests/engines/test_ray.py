@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import Task
+from fedloom.core.client import ClientTask
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines import ray as module
 from fedloom.engines.ray import Queue, RayCluster
@@ -171,7 +171,7 @@ def test_a_node_that_would_give_other_bits_is_refused(what: str) -> None:
 
 def test_the_queue_reads_ahead_of_nobody_and_takes_clients_back() -> None:
     asked: list[int] = []
-    queue = Queue(asked.append(c) or Task(c) for c in range(3))  # type: ignore[func-returns-value]
+    queue = Queue(asked.append(c) or ClientTask(c) for c in range(3))  # type: ignore[func-returns-value]
     first = queue.next()
     assert first is not None and asked == [0]
     queue.back(first, EOFError())

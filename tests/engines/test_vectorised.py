@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.params import Params
@@ -79,7 +79,7 @@ def test_a_clip_is_of_each_lane() -> None:
     sent = Broadcast("train", 0, initial_model(linear).state_dict())
     length = {
         c: float(torch.cat([t.flatten() for t in r.uploads["model"].values()]).norm())
-        for c, r in engine.map(sent, [Task(0), Task(1)])
+        for c, r in engine.map(sent, [ClientTask(0), ClientTask(1)])
     }
     assert length[1] == pytest.approx(0.1 * 2.0, abs=1e-6)
     assert length[0] < 0.19
@@ -113,9 +113,11 @@ def test_a_client_without_a_batch_stays_where_it_is() -> None:
         build(parse("scaffold")), tiny_clients((3, 9, 2)), replace(SOLVER, drop_last=True)
     )
     sent = Broadcast("train", 0, initial_model(bare).state_dict())
-    exact = dict(InProcess(federation).map(sent, [Task(c) for c in range(3)]))
+    exact = dict(InProcess(federation).map(sent, [ClientTask(c) for c in range(3)]))
     for asked in ([0, 1, 2], [0, 2]):
-        replies = dict(Vectorised(federation, NoFallback()).map(sent, [Task(c) for c in asked]))
+        replies = dict(
+            Vectorised(federation, NoFallback()).map(sent, [ClientTask(c) for c in asked])
+        )
         assert sorted(replies) == asked
         for c, reply in replies.items():
             assert (reply.samples, reply.seen, reply.steps) == (
@@ -131,7 +133,9 @@ def test_only_the_chosen_tensors_move() -> None:
     method = Method("head only", (Phase(trains=blocks("head")),))
     assert_matches_inprocess(make_federation(method))
     engine = Vectorised(make_federation(method), NoFallback())
-    (_, reply), *_ = engine.map(Broadcast("train", 0, initial_model(bare).state_dict()), [Task(0)])
+    (_, reply), *_ = engine.map(
+        Broadcast("train", 0, initial_model(bare).state_dict()), [ClientTask(0)]
+    )
     assert {n for n, t in reply.uploads["model"].items() if t.any()} == {"head.weight", "head.bias"}
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask, Task
 from fedloom.core.method import Phase
 from fedloom.core.params import sha256
 from fedloom.core.server import Reply
@@ -39,7 +39,7 @@ def test_other_work_is_the_fallbacks() -> None:
     engine = Vectorised(federation, counted)
     assert engine.why_not is None
     sent = Broadcast("personalise", 0, initial_model(bare).state_dict())
-    ours, exact = (dict(e.map(sent, [Task(1)]))[1] for e in (engine, InProcess(federation)))
+    ours, exact = (dict(e.map(sent, [ClientTask(1)]))[1] for e in (engine, InProcess(federation)))
     assert sha256(ours) == sha256(exact)
     engine.close()
     assert counted.works == ["personalise", "close"]
@@ -72,9 +72,11 @@ def test_replies_are_not_overwritten_by_later_clients() -> None:
     federation = make_federation(build(parse("scaffold")))
     engine = Vectorised(federation, NoFallback(), lanes=4)
     sent = Broadcast("train", 0, initial_model(bare).state_dict())
-    replies: list[Reply] = [reply for _, reply in engine.map(sent, [Task(c) for c in range(4)])]
+    replies: list[Reply] = [
+        reply for _, reply in engine.map(sent, [ClientTask(c) for c in range(4)])
+    ]
     before = [sha256(p) for r in replies for p in (*r.uploads.values(), *r.memories.values())]
-    list(engine.map(sent, [Task(c) for c in range(4, 8)]))
+    list(engine.map(sent, [ClientTask(c) for c in range(4, 8)]))
     assert [
         sha256(p) for r in replies for p in (*r.uploads.values(), *r.memories.values())
     ] == before
@@ -87,7 +89,7 @@ def test_clients_are_fetched_a_chunk_at_a_time() -> None:
     def tasks() -> Iterator[Task]:
         for c in range(8):
             fetched.append(c)
-            yield Task(c)
+            yield ClientTask(c)
 
     replies = Vectorised(federation, NoFallback(), lanes=3).map(
         Broadcast("train", 0, initial_model(bare).state_dict()), tasks()

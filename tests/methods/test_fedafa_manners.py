@@ -139,7 +139,7 @@ def test_the_default_tap() -> None:
             Chain({"text": nn.Embedding(3, 3), "head": nn.Linear(3, 3)}),
             r"needs a model that takes numbers, not text",
         ),
-        ("fedafa+ros", nested(), r"two methods bring a finale of their own"),
+        ("fedafa+ros", nested(), r"two methods set their own finale"),
         ("fedafa(lam=1.5)", nested(), r"lam=1.5 must be at most 1"),
     ],
 )

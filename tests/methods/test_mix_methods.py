@@ -262,7 +262,7 @@ def test_a_block_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.parametrize("other", [mixup(), naivemix(), globalmixup()], ids=lambda m: m.name)
 def test_two_that_mix_do_not_join(other: Method) -> None:
-    with pytest.raises(UserError, match="two methods bring a mix for 'model' of their own"):
+    with pytest.raises(UserError, match="two methods set their own mix for 'model'"):
         join([fedmix(), other])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.method import Method
@@ -142,7 +142,7 @@ def test_lanes_clip_as_the_method_wishes() -> None:
     lanes = Vectorised(simulation.federation, InProcess(simulation.federation))
     assert lanes.why_not is None
     state = dict(initial_model(bare).state_dict())
-    sent, tasks = Broadcast("train", 0, state), [Task(c) for c in range(3)]
+    sent, tasks = Broadcast("train", 0, state), [ClientTask(c) for c in range(3)]
     alone, together = (
         dict(InProcess(simulation.federation).map(sent, tasks)),
         dict(lanes.map(sent, tasks)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
@@ -115,7 +115,7 @@ def test_a_class_that_the_test_data_lack_counts_for_nobody() -> None:
     (x, y), said = (narrow([[0, 1] * 20])[0].x, torch.tensor([0, 1] * 20)), []
     engine = InProcess(replace(result.simulation.federation, test=[(x, y)]))
     sent = Broadcast("score", 1, result.state.params)
-    scores = dict(engine.map(sent, (Task(c, result.store.recall(c)) for c in range(3))))
+    scores = dict(engine.map(sent, (ClientTask(c, result.store.recall(c)) for c in range(3))))
     for client in range(3):
         model = initial_model(nested).eval()
         model.load_state_dict(result.personal(client))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.round import init_state
 from fedloom.engines import ray as module
@@ -62,7 +62,7 @@ def one_machine(folder: Path) -> Seen:
     seen["left"] = left_unread(cluster)
     seen |= deaths(cluster, folder / "lives")
     cluster.start({"build": "nowhere:federation"})
-    seen["nowhere"] = refusal(list, cluster.map(Broadcast("train", 0, {}), [Task(0)]))
+    seen["nowhere"] = refusal(list, cluster.map(Broadcast("train", 0, {}), [ClientTask(0)]))
     seen["crowded"] = crowded()
     open_still = ray.is_initialized()
     cluster.close()
@@ -75,8 +75,8 @@ def left_unread(cluster: RayCluster) -> list[int]:
     """Who answers to a map after one of which only the first answer was read."""
     prepared = prepare_small("fedavg", cluster)
     sent = Broadcast("train", 0, init_state(prepared.simulation, prepared.model).params)
-    next(cluster.map(sent, (Task(c) for c in range(20))))
-    return sorted(client for client, _ in cluster.map(sent, (Task(c) for c in range(20, 25))))
+    next(cluster.map(sent, (ClientTask(c) for c in range(20))))
+    return sorted(client for client, _ in cluster.map(sent, (ClientTask(c) for c in range(20, 25))))
 
 
 def deaths(cluster: RayCluster, lives: Path) -> Seen:
@@ -102,7 +102,7 @@ def crowded() -> Seen:
     late.share({})
     late.start({"build": "nowhere:federation"})
     try:
-        return refusal(list, late.map(Broadcast("train", 0, {}), [Task(0)]))
+        return refusal(list, late.map(Broadcast("train", 0, {}), [ClientTask(0)]))
     finally:
         late.close()
 

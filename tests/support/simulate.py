@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load, save
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task, job_for
+from fedloom.core.client import Broadcast, ClientTask, Federation, Task, job_for
 from fedloom.core.job import Data, Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Method
@@ -67,9 +67,9 @@ class SimulationResult:
     def personal(self, client: int) -> Params:
         """The weights that client ends up with."""
         sent = Broadcast("personalise", self.state.round, self.state.params, self.state.shared)
-        return dict(self.simulation.engine.map(sent, [Task(client, self.store.recall(client))]))[
-            client
-        ]
+        return dict(
+            self.simulation.engine.map(sent, [ClientTask(client, self.store.recall(client))])
+        )[client]
 
 
 def initial_model(build: Build) -> Chain:
@@ -152,4 +152,4 @@ def standalone_job(build: Build, received: Params, data: Data | None = None, **g
     nobody = TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
     federation = Federation(Method("none"), build, [data or nobody], SOLVER, Key.root(0))
     sent = Broadcast("train", 0, received, given.get("shared", {}))
-    return job_for(federation, ModelPool(build), sent, Task(0, given.get("memories", {})))
+    return job_for(federation, ModelPool(build), sent, ClientTask(0, given.get("memories", {})))

@@ -65,8 +65,8 @@ class Guard:
             if (problem := _upload_problem(upload, like[name])) is not None:
                 return f"upload '{name}': {problem}"
         for slot, memory in reply.memories.items():
-            if (name := _first_not_finite(memory)) is not None:
-                return f"memory '{slot}': tensor '{name}' {_NOT_FINITE}"
+            if (not_finite := _first_not_finite(memory)) is not None:
+                return f"memory '{slot}': tensor '{not_finite}' {_NOT_FINITE}"
         return None
 
 

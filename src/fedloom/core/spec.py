@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import operator
 import re
 import types
 import typing
@@ -107,15 +108,15 @@ class Param:
     def violated_bounds(self, value: float) -> list[str]:
         """The bounds that the value violates, in words."""
         bounds = [
-            (self.low, "at least", lambda bound: value >= bound),
-            (self.above, "above", lambda bound: value > bound),
-            (self.high, "at most", lambda bound: value <= bound),
-            (self.below, "below", lambda bound: value < bound),
+            (self.low, "at least", operator.ge),
+            (self.above, "above", operator.gt),
+            (self.high, "at most", operator.le),
+            (self.below, "below", operator.lt),
         ]
         return [
             f"{words} {bound:g}"
             for bound, words, holds in bounds
-            if bound is not None and not holds(bound)
+            if bound is not None and not holds(value, bound)
         ]
 
 

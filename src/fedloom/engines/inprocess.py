@@ -52,7 +52,7 @@ class InProcess:
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         with one_thread(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             for task in tasks:
-                yield task.client, self.play(sent, task)
+                yield task.number, self.play(sent, task)
 
     def play(self, sent: Broadcast, task: Task) -> Any:
         """One client's answer."""
@@ -60,7 +60,7 @@ class InProcess:
         try:
             return answer(self.federation, self.model_pool, sent, task, progress)
         except Exception as error:
-            raise ClientError.of(task.client, sent.round, progress, error) from error
+            raise ClientError.of(task.number, sent.round, progress, error) from error
 
     def close(self) -> None:
         """Nothing is held."""

@@ -56,7 +56,7 @@ class WorkerHandle:
         memories = self.inboxes[turn].write(nest(task.memories, "memories"))
         facts = {
             "work": work,
-            "client": task.client,
+            "client": task.number,
             "turn": turn,
             "slots": list(task.memories),
             "memories": memories,
@@ -69,7 +69,7 @@ class WorkerHandle:
         task = self.tasks.popleft()
         if "failed" in facts:
             raise ClientError(**facts["failed"])
-        return task.client, unpack(
+        return task.number, unpack(
             facts, self.outboxes[facts.pop("turn")].read(facts.pop("layout"))
         )
 
@@ -159,7 +159,7 @@ class Pool:
         self, dead: WorkerHandle, lost: Counter[int], sent: Broadcast, facts: Facts
     ) -> None:
         """A new worker in the place of a dead one, for the same clients."""
-        first = dead.tasks[0].client
+        first = dead.tasks[0].number
         lost[first] += 1
         dead.close()
         member = self.members[self.members.index(dead)] = self._hire()

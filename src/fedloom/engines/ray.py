@@ -26,7 +26,7 @@ from torch import Tensor
 
 import fedloom
 from fedloom.core import user_code
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, Task, task_for
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines.inprocess import ClientError, InProcess
 from fedloom.engines.malloc import keep_freed_memory
@@ -71,7 +71,8 @@ class RayWorker:
         try:
             packed = pack(
                 self.engine.play(
-                    broadcast, Task(client, {slot: _tensors(p) for slot, p in memories.items()})
+                    broadcast,
+                    task_for(work, client, {slot: _tensors(p) for slot, p in memories.items()}),
                 )
             )
         except ClientError as error:
@@ -100,8 +101,8 @@ class Queue:
 
     def back(self, task: Task | None, why: Exception) -> None:
         """A worker died over this client, or before it said a word."""
-        name = "no client yet" if task is None else f"client {task.client}"
-        died = -1 if task is None else task.client
+        name = "no client yet" if task is None else f"client {task.number}"
+        died = -1 if task is None else task.number
         self.deaths[died] += 1
         if self.deaths[died] >= PATIENCE:
             raise RunError(f"{PATIENCE} workers of the Ray cluster died over {name}; there may be too little memory, or no fedloom "
@@ -153,7 +154,7 @@ class RayCluster:
             task, reply = member.task, self._answer(member, queue)
             more = self._hand_out(queue, broadcast)
             if task is not None and reply is not None:
-                yield task.client, reply
+                yield task.number, reply
 
     def _hand_out(self, queue: Queue, broadcast: Any) -> bool:
         """A client for every worker that is free; whether there is anything left to wait for."""
@@ -164,7 +165,7 @@ class RayCluster:
                 return any(m.task is not None for m in self.members)
             memories = {slot: _arrays(p) for slot, p in task.memories.items()}
             member.due, member.task = (
-                member.actor.play.remote(self.recipe, self.data, broadcast, task.client, memories),
+                member.actor.play.remote(self.recipe, self.data, broadcast, task.number, memories),
                 task,
             )
         return True

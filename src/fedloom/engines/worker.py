@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fedloom.core import user_code
-from fedloom.core.client import Broadcast, Federation, Task, answer
+from fedloom.core.client import Broadcast, Federation, answer, task_for
 from fedloom.core.job import ModelPool, Progress
 from fedloom.engines.arena import Arena
 from fedloom.engines.inprocess import ClientError
@@ -48,12 +48,16 @@ class Worker:
         """One client's answer, or where it failed."""
         turn = asked["turn"]
         memories = unnest(self.inboxes[turn].read(asked["memories"]), "memories")
-        task = Task(asked["client"], {slot: memories.get(slot, {}) for slot in asked["slots"]})
+        task = task_for(
+            asked["work"],
+            asked["client"],
+            {slot: memories.get(slot, {}) for slot in asked["slots"]},
+        )
         sent, progress = self._broadcast(asked), Progress()
         try:
             packed = pack(answer(self.federation, self.model_pool, sent, task, progress))
         except Exception as error:
-            return {"failed": ClientError.of(task.client, sent.round, progress, error).facts}
+            return {"failed": ClientError.of(task.number, sent.round, progress, error).facts}
         return packed.facts | {"turn": turn, "layout": self.outboxes[turn].write(packed.tensors)}
 
     def _broadcast(self, asked: Facts) -> Broadcast:

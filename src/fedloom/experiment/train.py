@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import TEST_PIECES, Broadcast, Task
+from fedloom.core.client import TEST_PIECES, Broadcast, ClientTask, EvaluationTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import ClassCounts
@@ -139,7 +139,8 @@ def _figures(prepared: PreparedRun, state: ServerState, store: ClientStore) -> L
 def _evaluated(prepared: PreparedRun, state: ServerState) -> ClassCounts:
     """The server's model on the test data, piece by piece wherever the clients are played."""
     pieces = prepared.simulation.engine.map(
-        Broadcast("evaluate", state.round, state.params), (Task(i) for i in range(TEST_PIECES))
+        Broadcast("evaluate", state.round, state.params),
+        (EvaluationTask(i) for i in range(TEST_PIECES)),
     )
     return ClassCounts.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
 
@@ -191,7 +192,7 @@ def _personal(prepared: PreparedRun, state: ServerState, store: ClientStore) -> 
     if not (prepared.simulation.federation.method.personal and prepared.config.evaluate.personal):
         return {}
     sent = Broadcast("score", state.round, state.params, state.shared)
-    tasks = (Task(c, store.recall(c)) for c in range(len(prepared.clients)))
+    tasks = (ClientTask(c, store.recall(c)) for c in range(len(prepared.clients)))
     hits = seen = torch.zeros_like(prepared.counts, dtype=torch.float64)
     for client, found in prepared.simulation.engine.map(
         sent, tasks
@@ -212,7 +213,9 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> Line
                 simulation.federation, simulation.engine.map, state, folder.store, [client]
             ),
         )
-        ((_, reply),) = simulation.engine.map(sent, [Task(client, folder.store.recall(client))])
+        ((_, reply),) = simulation.engine.map(
+            sent, [ClientTask(client, folder.store.recall(client))]
+        )
     why = simulation.guard.problem(
         reply, expected_uploads(simulation.federation.method, prepared.model, state)
     )

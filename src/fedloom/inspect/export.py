@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import ClassCounts, count_correct
@@ -106,7 +106,9 @@ def _weights(run: Reopened, client: int | None, tell: Tell) -> Params:
         )
         return state.params
     sent = Broadcast("personalise", state.round, state.params, state.shared)
-    ((_, weights),) = prepared.simulation.engine.map(sent, [Task(client, run.store.recall(client))])
+    ((_, weights),) = prepared.simulation.engine.map(
+        sent, [ClientTask(client, run.store.recall(client))]
+    )
     return {name: weights[name] for name in state.params}
 
 
