@@ -26,7 +26,7 @@ import torch
 
 from benchmarks.measure import fail, keep
 from benchmarks.passes import Passes
-from fedloom.core.client import Broadcast, Task, Work, answer
+from fedloom.core.client import Broadcast, ClientTask, Work, answer
 from fedloom.core.job import Progress
 from fedloom.core.key import Key
 from fedloom.core.params import Params
@@ -121,7 +121,7 @@ class Player:
         ((self.state, _),) = rounds(
             prepared.simulation, init_state(prepared.simulation, prepared.model), store, until=1
         )
-        self.task = Task(0, store.recall(0))
+        self.task = ClientTask(0, store.recall(0))
 
     def play(self, round: int) -> None:
         """The client's round of that number, from the same weights, as if they had just arrived: it is the first to load them."""

@@ -32,8 +32,7 @@ def test_the_sentence_is_said_before_the_first_round(home: Path) -> None:
     plain = talk.fedloom(*words, home / "a", "--method", "naivemix").flat
     assert (
         "exchange 'mashed': clients send averages of their data; "
-        "the smallest is an average of 30 samples. Averaging alone"
-        in plain
+        "the smallest is an average of 30 samples. Averaging alone" in plain
     )
     assert plain.index("Averaging alone gives no privacy") < plain.index("round 1/1")
 
@@ -93,6 +92,7 @@ def test_a_resumed_run_keeps_its_averages_and_asks_again_only_if_data_changed(ho
     talk.fedloom("data", "add", "tiny", "--from", home / "new.npz", "--replace")
     said = talk.fedloom("resume", home / "other").flat
     assert (
-        "note: the data of 8 of 8 clients have changed since the exchange; it is made again" in said
+        "note: the data of 8 of 8 clients have changed since the exchange, so it is repeated"
+        in said
     )
     assert not np.allclose(averages(home / "other"), before)

@@ -17,8 +17,8 @@ from fedloom.core.key import Key
 from fedloom.diagnostics.curvature import Surface, chunks, top_eigen
 from fedloom.diagnostics.probes import hutch_plus_plus, hutchinson, probed, signs
 from fedloom.diagnostics.time_budget import Pace
-from support.curved import curved
 from support.golden import golden
+from support.golden_surface import golden_surface
 
 KEY = Key.root(5)
 
@@ -33,21 +33,21 @@ def dense(surface: Surface) -> Tensor:
 
 
 def test_the_dense_hessian(gold: dict[str, Tensor]) -> None:
-    torch.testing.assert_close(dense(curved(gold)), gold["hessian"], atol=1e-9, rtol=0)
+    torch.testing.assert_close(dense(golden_surface(gold)), gold["hessian"], atol=1e-9, rtol=0)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 25))
 def test_chunks_change_nothing(chunk: int) -> None:
     gold = golden("fedalign/h_hessian")
-    whole, cut = curved(gold, 20), curved(gold, chunk)
+    whole, cut = golden_surface(gold, 20), golden_surface(gold, chunk)
     vectors = signs(KEY, range(3), whole.vector)
     torch.testing.assert_close(cut.products(vectors), whole.products(vectors), atol=1e-14, rtol=0)
     assert cut.loss() == pytest.approx(whole.loss(), abs=1e-14)
 
 
 def test_eigenvalues(gold: dict[str, Tensor]) -> None:
-    surface = curved(gold)
+    surface = golden_surface(gold)
     found = top_eigen(surface, 5, KEY)
     exact = gold["eig_exact"][gold["eig_exact"].abs().argsort(descending=True)]
     torch.testing.assert_close(found.values, exact[:5], atol=1e-9, rtol=0)
@@ -67,14 +67,14 @@ def test_eigenvalues(gold: dict[str, Tensor]) -> None:
 
 
 def test_a_loose_eigenvalue_says_how_loose(gold: dict[str, Tensor]) -> None:
-    found = top_eigen(curved(gold), 2, KEY, tolerance=0.05)
+    found = top_eigen(golden_surface(gold), 2, KEY, tolerance=0.05)
     for value, residual in zip(found.values, found.residuals, strict=True):
         assert float((gold["eig_exact"] - value).abs().min()) <= float(residual) + 1e-12
-    assert found.products < top_eigen(curved(gold), 2, KEY).products
+    assert found.products < top_eigen(golden_surface(gold), 2, KEY).products
 
 
 def test_the_exact_diagonal(gold: dict[str, Tensor]) -> None:
-    surface = curved(gold)
+    surface = golden_surface(gold)
     found = probed(surface.products, surface.vector, surface.sizes, KEY, probes=53)
     assert surface.sizes == gold["param_sizes"].tolist()
     torch.testing.assert_close(found.diagonal.value, gold["diag_exact"], atol=1e-9, rtol=0)
@@ -138,7 +138,7 @@ def test_hutch_plus_plus_beats_hutchinson_on_a_steep_matrix() -> None:
 
 def test_the_same_key_gives_the_same_numbers(gold: dict[str, Tensor]) -> None:
     def all_of(key: Key) -> list[Tensor]:
-        surface = curved(gold)
+        surface = golden_surface(gold)
         passed = probed(surface.products, surface.vector, surface.sizes, key, 10)
         eigen = top_eigen(surface, 3, key)
         return [
@@ -161,7 +161,7 @@ def test_fewer_probes_are_the_first_of_more() -> None:
 def test_out_of_time_ends_with_what_there_is(gold: dict[str, Tensor]) -> None:
     """A clock that ticks a second a look: the parts share what is left, and each says that it was cut."""
     ticks = iter(range(10_000))
-    surface = curved(gold)
+    surface = golden_surface(gold)
     pace = Pace(1.0, 3, lambda *seen: None, lambda: float(next(ticks)))
     eigen = top_eigen(surface, 2, KEY, go=pace.part("eigen"))
     assert len(eigen.values) == 0 and 0 < eigen.at_least <= float(gold["eig_exact"].abs().max())
@@ -198,7 +198,7 @@ def test_norms_use_their_running_statistics() -> None:
 
 def test_a_loss_without_curvature_is_told(gold: dict[str, Tensor]) -> None:
     """Logits so far apart that every probability is 0 or 1."""
-    surface = curved(gold)
+    surface = golden_surface(gold)
     with torch.no_grad():
         surface.weights["head.bias"].copy_(torch.tensor([1e6, 0, 0]))
     flat = Surface(surface.chain, [(x, torch.zeros_like(y)) for x, y in surface.batches])
@@ -212,4 +212,4 @@ def test_without_scipy_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "scipy.sparse.linalg", None)
     with pytest.raises(UserError, match=re.escape('pip install "fedloom[analysis]"')):
-        top_eigen(curved(gold), 2, KEY)
+        top_eigen(golden_surface(gold), 2, KEY)

@@ -12,13 +12,13 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.diagnostics.curvature import Eigen, Surface, top_eigen
 from fedloom.diagnostics.landscape import Landscape, landscape, png
-from support.curved import curved
 from support.golden import golden
+from support.golden_surface import golden_surface
 
 
 @pytest.fixture(scope="module")
 def seen() -> tuple[Surface, Eigen]:
-    surface = curved(golden("fedalign/h_hessian"))
+    surface = golden_surface(golden("fedalign/h_hessian"))
     return surface, top_eigen(surface, 2, Key.root(1))
 
 

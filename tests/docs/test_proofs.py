@@ -6,7 +6,7 @@ from docparts.catalogue import method_table
 from docparts.proofs import proofs
 
 from fedloom.methods import registry
-from support.rows import METHODS, rows
+from support.method_cases import METHOD_TESTS, all_cases
 
 SOURCE = """
 from support.golden import golden
@@ -66,8 +66,8 @@ def test_what_counts_as_a_proof(tmp_path: Path) -> None:
 
 
 def test_the_rows_as_python_sees_them() -> None:
-    seen = [(case.make().name, case.twin) for case in rows()]
-    found = proofs(METHODS, registry.names())
+    seen = [(case.make().name, case.twin) for case in all_cases()]
+    found = proofs(METHOD_TESTS, registry.names())
     assert {m for m, kinds in found.items() if "oracle" in kinds} == {
         name for name, _ in seen if "+" not in name
     }

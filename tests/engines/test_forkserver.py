@@ -18,7 +18,7 @@ from fedloom.engines.arena import Arena
 from fedloom.engines.forkserver import ForkedProcess, ForkServer
 from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import load
-from support.small import SMALL, shas
+from support.small_run import SMALL_CONFIG, sha_per_round
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +138,10 @@ def test_all_end_when_their_owner_is_killed() -> None:
 
 def test_pools_that_share_a_nursery_leave_it_open() -> None:
     with closing(ForkServer("fedloom.experiment.open_engine")) as shared:
-        rounds, settings = [], load({**SMALL, "engine": "pool", "workers": 2})
+        rounds, settings = [], load({**SMALL_CONFIG, "engine": "pool", "workers": 2})
         for _ in range(2):
             with prepare(settings, fork_server=shared) as prepared:
-                rounds.append(shas(prepared))
+                rounds.append(sha_per_round(prepared))
             assert shared.process is not None and shared.process.poll() is None
         assert rounds[0] == rounds[1]
         process = shared.process

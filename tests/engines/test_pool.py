@@ -17,7 +17,7 @@ from fedloom.core.errors import RunError
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.pool import Pool
 from fedloom.experiment.train import run
-from support.small import EVERY_METHOD, FEW, OWN, shas, study_of
+from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,17 @@ def pools() -> Iterator[dict[int, Pool]]:
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
 def test_every_round_of_every_method_has_the_same_bits(method: str, pools: dict[int, Pool]) -> None:
-    alone = shas(study_of(method))
+    alone = sha_per_round(prepare_small(method))
     assert len(set(alone)) == 3
     for workers, pool in pools.items():
-        assert shas(study_of(method, pool)) == alone, f"{workers} workers"
+        assert sha_per_round(prepare_small(method, pool)) == alone, f"{workers} workers"
 
 
 def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, Pool]) -> None:
-    alone, pooled = (run(study_of(f"{OWN}:everything", pool, **FEW)) for pool in (None, pools[2]))
+    alone, pooled = (
+        run(prepare_small(f"{USER_METHODS}:everything", pool, **FEW_CLIENTS))
+        for pool in (None, pools[2])
+    )
     assert {k: v for k, v in pooled.items() if k != "seconds"} == {
         k: v for k, v in alone.items() if k != "seconds"
     }
@@ -49,7 +52,11 @@ def kill(pid: int) -> None:
 
 
 def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
-    alone, prepared, pool = shas(study_of("scaffold")), study_of("scaffold", pools[2]), pools[2]
+    alone, prepared, pool = (
+        sha_per_round(prepare_small("scaffold")),
+        prepare_small("scaffold", pools[2]),
+        pools[2],
+    )
     turn, real = itertools.count(), pool._submit_next
 
     def kill_now_and_then(member: Any, *given: Any) -> None:
@@ -59,7 +66,7 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
 
     pool._submit_next = kill_now_and_then  # type: ignore[method-assign]
     try:
-        assert shas(prepared) == alone
+        assert sha_per_round(prepared) == alone
     finally:
         del pool._submit_next
     assert next(turn) > 15
@@ -67,7 +74,11 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
 
 def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
     """Its workers play on, and those that are killed as well are replaced from another."""
-    alone, prepared, pool = shas(study_of("feddyn")), study_of("feddyn", pools[2]), pools[2]
+    alone, prepared, pool = (
+        sha_per_round(prepare_small("feddyn")),
+        prepare_small("feddyn", pools[2]),
+        pools[2],
+    )
     turn, real, killed = itertools.count(), pool._submit_next, set[int]()
 
     def kill_now_and_then(member: Any, *given: Any) -> None:
@@ -80,7 +91,7 @@ def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
 
     pool._submit_next = kill_now_and_then  # type: ignore[method-assign]
     try:
-        assert shas(prepared) == alone
+        assert sha_per_round(prepared) == alone
     finally:
         del pool._submit_next
     assert len(killed) == 4
@@ -95,14 +106,14 @@ def test_a_client_that_ends_every_worker_ends_the_run(
         RunError,
         match=r"client \d+ killed 3 workers in round 1 \(exit code -9\); there may be too little memory",
     ):
-        shas(study_of(f"{OWN}:mortal(lives={lives})", pools[1]))
+        sha_per_round(prepare_small(f"{USER_METHODS}:mortal(lives={lives})", pools[1]))
 
 
 def test_a_failing_client_is_told_apart_from_a_dead_worker(pools: dict[int, Pool]) -> None:
     said = []
     for pool in (None, pools[1]):
         with pytest.raises(ClientError, match=r"phase 0, step 2.*broken on purpose") as caught:
-            shas(study_of(f"{OWN}:broken", pool))
+            sha_per_round(prepare_small(f"{USER_METHODS}:broken", pool))
         said.append(str(caught.value))
     assert said[0] == said[1]
 

@@ -21,8 +21,8 @@ from fedloom.core.client import Task
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster, TaskQueue
-from support.ray_scenes import SOME_METHODS
-from support.small import EVERY_METHOD
+from support.ray_scenarios import SOME_METHODS
+from support.small_run import EVERY_METHOD
 
 TESTS = Path(__file__).parents[1]
 SOURCE = TESTS.parent / "src"
@@ -51,7 +51,7 @@ def played(scene: str) -> dict[str, Any]:
         }
         env |= {"RAY_worker_niceness": "0"}  # 15 by default, which starves beside other tests
         env.pop("RAY_ADDRESS", None)
-        command = [LOOPBACK, sys.executable, "-m", "support.ray_scenes", scene, folder]
+        command = [LOOPBACK, sys.executable, "-m", "support.ray_scenarios", scene, folder]
         ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stderr[-4000:]
     *said, last = ended.stdout.splitlines()

@@ -32,7 +32,7 @@ from fedloom.exchange.averaged_data import (
 )
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES, nested
-from support.weave import SOLVER
+from support.simulate import SOLVER
 
 CLIENTS = tiny_clients()
 POOL = ModelPool(nested)

@@ -17,7 +17,7 @@ from fedloom.exchange.averaged_data import averaged_data_exchange
 from fedloom.exchange.privacy import Release, check_budget, describe_guarantee, epsilon, max_mu
 from support.clients import tiny_clients
 from support.models import nested
-from support.weave import SOLVER
+from support.simulate import SOLVER
 
 accounting = pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
 DELTA = 1e-5

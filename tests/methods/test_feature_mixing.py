@@ -31,11 +31,11 @@ from methods import test_common as common
 from methods.test_common import ADAM, ROUNDS, Case, Twin, with_and_without_norms
 from support import oracles
 from support.clients import tiny_clients
-from support.hidden_oracles import behind, in_turns
-from support.hidden_oracles import fedrep as rep
+from support.feature_mix_oracles import feature_mix, train_in_phases
+from support.feature_mix_oracles import fedrep as rep
 from support.models import CLASSES, WIDTH, nested
 from support.oracles import State, World
-from support.weave import Woven, first_model, setting, weave
+from support.simulate import SimulationResult, initial_model, make_simulation, simulate
 
 LAM = 0.2
 SIZES = (5, 9, 12, 7, 16, 8, 21, 10)
@@ -48,7 +48,9 @@ def oracle(
     kept: str | None = None,
 ) -> Any:
     def run(world: World, first: State) -> State:
-        return in_turns(world, first, ROUNDS, turns, mu, server(world) if server else None, kept)
+        return train_in_phases(
+            world, first, ROUNDS, turns, mu, server(world) if server else None, kept
+        )
 
     return run
 
@@ -66,39 +68,39 @@ CASES = [
     Case(
         "fedmix after the stem",
         lambda: mixing(at="stem"),
-        oracle(behind("stem", LAM, ALG2)),
+        oracle(feature_mix("stem", LAM, ALG2)),
         Twin(fedmix(lam=0.0, at="stem")),
     ),
     Case(
         "fedmix after the body",
         lambda: mixing(at="body", size=4),
-        oracle(behind("body", LAM, ALG2, 4)),
+        oracle(feature_mix("body", LAM, ALG2, 4)),
     ),
     Case(
         "fedmix of the equation",
         lambda: mixing(at="stem", coefficient="eq5"),
-        oracle(behind("stem", LAM, LAM)),
+        oracle(feature_mix("stem", LAM, LAM)),
     ),
     Case(
         "naivemix after the body",
         lambda: naivemix(lam=0.3, at="body", every_round=True),
-        oracle(behind("body", 0.3, None)),
+        oracle(feature_mix("body", 0.3, None)),
     ),
     Case(
         "with a proximal term",
         lambda: join([fedprox(0.7), mixing(at="stem")]),
-        oracle(behind("stem", LAM, ALG2), 0.7),
+        oracle(feature_mix("stem", LAM, ALG2), 0.7),
     ),
     Case(
         "with momentum",
         lambda: join([mixing(at="stem"), fedavgm(0.6)]),
-        oracle(behind("stem", LAM, ALG2), server=momentum),
+        oracle(feature_mix("stem", LAM, ALG2), server=momentum),
     ),
     Case(
         "with adam",
         lambda: join([fedadam(*ADAM), naivemix(lam=LAM, at="stem", size=3, every_round=True)]),
         oracle(
-            behind("stem", LAM, None, 3),
+            feature_mix("stem", LAM, None, 3),
             server=lambda world: oracles.adaptive(world, "adam", *ADAM),
         ),
     ),
@@ -134,20 +136,20 @@ def test_private_tensors_never_leave_the_client(case: Case) -> None:
 
 
 def test_the_answers_are_not_stored() -> None:
-    woven = weave(mixing(at="stem"))
+    result = simulate(mixing(at="stem"))
     assert (
-        woven.start.shared == woven.state.shared == {}
-        and woven.start.memory == woven.state.memory == {}
+        result.start.shared == result.state.shared == {}
+        and result.start.memory == result.state.memory == {}
     )
-    assert resume_state(woven.simulation, woven.state) is woven.state
+    assert resume_state(result.simulation, result.state) is result.state
 
 
 def test_every_round_counts_the_traffic_of_all_clients() -> None:
     """All clients get the weights and send averages; those that train get the pooled averages."""
-    woven = weave(mixing(at="stem", size=4))
-    entries, model = sum(-(-size // 4) for size in SIZES), nbytes(woven.start.params)
+    result = simulate(mixing(at="stem", size=4))
+    entries, model = sum(-(-size // 4) for size in SIZES), nbytes(result.start.params)
     pooled = entries * (8 * WIDTH + 8 * CLASSES + 8)
-    for report in woven.reports:
+    for report in result.reports:
         assert report.bytes_up == 3 * model + pooled
         assert report.bytes_down == len(SIZES) * model + 3 * pooled
 
@@ -158,39 +160,39 @@ def test_an_initial_exchange_beside_one_every_round() -> None:
         mixing(at="stem"),
         prologue=(*mixing(at="stem").prologue, averaged_data_exchange()._replace(name="once")),
     )
-    woven = weave(method, 2)
+    result = simulate(method, 2)
     works = [
         set(a)
-        for answers in woven.answers
+        for answers in result.answers
         for a in [next(iter(answers.values()))]
         if isinstance(a, dict)
     ]
-    assert works == [{"once"}, {"mashed"}, {"mashed"}] and set(woven.state.shared) == {"once"}
-    plain = weave(mixing(at="stem"), 2)
-    assert sha256(woven.state.params) == sha256(plain.state.params)
-    gap = [a.bytes_up - b.bytes_up for a, b in zip(woven.reports, plain.reports, strict=True)]
-    assert gap == [nbytes(woven.state.shared["once"]), 0]
+    assert works == [{"once"}, {"mashed"}, {"mashed"}] and set(result.state.shared) == {"once"}
+    plain = simulate(mixing(at="stem"), 2)
+    assert sha256(result.state.params) == sha256(plain.state.params)
+    gap = [a.bytes_up - b.bytes_up for a, b in zip(result.reports, plain.reports, strict=True)]
+    assert gap == [nbytes(result.state.shared["once"]), 0]
 
 
-def averages(woven: Woven, client: int) -> list[Tensor]:
+def averages(result: SimulationResult, client: int) -> list[Tensor]:
     """What a client sent, round by round."""
     return [
-        said[client]["mashed"]["x"] for said in woven.answers if isinstance(said.get(client), dict)
+        said[client]["mashed"]["x"] for said in result.answers if isinstance(said.get(client), dict)
     ]
 
 
 def test_new_noise_is_drawn_every_round() -> None:
     """With constant weights, so that only the noise differs."""
     still = Sgd(lr=0.0, batch=4, epochs=1)
-    first, second = averages(weave(mixing(at="stem", noise=1.0), 2, solver=still), 0)
-    quiet, same = averages(weave(mixing(at="stem"), 2, solver=still), 0)
+    first, second = averages(simulate(mixing(at="stem", noise=1.0), 2, solver=still), 0)
+    quiet, same = averages(simulate(mixing(at="stem"), 2, solver=still), 0)
     assert float((quiet - same).abs().max()) < 1e-12 and float((first - second).abs().min()) > 1e-3
 
 
 def test_clients_answer_with_their_own_norms() -> None:
     """The second time; the first time with the server's."""
     method, client, model = join([fedbn(), mixing(at="body")]), tiny_clients()[1], nested().eval()
-    once, twice = (weave(method, count, sampler=everyone()) for count in (1, 2))
+    once, twice = (simulate(method, count, sampler=everyone()) for count in (1, 2))
     held = once.start.params, {**once.state.params, **once.store.recall(1)["private"]}
     for received, sent in zip(held, averages(twice, 1), strict=True):
         model.load_state_dict(received)
@@ -218,14 +220,14 @@ def spoilt(answer: Params) -> Params:
 
 
 def one_round(lies: frozenset[int]) -> Any:
-    simulation = setting(mixing(at="stem"))
+    simulation = make_simulation(mixing(at="stem"))
     engine = Liar(simulation.federation)
     engine.lies = lies
     simulation = replace(simulation, engine=engine)
     return next(
         rounds(
             simulation,
-            init_state(simulation, first_model(simulation.federation.build)),
+            init_state(simulation, initial_model(simulation.federation.build)),
             MemoryStore(),
             1,
         )
@@ -245,7 +247,7 @@ def test_an_invalid_answer_is_left_out_and_reported() -> None:
 def test_every_round_counts_as_a_release() -> None:
     accounting = pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
     private = {"clip": 1.0, "noise": 1.0, "label_noise": 1.0}
-    federation = setting(mixing(at="stem", **private)).federation
+    federation = make_simulation(mixing(at="stem", **private)).federation
     (said,) = notices(federation, 50)
     assert "before every round" in said and "'stem'" in said and "50 times (" in said
     accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
@@ -253,7 +255,7 @@ def test_every_round_counts_as_a_release() -> None:
         accountant.compose(accounting.GaussianDpEvent(deviation), 50)
     figure = float(said.split("(epsilon, delta) = (")[1].split(",")[0])
     assert figure == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
-    tight = setting(mixing(at="stem", **private, epsilon=10.0)).federation
+    tight = make_simulation(mixing(at="stem", **private, epsilon=10.0)).federation
     assert len(notices(tight, 1)) == 1
     with pytest.raises(UserError, match="epsilon=10 at delta=1e-05 is exceeded"):
         notices(tight, 50)
@@ -270,8 +272,8 @@ def test_every_round_needs_a_block() -> None:
 
 def test_means_of_hidden_states_of_a_known_encoder() -> None:
     """By hand: the mean of tanh(Wx + b), not tanh of the mean."""
-    woven = weave(mixing(at="stem"), 1)
-    first, client = woven.start.params, tiny_clients()[3]
+    result = simulate(mixing(at="stem"), 1)
+    first, client = result.start.params, tiny_clients()[3]
     by_hand = torch.tanh(client.x @ first["stem.0.weight"].T + first["stem.0.bias"]).mean(0)
-    ((sent,),) = averages(woven, 3)
+    ((sent,),) = averages(result, 3)
     torch.testing.assert_close(sent, by_hand, rtol=0, atol=1e-12)

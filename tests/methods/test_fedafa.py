@@ -27,12 +27,26 @@ from fedloom.methods.finetune import finetuning_sgd
 from fedloom.methods.m2m import m2m, m2m_source_weights
 from fedloom.methods.ros import class_balanced, ros
 from support.clients import TensorClient, tiny_clients
-from support.fedafa_oracles import Afa, Forger, How, Log, Translator, authors, forged
+from support.fedafa_oracles import (
+    FedAfaClient,
+    GeneratingClient,
+    GenerationSettings,
+    M2mClient,
+    UsedLog,
+    authors,
+    finetuned_on_generated,
+)
 from support.fedafa_oracles import by_surplus as gained
 from support.models import FEATURES, Build, bare, nested, residual
 from support.oracles import State, World
-from support.personal_oracles import End
-from support.weave import Woven, first_model, lone_job, through_bytes, weave
+from support.personal_oracles import FinalModels
+from support.simulate import (
+    SimulationResult,
+    initial_model,
+    saved_and_loaded,
+    simulate,
+    standalone_job,
+)
 
 TUNED = (2, 0.03, 5)  # epochs, lr, batch
 TUNE = dict(zip(("epochs", "lr", "batch"), TUNED, strict=True))
@@ -40,7 +54,7 @@ TOLERANCE = 1e-10
 SOME = tiny_clients((9, 13, 7))
 
 
-Oracle = Callable[[World, State], tuple[End, Log]]
+Oracle = Callable[[World, State], tuple[FinalModels, UsedLog]]
 
 
 @dataclass(frozen=True)
@@ -54,8 +68,10 @@ class Case:
     builds: tuple[Build, ...] = (nested,)
 
 
-def playing(kind: type[Forger], how: How, **changes: Any) -> Oracle:
-    return lambda world, first: forged(kind, replace(how, **changes), world, first, 1, TUNED)
+def playing(kind: type[GeneratingClient], how: GenerationSettings, **changes: Any) -> Oracle:
+    return lambda world, first: finetuned_on_generated(
+        kind, replace(how, **changes), world, first, 1, TUNED
+    )
 
 
 def ros_after(block: str) -> Method:
@@ -66,8 +82,8 @@ def ros_after(block: str) -> Method:
     return Method("behind", finale=(phase,))
 
 
-AFA = How(lam=0.6, accept=0.5, step=0.5, cut=1)
-M2M = How(lam=0.5, accept=0.4, step=0.1, weight=gained(0.7))
+AFA = GenerationSettings(lam=0.6, accept=0.5, step=0.5, cut=1)
+M2M = GenerationSettings(lam=0.5, accept=0.4, step=0.1, weight=gained(0.7))
 LETTER = {"step": 1.0, "noise": False, "clamp": False}
 MOVING = {"at": "body", "norms": "batch"}
 ALL = (nested, bare, residual)
@@ -75,63 +91,67 @@ CASES = [
     Case(
         "fedafa",
         lambda: fedafa(**TUNE),
-        playing(Afa, AFA),
+        playing(FedAfaClient, AFA),
         (fedafa(lam=0, **TUNE), ros_after("stem")),
         ALL,
     ),
     Case(
         "local",
         lambda: fedafa("local", **TUNE),
-        playing(Afa, AFA, local=True),
+        playing(FedAfaClient, AFA, local=True),
         (fedafa("local", epochs=0), fedavg()),
         ALL,
     ),
-    Case("authors", lambda: fedafa(weights="authors", **TUNE), playing(Afa, AFA, weight=authors)),
+    Case(
+        "authors",
+        lambda: fedafa(weights="authors", **TUNE),
+        playing(FedAfaClient, AFA, weight=authors),
+    ),
     Case(
         "local authors",
         lambda: fedafa("local", "authors", **TUNE),
-        playing(Afa, AFA, weight=authors, local=True),
+        playing(FedAfaClient, AFA, weight=authors, local=True),
     ),
     Case(
         "lam=1",
         lambda: fedafa(lam=1, accept=0.4, iterations=3, **TUNE),
-        playing(Afa, AFA, lam=1.0, accept=0.4, times=3),
+        playing(FedAfaClient, AFA, lam=1.0, accept=0.4, times=3),
     ),
     Case(
         "in front of the last block",
         lambda: fedafa(at="body", **TUNE),
-        playing(Afa, AFA, cut=2),
+        playing(FedAfaClient, AFA, cut=2),
         (fedafa("local", at="body", lam=0, **TUNE), crt(**TUNE)),
         (nested, residual),
     ),
     Case(
         "moving norms",
         lambda: fedafa(**MOVING, **TUNE),
-        playing(Afa, AFA, cut=2, drift=True),
+        playing(FedAfaClient, AFA, cut=2, drift=True),
         builds=(nested, residual),
     ),
     Case(
         "moving local norms",
         lambda: fedafa("local", **MOVING, **TUNE),
-        playing(Afa, AFA, cut=2, drift=True, local=True),
+        playing(FedAfaClient, AFA, cut=2, drift=True, local=True),
     ),
     Case(
         "paper",
         lambda: fedafa(**LETTER, **TUNE),
-        playing(Afa, AFA, **LETTER),
+        playing(FedAfaClient, AFA, **LETTER),
         builds=(nested, residual),
     ),
     Case(
         "m2m",
         lambda: m2m(0.7, accept=0.4, **TUNE),
-        playing(Translator, M2M),
+        playing(M2mClient, M2M),
         (m2m(1.0, **TUNE), ros(**TUNE)),
         ALL,
     ),
     Case(
         "m2m of the global model alone",
         lambda: m2m(0.7, 0.0, 0.4, 0.3, 4, False, **TUNE),
-        playing(Translator, M2M, lam=0.0, step=0.3, times=4, noise=False),
+        playing(M2mClient, M2M, lam=0.0, step=0.3, times=4, noise=False),
         (m2m(epochs=0), fedavg()),
     ),
 ]
@@ -145,9 +165,9 @@ def method(text: str) -> Method:
     return registry.build(parse(text))
 
 
-def ends(woven: Woven) -> list[str]:
+def ends(result: SimulationResult) -> list[str]:
     """A hash of every client's model."""
-    return [sha256(woven.personal(c)) for c in range(len(woven.simulation.federation.clients))]
+    return [sha256(result.personal(c)) for c in range(len(result.simulation.federation.clients))]
 
 
 @pytest.mark.parametrize(
@@ -156,11 +176,11 @@ def ends(woven: Woven) -> list[str]:
 )
 def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
     world = World(build, SOME, Key.root(0), uniform(2))
-    (server, own), taken = case.oracle(world, dict(first_model(build).state_dict()))
-    woven = weave(case.make(), 1, build=build, clients=SOME, sampler=uniform(2))
+    (server, own), taken = case.oracle(world, dict(initial_model(build).state_dict()))
+    result = simulate(case.make(), 1, build=build, clients=SOME, sampler=uniform(2))
     for got, expected in [
-        (woven.state.params, server),
-        *((woven.personal(c), w) for c, w in enumerate(own)),
+        (result.state.params, server),
+        *((result.personal(c), w) for c, w in enumerate(own)),
     ]:
         assert got.keys() == expected.keys()
         for name, tensor in expected.items():
@@ -173,9 +193,9 @@ def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if c.twin], ids=lambda c: c.name)
 @pytest.mark.parametrize("build", ALL)
 def test_its_degenerate_parameter_is_the_plain_method(case: Case, build: Build) -> None:
-    ours, plain = (ends(weave(m, 1, build=build)) for m in case.twin or ())
+    ours, plain = (ends(simulate(m, 1, build=build)) for m in case.twin or ())
     assert ours == plain
-    assert ours != ends(weave(case.make(), 1, build=build))
+    assert ours != ends(simulate(case.make(), 1, build=build))
 
 
 def of_labels(*labels: list[int]) -> list[TensorClient]:
@@ -198,36 +218,38 @@ def test_one_class_or_equal_classes_give_plain_balanced_batches(
     features: str, weights: str, build: Build
 ) -> None:
     given = {"build": build, "clients": NOTHING_RARE, "sampler": everyone()}
-    assert ends(weave(fedafa(features, weights, **TUNE), 1, **given)) == ends(
-        weave(ros_after("stem"), 1, **given)
+    assert ends(simulate(fedafa(features, weights, **TUNE), 1, **given)) == ends(
+        simulate(ros_after("stem"), 1, **given)
     )
-    assert ends(weave(m2m(**TUNE), 1, **given)) == ends(weave(ros(**TUNE), 1, **given))
+    assert ends(simulate(m2m(**TUNE), 1, **given)) == ends(simulate(ros(**TUNE), 1, **given))
 
 
 @both
 def test_clients_of_one_sample(text: str) -> None:
     """Without batch norm they train on it; with batch norm they keep the global model."""
     clients = of_labels([0], [2], [1, 0, 1])
-    woven = weave(method(text), 1, build=bare, clients=clients, sampler=everyone())
-    assert all(bool(torch.isfinite(t).all()) for c in range(3) for t in woven.personal(c).values())
-    normed = weave(method(text), 1, clients=clients, sampler=everyone())
+    result = simulate(method(text), 1, build=bare, clients=clients, sampler=everyone())
+    assert all(bool(torch.isfinite(t).all()) for c in range(3) for t in result.personal(c).values())
+    normed = simulate(method(text), 1, clients=clients, sampler=everyone())
     assert ends(normed)[:2] == [sha256(normed.state.params)] * 2 != ends(normed)[1:]
 
 
 @both
 def test_interrupted_equals_uninterrupted(text: str) -> None:
-    resumed = weave(method(text), 2, since=through_bytes(weave(method(text), 1)))
-    assert ends(resumed) == ends(weave(method(text), 2)) != ends(weave(method(text), 2, seed=5))
+    resumed = simulate(method(text), 2, resume_from=saved_and_loaded(simulate(method(text), 1)))
+    assert (
+        ends(resumed) == ends(simulate(method(text), 2)) != ends(simulate(method(text), 2, seed=5))
+    )
 
 
 def test_u_stays_equal_to_the_global_model() -> None:
     """With norms in training mode, only their statistics change."""
     for norms in ("running", "batch"):
-        woven = weave(fedafa(at="body", norms=norms, **TUNE), 1)
+        result = simulate(fedafa(at="body", norms=norms, **TUNE), 1)
         moved = {
-            n for n, t in woven.personal(2).items() if not torch.equal(t, woven.state.params[n])
+            n for n, t in result.personal(2).items() if not torch.equal(t, result.state.params[n])
         }
-        statistics = {n for n in woven.state.params if "running" in n or "tracked" in n}
+        statistics = {n for n in result.state.params if "running" in n or "tracked" in n}
         assert moved == {"head.weight", "head.bias"} | (statistics if norms == "batch" else set())
 
 
@@ -240,7 +262,7 @@ def test_u_runs_once_and_only_targets_are_generated() -> None:
     on the targets.
     """
     data = of_labels([0] * 9 + [1] * 4 + [2] * 3)[0]
-    job = lone_job(nested, dict(first_model(nested).state_dict()), data)
+    job = standalone_job(nested, dict(initial_model(nested).state_dict()), data)
     (phase,), calls = fedafa().finale, Counter[tuple[str, ...]]()
     job.model_pool.set_trainable(phase.trains)
     chains = {

@@ -24,8 +24,8 @@ from fedloom.methods.ros import ros
 from fedloom.models import registry as models
 from support.clients import TensorClient
 from support.models import CLASSES, nested
-from support.small import FEW, study_of
-from support.weave import Woven, lone_job, weave
+from support.simulate import SimulationResult, simulate, standalone_job
+from support.small_run import FEW_CLIENTS, prepare_small
 
 TUNED = {"epochs": 2, "lr": 0.03, "batch": 5}
 TOLERANCE = 1e-10
@@ -51,7 +51,7 @@ class Normalise(nn.Module):
 PLAIN, NORMED = ((0.0, 0.0), (1.0, 1.0)), ((0.6, 0.2), (0.1, 0.5))
 
 
-def on_images(finale: Method, in_data: bool) -> Woven:
+def on_images(finale: Method, in_data: bool) -> SimulationResult:
     """Two clients with images that are normalised with the data, or by the model."""
     draws = torch.Generator().manual_seed(4)
     y = torch.tensor([0] * 12 + [1] * 4 + [2] * 2)
@@ -73,7 +73,7 @@ def on_images(finale: Method, in_data: bool) -> Woven:
             }
         ).double()
 
-    return weave(finale, 2, build=build, clients=clients, sampler=everyone())
+    return simulate(finale, 2, build=build, clients=clients, sampler=everyone())
 
 
 def test_m2m_is_the_same_wherever_images_are_normalised() -> None:
@@ -89,11 +89,11 @@ def test_m2m_is_the_same_wherever_images_are_normalised() -> None:
 
 def test_the_range_of_the_data() -> None:
     """Images: from black to white, per channel. Other data: the range of the client's samples."""
-    woven = on_images(m2m(), True)
-    job = lone_job(
-        woven.simulation.federation.build,
-        woven.state.params,
-        woven.simulation.federation.clients[0],
+    result = on_images(m2m(), True)
+    job = standalone_job(
+        result.simulation.federation.build,
+        result.state.params,
+        result.simulation.federation.clients[0],
     )
     low, length = data_range(job)
     assert low.flatten().tolist() == pytest.approx([-6.0, -0.4])
@@ -101,7 +101,7 @@ def test_the_range_of_the_data() -> None:
     table = TensorClient(
         torch.tensor([[1.0, -2.0], [4.0, -2.0], [3.0, -2.0]]), torch.tensor([0, 1, 1])
     )
-    assert [t.tolist() for t in data_range(lone_job(nested, {}, table))] == [
+    assert [t.tolist() for t in data_range(standalone_job(nested, {}, table))] == [
         [1.0, -2.0],
         [3.0, 0.0],
     ]
@@ -156,7 +156,7 @@ def test_combinations_run(text: str) -> None:
     joined = method(text)
     joined.check(nested())
     plain, *_ = text.partition("+")
-    assert sha256(weave(joined, 1).personal(2)) != sha256(weave(method(plain), 1).personal(2))
+    assert sha256(simulate(joined, 1).personal(2)) != sha256(simulate(method(plain), 1).personal(2))
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +170,11 @@ def pool() -> Iterator[Pool]:
     "text", ["fedafa", "fedafa(features=local, norms=batch)", "m2m(accept=0.1)"]
 )
 def test_the_finale_is_bit_identical_on_a_pool(text: str, pool: Pool) -> None:
-    few = {**FEW, "data": {"clients": 3, "per_class": 8, "partition": "dirichlet(alpha=0.5)"}}
-    alone, pooled = (run(study_of(text, where, **few)) for where in (None, pool))
+    few = {
+        **FEW_CLIENTS,
+        "data": {"clients": 3, "per_class": 8, "partition": "dirichlet(alpha=0.5)"},
+    }
+    alone, pooled = (run(prepare_small(text, where, **few)) for where in (None, pool))
     assert {k: v for k, v in pooled.items() if k != "seconds"} == {
         k: v for k, v in alone.items() if k != "seconds"
     }

@@ -27,7 +27,7 @@ from fedloom.methods.gradaug import draw_subnetworks, gradaug
 from fedloom.models.narrow import Narrow
 from fedloom.models.registry import build
 from support.models import bare
-from support.weave import first_model, lone_job, setting, weave
+from support.simulate import initial_model, make_simulation, simulate, standalone_job
 
 CLASSES = 10
 
@@ -44,7 +44,13 @@ def step_on(name: str, **args: Any) -> Step:
     )
     y = torch.randint(CLASSES, (4,), generator=draws)
     return Step(
-        x, y, chain, lone_job(lambda: chain, {}), dict(chain.named_parameters()), Key.root(0), 1
+        x,
+        y,
+        chain,
+        standalone_job(lambda: chain, {}),
+        dict(chain.named_parameters()),
+        Key.root(0),
+        1,
     )
 
 
@@ -117,7 +123,7 @@ def test_the_spectral_norm_with_and_without_squaring(rows: int) -> None:
 
 def test_the_tighter_of_two_clips_applies() -> None:
     def final(method: Method, clip: float | None) -> str:
-        return sha256(weave(method, 2, solver=Sgd(lr=0.1, batch=4, clip=clip)).state.params)
+        return sha256(simulate(method, 2, solver=Sgd(lr=0.1, batch=4, clip=clip)).state.params)
 
     tight, loose = fedalign(0.0, clip=0.05), fedalign(0.0, clip=5.0)
     assert (
@@ -130,10 +136,10 @@ def test_the_tighter_of_two_clips_applies() -> None:
 
 
 def test_the_vectorised_engine_applies_the_methods_clip() -> None:
-    simulation = setting(fedalign(0.0, clip=0.05), build=bare)
+    simulation = make_simulation(fedalign(0.0, clip=0.05), build=bare)
     lanes = Vectorised(simulation.federation, InProcess(simulation.federation))
     assert lanes.why_not is None
-    state = dict(first_model(bare).state_dict())
+    state = dict(initial_model(bare).state_dict())
     sent, tasks = Broadcast("train", 0, state), [Task(c) for c in range(3)]
     alone, together = (
         dict(InProcess(simulation.federation).map(sent, tasks)),

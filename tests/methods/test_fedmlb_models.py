@@ -12,9 +12,9 @@ from fedloom.core.spec import Spec
 from fedloom.core.step import Step
 from fedloom.methods.fedmlb import fedmlb
 from fedloom.models.registry import MODELS, build
-from support import distil_oracles
+from support import distillation_oracles
 from support.oracles import World
-from support.weave import lone_job
+from support.simulate import standalone_job
 
 CLASSES, ROWS = 5, 3
 KEY = Key.root(3)
@@ -53,14 +53,14 @@ def test_equals_the_pathways_run_one_by_one(name: str) -> None:
     sent, x, y = dict(made(name).state_dict()), batch(name), torch.arange(ROWS)
     ours, theirs = moved(made(name)), moved(made(name))
     pathways = range(1, len(ours.names))
-    job = lone_job(lambda: made(name), sent)
+    job = standalone_job(lambda: made(name), sent)
     assert job.model_pool.batch_statistics == has_batch_statistics(ours)
     loss = (
         fedmlb(0.8, 1.3, 1.5)
         .phases[0]
         .total(Step(x, y, ours, job, dict(ours.named_parameters()), KEY, 1))
     )
-    naive = distil_oracles.fedmlb(0.8, 1.3, 1.5, list(pathways), len(pathways))
+    naive = distillation_oracles.fedmlb(0.8, 1.3, 1.5, list(pathways), len(pathways))
     world = World(lambda: made(name), [], KEY, everyone())
     expected = naive(world, 0, 0, sent, sent)(theirs, x, y)
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
@@ -71,5 +71,5 @@ def test_equals_the_pathways_run_one_by_one(name: str) -> None:
         assert grad.isfinite().all()
         torch.testing.assert_close(grad, other, rtol=0, atol=1e-12)
     # The loss if the weights were the received ones.
-    same = 1.8 * distil_oracles.cross_entropy(theirs(x), y)
+    same = 1.8 * distillation_oracles.cross_entropy(theirs(x), y)
     assert abs((loss - same).item()) > 1e-6

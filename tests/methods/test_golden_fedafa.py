@@ -25,7 +25,7 @@ from fedloom.methods.finetune import finetuning_sgd
 from fedloom.methods.m2m import m2m_source_weights
 from support.clients import TensorClient
 from support.golden import golden
-from support.weave import lone_job
+from support.simulate import standalone_job
 
 FEATURES, PAIRS, LOSS = (
     golden(f"fedafa/{name}") for name in ("b_feature_perturbation", "c_class_pairs", "d_loss_afa")
@@ -192,7 +192,7 @@ def test_the_loss_and_its_gradient() -> None:
 def test_steps_on_the_loss(rule: Rule, known: str, steps: int) -> None:
     chain = linear(LOSS["V"], LOSS["bias"])
     nobody = TensorClient(torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64))
-    job = lone_job(lambda: chain, dict(chain.state_dict()), nobody)
+    job = standalone_job(lambda: chain, dict(chain.state_dict()), nobody)
     Sgd(lr=0.005, steps=steps, rule=rule)(
         chain, Objective(lambda step: golden_loss(chain, 0.6), shuffled), job, Key.root(0)
     )

@@ -23,10 +23,10 @@ from fedloom.models.narrow import Narrow
 from fedloom.models.residual import residual_chain
 from fedloom.models.width_tracing import channels
 from support.clients import TensorClient
-from support.formulas import in_order
 from support.golden import golden
-from support.waves import by_formula
-from support.weave import Woven, lone_job, weave
+from support.golden_problems import fixed_order
+from support.golden_weights import with_golden_weights
+from support.simulate import SimulationResult, simulate, standalone_job
 
 LIPSCHITZ = golden("fedalign/a_lipschitz")
 STEPS = golden("fedalign/b_fedalign_3steps")
@@ -54,7 +54,7 @@ def net(*blocks: int) -> Chain:
     chain = residual_chain(
         (3, 32, 32), 10, blocks, (16, 32, 64), make_norm("batch", 2), block="bottleneck"
     )
-    return by_formula(chain.double())
+    return with_golden_weights(chain.double())
 
 
 def our_name(official: str) -> str:
@@ -117,14 +117,16 @@ class Seen(SGDRule):
         return super().step(weights, lambda n: self.seen[-1], lr, state)
 
 
-def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[Woven, Seen]:
+def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[SimulationResult, Seen]:
     """Run the solver on one client's golden batches."""
     x, y = STEPS["x"][:steps].flatten(0, 1), STEPS["y"][:steps].flatten()
-    method = replace(method, phases=(replace(method.phases[0], order=in_order(len(y)), **phase),))
+    method = replace(
+        method, phases=(replace(method.phases[0], order=fixed_order(len(y)), **phase),)
+    )
     rule = Seen(momentum=0.9, nesterov=True, weight_decay=1e-4)
     solver = Sgd(lr=float(lr), batch=8, drop_last=True, rule=rule)
     build = lambda: net(1, 1, 2)  # noqa: E731
-    return weave(
+    return simulate(
         method, 1, build=build, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver
     ), rule
 
@@ -132,14 +134,14 @@ def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[Woven
 def test_three_steps_of_fedalign() -> None:
     method = fedalign(float(STEPS["mu"]))
     watch = Watch(method.phases[0].terms[0])
-    woven, _ = trained(method, 3, STEPS["lr"], loss=watch)
+    result, _ = trained(method, 3, STEPS["lr"], loss=watch)
     for name in ("ce", "lip_raw", "K_S", "K_F", "grad_norm_before_clip"):
         close(torch.stack([note[name] for note in watch.notes]), STEPS[name], 1e-9)
     close(watch.notes[0]["logits"], STEPS["logits_step0"], 1e-9)
     for kind, prefix in (("total", "grad_step0/"), ("lip", "grad_lip_step0/")):
         for name, expected in known(STEPS, prefix).items():
             close(watch.notes[0][kind][name], expected, 1e-9)
-    params = woven.state.params
+    params = result.state.params
     for name, expected in (known(STEPS, "param_after/") | known(STEPS, "buffer_after/")).items():
         close(params[name], expected, 1e-9)
     weights = [params[n] for n, _ in net(1, 1, 2).named_parameters()]
@@ -150,7 +152,7 @@ def test_three_steps_of_fedalign() -> None:
 def test_a_step_whose_gradient_is_clipped() -> None:
     method = fedalign(float(CLIPPED["mu"]))
     watch = Watch(method.phases[0].terms[0])
-    woven, rule = trained(method, 1, CLIPPED["lr"], loss=watch)
+    result, rule = trained(method, 1, CLIPPED["lr"], loss=watch)
     close(watch.notes[0]["grad_norm_before_clip"], CLIPPED["grad_norm_before_clip"][0], 1e-9)
     given = dict(zip([n for n, _ in net(1, 1, 2).named_parameters()], rule.seen[0], strict=True))
     for name, expected in known(CLIPPED, "grad_step0/").items():
@@ -158,7 +160,7 @@ def test_a_step_whose_gradient_is_clipped() -> None:
     for name, expected in known(CLIPPED, "grad_lip_step0/").items():
         close(watch.notes[0]["lip"][name], expected, 1e-9)
     for name, expected in known(CLIPPED, "param_after/").items():
-        close(woven.state.params[name], expected, 1e-9)
+        close(result.state.params[name], expected, 1e-9)
 
 
 def test_channels_kept_at_a_width() -> None:
@@ -171,7 +173,9 @@ def test_channels_kept_at_a_width() -> None:
 def test_a_batch_of_gradaug() -> None:
     chain, narrow, x = net(1, 1, 1).train(), Narrow(), AUGMENTED["x"]
     weights = dict(chain.named_parameters())
-    step = Step(x, AUGMENTED["y"], chain, lone_job(lambda: chain, {}), weights, Key.root(0), 1)
+    step = Step(
+        x, AUGMENTED["y"], chain, standalone_job(lambda: chain, {}), weights, Key.root(0), 1
+    )
     widths, sides = (AUGMENTED[f"{w}_in_order"].tolist() for w in ("widths", "resolutions"))
     lessons = torch.stack(
         [

@@ -20,7 +20,7 @@ from fedloom.losses.mixup import interpolated, mixed_within_batch, with_one_hot_
 from fedloom.methods.fedmix import fedmix
 from fedloom.methods.naivemix import naivemix
 from support.golden import golden
-from support.weave import lone_job
+from support.simulate import standalone_job
 
 MIX = golden("fedmlb/fedmix")
 LOSS, WEIGHTS = 1e-12, 1e-11
@@ -50,7 +50,7 @@ def perceptron() -> Chain:
 def loss_of(method: Method, chain: Chain) -> Tensor:
     """The loss on the golden batch, with the golden average as the only one."""
     sent = {"x": MIX["x_g"][None], "y": MIX["y_g"][None], "owner": torch.tensor([1])}
-    job = replace(lone_job(lambda: chain, {}, shared={"mashed": sent}), classes=CLASSES)
+    job = replace(standalone_job(lambda: chain, {}, shared={"mashed": sent}), classes=CLASSES)
     (phase,) = method.phases
     x, y = phase.mix(MIX["x"], MIX["y"], job, Key.root(0))
     return phase.total(Step(x, y, chain, job, dict(chain.named_parameters()), Key.root(0), 1))

@@ -21,9 +21,9 @@ from fedloom.methods.fedmlb import fedmlb, run_remaining_blocks
 from fedloom.methods.fedntd import fedntd
 from fedloom.methods.kd import kd
 from support.clients import TensorClient
-from support.fedmlb import our_name, tiny
 from support.golden import golden
-from support.weave import lone_job, weave
+from support.golden_fedmlb import golden_resnet, our_name
+from support.simulate import simulate, standalone_job
 
 TINY = golden("fedmlb/fedmlb_tiny")
 KD = {
@@ -37,12 +37,14 @@ TEMPERATURES = [0.75, 1.0, 1.5, 2.0, 5.0]
 
 def step_of(local: Chain) -> Step:
     """The golden batch at the golden local weights; the golden global weights were received."""
-    job = lone_job(lambda: tiny(TINY, "global"), dict(tiny(TINY, "global").state_dict()))
+    job = standalone_job(
+        lambda: golden_resnet(TINY, "global"), dict(golden_resnet(TINY, "global").state_dict())
+    )
     return Step(TINY["x"], TINY["y"], local, job, dict(local.named_parameters()), Key.root(0), 1)
 
 
 def value(method: Method, local: Chain | None = None) -> Tensor:
-    return method.phases[0].total(step_of(local or tiny(TINY, "local")))
+    return method.phases[0].total(step_of(local or golden_resnet(TINY, "local")))
 
 
 def near(got: Tensor, expected: Tensor, atol: float = LOSS) -> None:
@@ -51,7 +53,7 @@ def near(got: Tensor, expected: Tensor, atol: float = LOSS) -> None:
 
 def test_features() -> None:
     """The authors' fifth features are after the pooling, which here belongs to the head."""
-    local = tiny(TINY, "local")
+    local = golden_resnet(TINY, "local")
     taps = list(local.taps(TINY["x"]).values())
     features = [*taps[:4], local.get_submodule("head.pool")(taps[4])]
     for number, feature in enumerate(features):
@@ -80,7 +82,7 @@ def test_one_level_with_the_authors_divisor(level: int) -> None:
 
 
 def gradients(method: Method) -> Params:
-    local = tiny(TINY, "local")
+    local = golden_resnet(TINY, "local")
     names = [n for n, _ in local.named_parameters()]
     return dict(
         zip(names, torch.autograd.grad(value(method, local), list(local.parameters())), strict=True)
@@ -123,23 +125,23 @@ def test_gradients() -> None:
 def test_three_clipped_steps(which: str, method: Method, clip: float) -> None:
     solver = Sgd(lr=0.1, batch=6, epochs=3, clip=clip, rule=SGDRule(weight_decay=1e-3))
     client = TensorClient(TINY["x"], TINY["y"])
-    woven = weave(
+    result = simulate(
         method,
         1,
-        build=lambda: tiny(TINY, "global"),
+        build=lambda: golden_resnet(TINY, "global"),
         clients=[client],
         sampler=everyone(),
         solver=solver,
     )
     known = known_gradients(which)
-    near(torch.tensor(woven.reports[0].loss, dtype=torch.float64), known.pop("mean_loss"))
+    near(torch.tensor(result.reports[0].loss, dtype=torch.float64), known.pop("mean_loss"))
     for name, expected in known.items():
-        near(woven.state.params[name], expected, WEIGHTS)
+        near(result.state.params[name], expected, WEIGHTS)
 
 
 @pytest.mark.parametrize("weight", [0.5, 1.0, 2.0])
 def test_at_the_received_weights_the_divergence_is_zero(weight: float) -> None:
-    same = tiny(TINY, "global")
+    same = golden_resnet(TINY, "global")
     ce = value(fedavg(), same).item()
     assert value(fedmlb(0, weight), same).item() == ce
     assert value(fedmlb(weight, 1), same).item() == pytest.approx((1 + weight) * ce, abs=1e-15)
@@ -151,7 +153,7 @@ def said(method: Method) -> Tensor:
     chain = Chain({"said": build()})
     chain.load_state_dict({"said.weight": KD["student"].T})
     job = replace(
-        lone_job(lambda: Chain({"said": build()}), {"said.weight": KD["teacher"].T}), round=1
+        standalone_job(lambda: Chain({"said": build()}), {"said.weight": KD["teacher"].T}), round=1
     )
     every = torch.eye(len(KD["y"]), dtype=torch.float64)
     return method.phases[0].total(
@@ -188,7 +190,7 @@ def test_divergences() -> None:
     "cuts", [["stem", "layer1", "layer2", "layer3", "layer4"], ["layer2"], ["stem", "layer3"]]
 )
 def test_pathways_run_together_equal_pathways_run_one_by_one(cuts: list[str]) -> None:
-    frozen, taps = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"])
+    frozen, taps = golden_resnet(TINY, "global"), golden_resnet(TINY, "local").taps(TINY["x"])
     features = {cut: taps[cut].detach().requires_grad_() for cut in cuts}
     both = [run_remaining_blocks(frozen, features, together) for together in (True, False)]
     near(both[0], both[1].detach())
@@ -200,7 +202,11 @@ def test_pathways_run_together_equal_pathways_run_one_by_one(cuts: list[str]) ->
 
 def test_every_frozen_block_is_called_once() -> None:
     """Five calls of frozen blocks instead of fifteen."""
-    frozen, taps, calls = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"]), []
+    frozen, taps, calls = (
+        golden_resnet(TINY, "global"),
+        golden_resnet(TINY, "local").taps(TINY["x"]),
+        [],
+    )
     for name in frozen.names:
         frozen.block(name).register_forward_hook(lambda *seen, name=name: calls.append(name))
     run_remaining_blocks(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)

@@ -23,10 +23,10 @@ from fedloom.losses.contrastive import contrastive_loss
 from fedloom.methods.moon import moon
 from fedloom.models.registry import build
 from support.clients import TensorClient
-from support.formulas import in_order
 from support.golden import GOLDEN, golden
+from support.golden_problems import fixed_order
 from support.models import FEATURES, nested, noisy
-from support.weave import lone_job, shaped, weave
+from support.simulate import reshaped_build, simulate, standalone_job
 
 MOON = golden("fedalign/c_moon")
 STUB = moon(float(MOON["mu"]), float(MOON["tau"]), projection=0)
@@ -49,8 +49,8 @@ def weights(matrix: str) -> Params:
 
 def client(memories: dict[str, Params]) -> tuple[Chain, Phase, Job]:
     """The local model, its phase, and the job of a client that received the golden global model."""
-    job = lone_job(
-        shaped(STUB, stub),
+    job = standalone_job(
+        reshaped_build(STUB, stub),
         weights("W_global"),
         TensorClient(MOON["x"], MOON["y"]),
         memories=memories,
@@ -72,7 +72,7 @@ def after(memories: dict[str, Params]) -> Params:
     model, phase, job = client(memories)
     rule = SGDRule(momentum=0.9, nesterov=True, weight_decay=float(MOON["wd"]))
     Sgd(float(MOON["lr"]), batch=16, steps=1, rule=rule)(
-        model, Objective(phase.total, in_order(16)), job, Key.root(0)
+        model, Objective(phase.total, fixed_order(16)), job, Key.root(0)
     )
     return {n: t.detach().T for n, t in model.state_dict().items()}
 
@@ -199,15 +199,15 @@ def test_a_head_without_a_final_linear_layer_is_rejected(name: str) -> None:
 @pytest.mark.parametrize("norm", ["batch", "running"])
 def test_teachers_do_not_change_the_statistics(norm: str) -> None:
     """Only the model's own forward passes update what is uploaded: its counter equals the steps."""
-    woven = weave(moon(1.0, projection=4, norm=norm), 3, build=nested)
-    for reply in woven.replies:
+    result = simulate(moon(1.0, projection=4, norm=norm), 3, build=nested)
+    for reply in result.replies:
         assert int(reply.uploads["model"]["body.0.unit.1.num_batches_tracked"]) == reply.steps
 
 
 def test_teachers_use_no_randomness() -> None:
     """With almost no weight, MOON equals FedAvg on its model, although that has dropout."""
     almost, plain = (
-        weave(moon(mu, projection=4), 3, build=noisy).state.params for mu in (1e-13, 0.0)
+        simulate(moon(mu, projection=4), 3, build=noisy).state.params for mu in (1e-13, 0.0)
     )
     for name, tensor in plain.items():
         torch.testing.assert_close(almost[name], tensor, rtol=0, atol=1e-10)
@@ -215,17 +215,17 @@ def test_teachers_use_no_randomness() -> None:
 
 def test_the_statistics_of_the_teachers_matter() -> None:
     batch, running = (
-        weave(moon(1.0, projection=4, norm=norm), 3, build=nested).state.params
+        simulate(moon(1.0, projection=4, norm=norm), 3, build=nested).state.params
         for norm in ("batch", "running")
     )
     assert not torch.allclose(batch["stem.0.weight"], running["stem.0.weight"], rtol=0, atol=1e-6)
 
 
 def test_a_client_remembers_its_own_last_model() -> None:
-    woven = weave(moon(projection=4), 2)
-    for client, reply in woven.answers[-1].items():
-        sent = weave(moon(projection=4), 1).state.params
-        last = woven.store.recall(client)["moon"]
+    result = simulate(moon(projection=4), 2)
+    for client, reply in result.answers[-1].items():
+        sent = simulate(moon(projection=4), 1).state.params
+        last = result.store.recall(client)["moon"]
         assert last.keys() == sent.keys()
         for name, change in reply.uploads["model"].items():
             torch.testing.assert_close(last[name], sent[name] + change, rtol=0, atol=1e-12)

@@ -20,9 +20,9 @@ from fedloom.methods.stochdepth import stochdepth, survival_probabilities
 from fedloom.models.droppable import Droppable, branches
 from fedloom.models.registry import build
 from support.golden import golden
+from support.golden_weights import with_golden_weights
 from support.models import residual, residual_bare
-from support.waves import by_formula
-from support.weave import lone_job, setting, weave
+from support.simulate import make_simulation, simulate, standalone_job
 
 MISC = golden("fedalign/f_misc")
 DEPTH = golden("fedalign/d_stochdepth")
@@ -52,7 +52,7 @@ def test_the_loss_of_mixed_labels_is_the_weighted_loss_of_both() -> None:
 
 
 def test_mixup_draws_one_share_per_batch_from_its_key() -> None:
-    job, mix = lone_job(residual, {}), mixup(0.8).phases[0].mix
+    job, mix = standalone_job(residual, {}), mixup(0.8).phases[0].mix
     object.__setattr__(job, "classes", 40)
     x, y = torch.eye(40, dtype=torch.float64), torch.arange(40)
     (first, rows), (again, _), (other, _) = (mix(x, y, job, Key.root(seed)) for seed in (1, 1, 2))
@@ -112,7 +112,7 @@ class FixedGate(nn.Module):
 
 def golden_net(keep: float) -> Chain:
     plain = build(Spec("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64)
-    return by_formula(stochdepth(keep).reshaped(plain, Key.root(0)))
+    return with_golden_weights(stochdepth(keep).reshaped(plain, Key.root(0)))
 
 
 def test_evaluation_scales_the_branches() -> None:
@@ -162,7 +162,7 @@ def test_a_model_without_branches_is_rejected() -> None:
 
 
 def test_the_vectorised_engine_rejects_random_layers() -> None:
-    federation = setting(stochdepth(0.5), build=residual_bare).federation
+    federation = make_simulation(stochdepth(0.5), build=residual_bare).federation
     reason = Vectorised(federation, InProcess(federation)).why_not
     assert reason == "the model has dropout, and lanes draw nothing in a forward pass"
 
@@ -170,7 +170,7 @@ def test_the_vectorised_engine_rejects_random_layers() -> None:
 def test_teachers_of_a_combined_method_do_not_change_the_draws() -> None:
     """With almost no weight, moon+stochdepth drops the branches that stochdepth alone drops."""
     almost, plain = (
-        weave(join([moon(mu, projection=4), stochdepth(0.4)]), 3, build=residual).state.params
+        simulate(join([moon(mu, projection=4), stochdepth(0.4)]), 3, build=residual).state.params
         for mu in (1e-13, 0.0)
     )
     for name, tensor in plain.items():

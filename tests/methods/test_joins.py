@@ -31,7 +31,7 @@ from fedloom.methods.pfedme import pfedme
 from fedloom.methods.scaffold import scaffold
 from fedloom.methods.stochdepth import stochdepth
 from support.models import nested, residual
-from support.weave import weave
+from support.simulate import simulate
 
 PAIRS = {
     "fedprox+fedavgm": (fedprox(0.7), fedavgm(0.6)),
@@ -59,7 +59,7 @@ PAIRS = {
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_the_order_of_joining_does_not_matter(pair: tuple[Method, Method]) -> None:
     """Up to rounding: the terms of a loss are summed in the order of the methods."""
-    one, other = (weave(join(order)).state for order in (pair, pair[::-1]))
+    one, other = (simulate(join(order)).state for order in (pair, pair[::-1]))
     ours, theirs = one.tensors(), other.tensors()
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
@@ -74,7 +74,9 @@ RESHAPED = {
 
 @pytest.mark.parametrize("pair", RESHAPED.values(), ids=RESHAPED)
 def test_the_order_of_reshaping_does_not_matter(pair: tuple[Method, Method]) -> None:
-    one, other = (weave(join(order), build=residual).state.params for order in (pair, pair[::-1]))
+    one, other = (
+        simulate(join(order), build=residual).state.params for order in (pair, pair[::-1])
+    )
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=1e-13)

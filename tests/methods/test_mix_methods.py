@@ -29,51 +29,53 @@ from fedloom.methods.noisemix import noisemix
 from fedloom.models.registry import build
 from methods import test_common as common
 from methods.test_common import ADAM, ROUNDS, Case, Twin, changed, with_and_without_norms
-from support import mix_oracles as oracle
+from support import mixup_oracles as oracle
 from support import oracles
 from support.clients import TensorClient, tiny_clients
-from support.hidden_oracles import behind, in_turns
-from support.local_oracles import locally
+from support.feature_mix_oracles import feature_mix, train_in_phases
 from support.models import CLASSES, FEATURES, WIDTH, Build, bare
+from support.objective_oracles import fedavg_with_objective
 from support.oracles import World
-from support.weave import first_model, setting, weave
+from support.simulate import initial_model, make_simulation, simulate
 
 LAM = 0.2
 
 
 def locally_with(objective: Any, server: Any) -> common.Oracle:
-    return lambda world, first: locally(world, first, ROUNDS, objective, server=server(world))
+    return lambda world, first: fedavg_with_objective(
+        world, first, ROUNDS, objective, server=server(world)
+    )
 
 
-ALG2 = oracle.fedmix(LAM, LAM * (1 - LAM), oracle.of_all())
+ALG2 = oracle.fedmix(LAM, LAM * (1 - LAM), oracle.from_all_clients())
 CASES = [
     Case("fedmix", lambda: fedmix(lam=LAM), changed(ALG2), Twin(fedmix(lam=0.0))),
     Case(
         "fedmix of the equation, with averages of three",
         lambda: fedmix(lam=0.3, coefficient="eq5", size=3, exclude_self=True),
-        changed(oracle.fedmix(0.3, 0.3, oracle.of_all(3, but_own=True))),
+        changed(oracle.fedmix(0.3, 0.3, oracle.from_all_clients(3, but_own=True))),
     ),
     Case(
         "naivemix",
         lambda: naivemix(lam=LAM),
-        changed(oracle.naivemix(LAM, oracle.of_all())),
+        changed(oracle.naivemix(LAM, oracle.from_all_clients())),
         Twin(naivemix(lam=0.0)),
     ),
     Case(
         "naivemix with averages of two",
         lambda: naivemix(lam=0.4, size=2),
-        changed(oracle.naivemix(0.4, oracle.of_all(2))),
+        changed(oracle.naivemix(0.4, oracle.from_all_clients(2))),
     ),
     Case(
         "noisemix",
         lambda: noisemix(LAM, 0.7),
-        changed(oracle.naivemix(LAM, oracle.of_noise(0.7))),
+        changed(oracle.naivemix(LAM, oracle.from_noise(0.7))),
         Twin(noisemix(0.0)),
     ),
     Case(
         "meanmix",
         lambda: meanmix(LAM, 3),
-        changed(oracle.naivemix(LAM, oracle.of_own(3))),
+        changed(oracle.naivemix(LAM, oracle.from_own_data(3))),
         Twin(meanmix(0.0)),
     ),
     Case(
@@ -108,7 +110,7 @@ CASES = [
         "naivemix+feddyn",
         lambda: join([naivemix(lam=LAM), feddyn(0.3)]),
         lambda world, first: oracles.feddyn(
-            world, first, ROUNDS, 0.3, objective=oracle.naivemix(LAM, oracle.of_all())
+            world, first, ROUNDS, 0.3, objective=oracle.naivemix(LAM, oracle.from_all_clients())
         ),
     ),
 ]
@@ -160,8 +162,10 @@ def close(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 def test_fedmix_by_tangents_equals_its_oracle() -> None:
     world = World(rectified, tiny_clients(), Key.root(0), common.uniform(3))
-    expected = locally(world, dict(first_model(rectified).state_dict()), ROUNDS, ALG2)
-    close(weave(fedmix(lam=LAM), build=rectified).state.params, expected)
+    expected = fedavg_with_objective(
+        world, dict(initial_model(rectified).state_dict()), ROUNDS, ALG2
+    )
+    close(simulate(fedmix(lam=LAM), build=rectified).state.params, expected)
 
 
 LETTERS, LENGTH = 7, 4
@@ -206,19 +210,22 @@ def test_text_is_mixed_after_its_embedding(
 ) -> None:
     """Averages of characters, sent once, give the mean embeddings of every later round."""
     world = World(model, readers(), Key.root(0), common.uniform(3))
-    woven = weave(method, build=model, clients=readers())
-    assert woven.state.shared["mashed"]["x"].shape == (5, LENGTH, LETTERS)
-    turns = behind("embedding", LAM, weight, every_round=False)
-    close(woven.state.params, in_turns(world, dict(first_model(model).state_dict()), ROUNDS, turns))
+    result = simulate(method, build=model, clients=readers())
+    assert result.state.shared["mashed"]["x"].shape == (5, LENGTH, LETTERS)
+    turns = feature_mix("embedding", LAM, weight, every_round=False)
+    close(
+        result.state.params,
+        train_in_phases(world, dict(initial_model(model).state_dict()), ROUNDS, turns),
+    )
 
 
 @pytest.mark.parametrize(
     "method", [mixup(0.4, at="embedding"), globalmixup(0.4, at="embedding")], ids=lambda m: m.name
 )
 def test_text_is_mixed_with_gradients_through_its_embedding(method: Method) -> None:
-    woven = weave(method, 1, build=reader, clients=readers())
+    result = simulate(method, 1, build=reader, clients=readers())
     assert not torch.equal(
-        woven.state.params["embedding.weight"], woven.start.params["embedding.weight"]
+        result.state.params["embedding.weight"], result.start.params["embedding.weight"]
     )
 
 
@@ -274,7 +281,7 @@ def test_terms_of_other_methods_see_the_scaled_batch_in_the_same_pass() -> None:
         seen.append(step)
         return step.logits.square().mean()
 
-    weave(join([fedmix(lam=LAM), Method("spy", (Phase(terms=(spy,)),))]), 1, build=listening)
+    simulate(join([fedmix(lam=LAM), Method("spy", (Phase(terms=(spy,)),))]), 1, build=listening)
     samples = torch.cat([client.x for client in tiny_clients()])
     assert len(passes) == len(seen) > 0
     for x, step in zip(passes, seen, strict=True):
@@ -286,7 +293,7 @@ def test_terms_of_other_methods_see_the_scaled_batch_in_the_same_pass() -> None:
     "method", [fedmix(), naivemix(), globalmixup(at="stem")], ids=lambda m: m.name
 )
 def test_the_vectorised_engine_declines_them(method: Method) -> None:
-    federation = setting(method, build=bare).federation
+    federation = make_simulation(method, build=bare).federation
     assert Vectorised(federation, InProcess(federation)).why_not is not None
 
 
@@ -299,7 +306,7 @@ def test_raw_data_are_announced() -> None:
 
 
 def test_raw_samples_belong_to_their_owners() -> None:
-    sent, clients = weave(globalmixup(samples=3), 0).state.shared["raw"], tiny_clients()
+    sent, clients = simulate(globalmixup(samples=3), 0).state.shared["raw"], tiny_clients()
     assert sent["owner"].tolist() == [c for c in range(len(clients)) for _ in range(3)]
     for x, y, owner in zip(sent["x"], sent["y"], sent["owner"].tolist(), strict=True):
         (place,) = (clients[owner].x == x).all(1).nonzero().flatten().tolist()

@@ -11,8 +11,8 @@ from fedloom.core.solver import Sgd, SGDRule
 from fedloom.methods.fedavg import fedavg
 from support.clients import tiny_clients
 from support.models import nested
-from support.oracles import State, World, entropy, mean
-from support.weave import first_model, weave
+from support.oracles import State, World, mean, model_cross_entropy
+from support.simulate import initial_model, simulate
 
 RULE = {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
 ROUNDS = 5
@@ -29,7 +29,7 @@ def authors(world: World, first: State) -> State:
             model.load_state_dict(sent)
             for batch in world.batches(t, client):
                 optimisers[client].zero_grad()
-                entropy(model, data.x[batch], data.y[batch]).backward()
+                model_cross_entropy(model, data.x[batch], data.y[batch]).backward()
                 optimisers[client].step()
             finals.append({n: p.clone() for n, p in model.state_dict().items()})
         sent = mean(finals, [len(world.clients[c]) for c in cohort])
@@ -38,9 +38,9 @@ def authors(world: World, first: State) -> State:
 
 def test_each_client_keeps_its_momentum_over_the_rounds() -> None:
     world = World(nested, tiny_clients(), Key.root(0), uniform(3))
-    expected = authors(world, dict(first_model(nested).state_dict()))
+    expected = authors(world, dict(initial_model(nested).state_dict()))
     kept, reset = (
-        weave(
+        simulate(
             fedavg(),
             ROUNDS,
             solver=Sgd(lr=0.1, batch=4, epochs=2, reset=reset, rule=SGDRule(**RULE)),

@@ -26,7 +26,7 @@ from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load
 from support.clients import TensorClient
 from support.models import FEATURES, Build, bare, nested
-from support.weave import Woven, first_model, weave
+from support.simulate import SimulationResult, initial_model, simulate
 
 SMALL = [
     "local",
@@ -58,36 +58,36 @@ def clients_with(labels: list[list[int]]) -> list[TensorClient]:
     ]
 
 
-def finite(woven: Woven) -> bool:
+def finite(result: SimulationResult) -> bool:
     tensors = [
         t
-        for c in range(len(woven.simulation.federation.clients))
-        for t in woven.personal(c).values()
+        for c in range(len(result.simulation.federation.clients))
+        for t in result.personal(c).values()
     ]
-    return all(bool(torch.isfinite(t).all()) for t in [*tensors, *woven.state.params.values()])
+    return all(bool(torch.isfinite(t).all()) for t in [*tensors, *result.state.params.values()])
 
 
 @every_method
 @pytest.mark.parametrize("build", [nested, bare])
 def test_clients_of_one_class(text: str, build: Build) -> None:
-    woven = weave(
+    result = simulate(
         method(text),
         2,
         build=build,
         clients=clients_with([[0] * 5, [2] * 7, [1] * 2]),
         sampler=everyone(),
     )
-    assert finite(woven)
-    assert not any(report.refused for report in woven.reports)
+    assert finite(result)
+    assert not any(report.refused for report in result.reports)
 
 
 @every_method
 def test_clients_of_one_sample_on_a_model_without_batch_norm(text: str) -> None:
-    woven = weave(
+    result = simulate(
         method(text), 2, build=bare, clients=clients_with([[0], [2], [1, 0, 1]]), sampler=everyone()
     )
-    assert finite(woven)
-    assert not any(report.refused for report in woven.reports)
+    assert finite(result)
+    assert not any(report.refused for report in result.reports)
 
 
 @every_method
@@ -96,15 +96,15 @@ def test_a_client_of_one_sample_with_batch_norm_is_left_out_and_reported(text: s
 
     A run with such a client is rejected before round 0.
     """
-    woven = weave(
+    result = simulate(
         method(text), 2, clients=clients_with([[0], [2, 1], [1, 0, 1]]), sampler=everyone()
     )
-    assert [r.refused for r in woven.reports] == [
+    assert [r.refused for r in result.reports] == [
         {0: "seen is 0, and must lie above 0 and at most 1e+08"}
     ] * 2
-    assert woven.store.recall(0) == {}
+    assert result.store.recall(0) == {}
     if "fresh" not in text:
-        assert sha256(woven.personal(0)) == sha256(woven.state.params)
+        assert sha256(result.personal(0)) == sha256(result.state.params)
 
 
 def test_such_a_run_is_rejected_before_round_0() -> None:
@@ -119,14 +119,14 @@ def test_such_a_run_is_rejected_before_round_0() -> None:
 def test_classes_missing_from_the_test_data_do_not_count() -> None:
     """Mean recall over a client's training classes, as in FedAFA, and label-weighted accuracy."""
     labels = [[0, 0, 0, 1], [1, 2], [2, 2]]
-    woven = weave(ditto(), 1, clients=clients_with(labels), sampler=everyone())
+    result = simulate(ditto(), 1, clients=clients_with(labels), sampler=everyone())
     (x, y), said = (clients_with([[0, 1] * 20])[0].x, torch.tensor([0, 1] * 20)), []
-    engine = InProcess(replace(woven.simulation.federation, test=[(x, y)]))
-    sent = Broadcast("score", 1, woven.state.params)
-    scores = dict(engine.map(sent, (Task(c, woven.store.recall(c)) for c in range(3))))
+    engine = InProcess(replace(result.simulation.federation, test=[(x, y)]))
+    sent = Broadcast("score", 1, result.state.params)
+    scores = dict(engine.map(sent, (Task(c, result.store.recall(c)) for c in range(3))))
     for client in range(3):
-        model = first_model(nested).eval()
-        model.load_state_dict(woven.personal(client))
+        model = initial_model(nested).eval()
+        model.load_state_dict(result.personal(client))
         right = model(x).argmax(1) == y
         said.append([float(right[y == c].double().mean()) for c in (0, 1)])
     counts = torch.tensor([[3, 1, 0], [0, 1, 1], [0, 0, 2]])
@@ -160,7 +160,7 @@ def test_combinations_run(text: str) -> None:
     joined = method(text)
     joined.check(nested())
     assert joined.personal
-    assert finite(weave(joined, 1))
+    assert finite(simulate(joined, 1))
 
 
 TWO = "two methods bring a {} of their own; only one of them can"

@@ -30,7 +30,7 @@ from fedloom.methods.ros import class_balanced
 from fedloom.models.registry import build as build_model
 from support.clients import TensorClient
 from support.models import CLASSES, NORMS, bare, nested
-from support.weave import weave
+from support.simulate import simulate
 
 
 def resnet() -> Chain:
@@ -63,11 +63,11 @@ def test_fedbn_keeps_every_norm_of_a_nested_resnet_private() -> None:
         for t in m.state_dict()
     }
     assert any("shortcut" in name for name in norms)
-    woven = weave(fedbn(), 2, build=resnet, clients=image_clients(), sampler=everyone())
-    for reply in woven.replies:
+    result = simulate(fedbn(), 2, build=resnet, clients=image_clients(), sampler=everyone())
+    for reply in result.replies:
         assert reply.uploads["model"].keys() == chain.state_dict().keys() - norms
         assert reply.memories["private"].keys() == norms
-    ours, theirs = (woven.personal(client) for client in (0, 1))
+    ours, theirs = (result.personal(client) for client in (0, 1))
     # Without the counters: both clients have seen equally many batches.
     numbers = {name for name, t in ours.items() if t.is_floating_point()}
     assert {
@@ -76,11 +76,11 @@ def test_fedbn_keeps_every_norm_of_a_nested_resnet_private() -> None:
 
 
 def test_lgfedavg_uploads_only_the_head() -> None:
-    woven = weave(lgfedavg(), 2, build=resnet, clients=image_clients(), sampler=everyone())
-    assert {tuple(r.uploads["model"]) for r in woven.replies} == {
+    result = simulate(lgfedavg(), 2, build=resnet, clients=image_clients(), sampler=everyone())
+    assert {tuple(r.uploads["model"]) for r in result.replies} == {
         ("head.fc.weight", "head.fc.bias")
     }
-    ours, theirs = (woven.personal(client) for client in (0, 1))
+    ours, theirs = (result.personal(client) for client in (0, 1))
     assert torch.equal(ours["head.fc.weight"], theirs["head.fc.weight"])
     assert not torch.equal(ours["stem.conv.weight"], theirs["stem.conv.weight"])
 
@@ -102,11 +102,11 @@ def test_a_model_without_a_block_before_the_head_is_rejected(name: str) -> None:
 
 
 def test_the_personal_model_of_pfedme_is_theta_not_w() -> None:
-    woven = weave(pfedme(), 1)
-    for reply in woven.replies:
+    result = simulate(pfedme(), 1)
+    for reply in result.replies:
         memories, w = (
-            woven.personal(reply.client),
-            {n: woven.start.params[n] + d for n, d in reply.uploads["model"].items()},
+            result.personal(reply.client),
+            {n: result.start.params[n] + d for n, d in reply.uploads["model"].items()},
         )
         assert sha256(memories) == sha256(reply.memories["theta"])
         assert float((memories["head.weight"] - w["head.weight"]).abs().max()) > 1e-4
@@ -142,9 +142,9 @@ def test_perfedavg_without_adaptation_is_local_sgd() -> None:
 
     The final adaptation then changes nothing.
     """
-    plain = weave(ordered(fedavg()), 2, build=bare, solver=Sgd(lr=0.05, batch=21, steps=3))
+    plain = simulate(ordered(fedavg()), 2, build=bare, solver=Sgd(lr=0.05, batch=21, steps=3))
     for variant in ("fo", "hf"):
-        ours = weave(
+        ours = simulate(
             ordered(perfedavg(0.0, 0.05, variant, steps=3)), 2, build=bare, solver=Sgd(batch=21)
         )  # type: ignore[arg-type]
         assert sha256(ours.state.params) == sha256(plain.state.params) == sha256(ours.personal(0))
@@ -179,21 +179,21 @@ def test_oversampling_draws_every_class_of_a_client_equally_often() -> None:
 
 
 def test_crt_trains_only_the_head() -> None:
-    woven = weave(crt(lr=0.1), 1)
-    moved = {n for n, t in woven.personal(0).items() if not torch.equal(t, woven.state.params[n])}
+    result = simulate(crt(lr=0.1), 1)
+    moved = {n for n, t in result.personal(0).items() if not torch.equal(t, result.state.params[n])}
     assert moved == {"head.weight", "head.bias"}
 
 
 def test_a_fresh_classifier_is_drawn_per_client() -> None:
     """A negligible learning rate shows the initial weights: PyTorch's, within 1/sqrt(inputs)."""
-    woven = weave(crt(fresh=True, lr=1e-15, decay=0.0), 1)
-    heads = [woven.personal(client)["head.weight"] for client in (0, 0, 1)]
+    result = simulate(crt(fresh=True, lr=1e-15, decay=0.0), 1)
+    heads = [result.personal(client)["head.weight"] for client in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1]) and not torch.allclose(heads[0], heads[2])
-    assert not torch.allclose(heads[0], woven.state.params["head.weight"])
+    assert not torch.allclose(heads[0], result.state.params["head.weight"])
     assert float(heads[0].abs().max()) <= 5**-0.5
 
 
 def test_fine_tuning_stores_nothing() -> None:
-    woven = weave(finetune(), 2)
-    assert all(woven.personal(c).keys() == woven.state.params.keys() for c in range(8))
-    assert all(woven.store.recall(c) == {} for c in range(8))
+    result = simulate(finetune(), 2)
+    assert all(result.personal(c).keys() == result.state.params.keys() for c in range(8))
+    assert all(result.store.recall(c) == {} for c in range(8))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedloom.core.solver import Gradient, Sgd, SGDRule
 from fedloom.methods.scaffold import scaffold
-from support.weave import weave
+from support.simulate import simulate
 
 MOMENTA = [(0.0, False), (0.5, False), (0.9, False), (0.9, True)]
 every_momentum = pytest.mark.parametrize(("momentum", "nesterov"), MOMENTA)
@@ -62,8 +62,8 @@ def shares(count: int, momentum: float, nesterov: bool) -> list[float]:
 def test_a_control_variate_is_a_mean_of_gradients(momentum: float, nesterov: bool) -> None:
     """In the first round, where c = c_i = 0; gradients are weighted by how far they move w."""
     rule = type("Rule", (Recorded,), {"seen": []})(momentum, nesterov)
-    woven = weave(scaffold(), 1, solver=Sgd(lr=0.1, batch=4, epochs=2, rule=rule))
-    replies = woven.answers[-1].values()  # in the order in which clients ran
+    result = simulate(scaffold(), 1, solver=Sgd(lr=0.1, batch=4, epochs=2, rule=rule))
+    replies = result.answers[-1].values()  # in the order in which clients ran
     assert len(replies) == 3
     for reply, gradients in zip(replies, rule.seen, strict=True):
         parts = shares(len(gradients), momentum, nesterov)

@@ -10,9 +10,9 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.models.registry import build
-from support.fedmlb import tiny
 from support.golden import golden as tensors
-from support.waves import by_formula
+from support.golden_fedmlb import golden_resnet
+from support.golden_weights import with_golden_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -23,7 +23,9 @@ def golden(name: str) -> dict[str, np.ndarray]:
 
 
 def resnet56_by_formula() -> Chain:
-    return by_formula(build(Spec("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64))
+    return with_golden_weights(
+        build(Spec("resnet56"), (3, 32, 32), 100, Key.root(0), dtype=torch.float64)
+    )
 
 
 def off(found: torch.Tensor, expected: np.ndarray) -> float:
@@ -59,7 +61,7 @@ def test_resnet56_logits():
 
 def test_fedmlb_main_and_hybrid_logits():
     known = tensors("fedmlb/fedmlb_tiny")
-    memories, received = tiny(known, "local"), tiny(known, "global")
+    memories, received = golden_resnet(known, "local"), golden_resnet(known, "global")
     taps = memories.taps(known["x"])
     hybrids = torch.stack([received.run(taps[cut], after=cut) for cut in memories.names[:-1]])
     for found, expected in (

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedloom.core.errors import raise_all, unknown_name
-from fedloom.core.spec import Param, Spec, call, complaints
+from fedloom.core.spec import Param, Spec, argument_problems, call
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -124,7 +124,7 @@ def check(words: Sequence[Spec]) -> None:
         if word.name not in AUGMENTS:
             raise unknown_name("augmentation", word.name, AUGMENTS)
     raise_all(
-        [f"{w.name}: {c}" for w in words for c in complaints(AUGMENTS[w.name], w.args)],
+        [f"{w.name}: {c}" for w in words for c in argument_problems(AUGMENTS[w.name], w.args)],
         "augmentation",
     )
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.job import build_isolated
@@ -65,7 +65,7 @@ def calibrated(
 
 def measured(one_by_one: Federation, beside: Federation, clients: int, steps: int) -> Timing | str:
     """Both engines in turn on some clients of a few steps each, the quickest turn; or why these cannot go side by side."""
-    few, tasks = _few(one_by_one, clients, steps), [Task(c) for c in range(clients)]
+    few, tasks = _few(one_by_one, clients, steps), [ClientTask(c) for c in range(clients)]
     exact, stacked = InProcess(few), Vectorised(_few(beside, clients, steps), InProcess(few))
     if stacked.why_not is not None:
         return stacked.why_not
@@ -91,7 +91,7 @@ def _few(federation: Federation, clients: int, steps: int) -> Federation:
     )
 
 
-def _seconds(engine: Engine, sent: Broadcast, tasks: list[Task]) -> float:
+def _seconds(engine: Engine, sent: Broadcast, tasks: list[ClientTask]) -> float:
     """Seconds of this process, whoever else is at work on the machine."""
     started = time.process_time()
     for _ in engine.map(sent, tasks):

@@ -59,7 +59,7 @@ class InProcess:
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         with one_thread(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             for task in tasks:
-                yield task.client, self.run_client(sent, task)
+                yield task.number, self.run_client(sent, task)
 
     def run_client(self, sent: Broadcast, task: Task) -> Any:
         """One client's answer; ClientError if it fails."""
@@ -67,7 +67,7 @@ class InProcess:
         try:
             return answer(self.federation, self.model_pool, sent, task, progress)
         except Exception as error:
-            raise ClientError.of(task.client, sent.round, progress, error) from error
+            raise ClientError.of(task.number, sent.round, progress, error) from error
 
     def close(self) -> None:
         """Nothing to release."""

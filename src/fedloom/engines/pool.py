@@ -58,7 +58,7 @@ class WorkerHandle:
         self.send(
             {
                 "work": work,
-                "client": task.client,
+                "client": task.number,
                 "box": box,
                 "slots": list(task.memories),
                 "memories": memories,
@@ -78,7 +78,7 @@ class WorkerHandle:
         if "failed" in facts:
             raise ClientError(**facts["failed"])
         tensors = self.outboxes[facts.pop("box")].read(facts.pop("layout"))
-        return task.client, unpack(facts, tensors)
+        return task.number, unpack(facts, tensors)
 
     def close(self) -> None:
         """Close the connection, and end the process."""
@@ -175,7 +175,7 @@ class Pool:
         self, dead: WorkerHandle, deaths: Counter[int], sent: Broadcast, facts: Facts
     ) -> None:
         """Start a new worker in place of a dead one, for the same clients."""
-        client = dead.tasks[0].client
+        client = dead.tasks[0].number
         deaths[client] += 1
         dead.close()
         worker = self.workers[self.workers.index(dead)] = self._new_worker()

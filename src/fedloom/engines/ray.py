@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 import fedloom
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.client import Broadcast, Federation, Task, task_for
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines.inprocess import ClientError, InProcess
 from fedloom.engines.malloc import keep_freed_memory
@@ -68,7 +68,9 @@ class RayWorker:
         work, round, params, shared = sent
         broadcast = Broadcast(work, round, _tensors(params), _nested_tensors(shared))
         try:
-            answer = self.engine.run_client(broadcast, Task(client, _nested_tensors(memories)))
+            answer = self.engine.run_client(
+                broadcast, task_for(work, client, _nested_tensors(memories))
+            )
         except ClientError as error:
             return {"failed": error.facts}, {}
         packed = pack(answer)
@@ -99,10 +101,10 @@ class TaskQueue:
 
     def put_back(self, task: Task | None, cause: Exception) -> None:
         """A worker died while it ran this client, or (None) while it started."""
-        victim = -1 if task is None else task.client
+        victim = -1 if task is None else task.number
         self.deaths[victim] += 1
         if self.deaths[victim] >= MAX_DEATHS:
-            when = "while starting" if task is None else f"while running client {task.client}"
+            when = "while starting" if task is None else f"while running client {task.number}"
             raise RunError(
                 f"{MAX_DEATHS} workers of the Ray cluster died {when}; there may be too little "
                 f"memory, or a node without fedloom. The last error: {cause}"
@@ -161,7 +163,7 @@ class RayCluster:
             task, reply = worker.task, self._answer(worker, queue)
             more = self._submit(queue, broadcast)
             if task is not None and reply is not None:
-                yield task.client, reply
+                yield task.number, reply
 
     def _submit(self, queue: TaskQueue, broadcast: Any) -> bool:
         """Give a client to every idle worker; whether there are answers to wait for."""
@@ -173,7 +175,7 @@ class RayCluster:
             memories = {slot: _arrays(tensors) for slot, tensors in task.memories.items()}
             worker.task = task
             worker.pending = worker.actor.run_client.remote(
-                self.recipe, self.data, broadcast, task.client, memories
+                self.recipe, self.data, broadcast, task.number, memories
             )
         return True
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.job import Data, build_isolated
 from fedloom.core.params import add
 from fedloom.core.round import Simulation, init_state
@@ -91,13 +91,13 @@ def _gap(tiny: Federation) -> float:
     state = init_state(Simulation(tiny, everyone(), alone), build_isolated(tiny.build))
     sent, tasks = (
         Broadcast("train", 0, state.params, state.shared),
-        [Task(c) for c in range(len(SIZES))],
+        [ClientTask(c) for c in range(len(SIZES))],
     )
     replies: dict[int, Reply] = dict(alone.map(sent, tasks))
     gaps = [_distance(replies[r.client], r) for r in together.play(sent, tasks)]
     uploads = dict(replies[0].uploads)
     sent = Broadcast("train", 1, add(sent.params, uploads.pop("model")), {**sent.shared, **uploads})
-    tasks = [Task(c, reply.memories) for c, reply in replies.items()]
+    tasks = [ClientTask(c, reply.memories) for c, reply in replies.items()]
     replies = dict(alone.map(sent, tasks))
     gaps += [_distance(replies[r.client], r) for r in together.play(sent, tasks)]
     return float(torch.stack(gaps).max())  # not Python's max, which may lose a NaN

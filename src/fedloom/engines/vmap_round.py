@@ -97,7 +97,9 @@ class Lanes:
         job = job_for(self.federation, self.model_pool, sent, task)
         key = job.key.fold("phase", 0)
         return Lane(
-            job, key, [p for group in self.solver.groups(job, self.phase.order, key) for p in group]
+            job,
+            key,
+            [p for group in self.solver.step_batches(job, self.phase.order, key) for p in group],
         )
 
     def descend(

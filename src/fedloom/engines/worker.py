@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, Task, answer
+from fedloom.core.client import Broadcast, answer, task_for
 from fedloom.core.job import ModelPool, Progress
 from fedloom.engines.arena import Arena
 from fedloom.engines.inprocess import ClientError
@@ -60,12 +60,13 @@ class Worker:
         """One client's answer, or where it failed."""
         box = request["box"]
         memories = unflatten(self.inboxes[box].read(request["memories"]), "memories")
-        task = Task(request["client"], {slot: memories.get(slot, {}) for slot in request["slots"]})
+        slots = {slot: memories.get(slot, {}) for slot in request["slots"]}
+        task = task_for(request["work"], request["client"], slots)
         sent, progress = self._broadcast(request), Progress()
         try:
             packed = pack(answer(self.federation, self.model_pool, sent, task, progress))
         except Exception as error:
-            return {"failed": ClientError.of(task.client, sent.round, progress, error).facts}
+            return {"failed": ClientError.of(task.number, sent.round, progress, error).facts}
         return packed.facts | {"box": box, "layout": self.outboxes[box].write(packed.tensors)}
 
     def _broadcast(self, request: Facts) -> Broadcast:

@@ -48,7 +48,7 @@ def load_data(config: Config, whole: Dataset | None = None) -> Dataset:
 
 
 def _named(name: str) -> Dataset:
-    if name.startswith(user_code.GIVEN):
+    if name.startswith(user_code.VALUE_PREFIX):
         raise UserError(
             f"the data '{name}' were passed as a Python object, which settings cannot bring back; "
             "pass them again with fedloom.open(FOLDER, data=...)"

@@ -10,7 +10,7 @@ import torch
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.data.averages_plot import Gallery, pixels
-from fedloom.exchange.averaged_data import split_into_groups, group_means
+from fedloom.exchange.averaged_data import group_means, split_into_groups
 from fedloom.experiment.build import build_clients, load_data, partition_rows
 from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import Config, load

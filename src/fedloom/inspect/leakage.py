@@ -143,7 +143,9 @@ class _Inquiry:
         if not self.hidden:
             return data.batch(positions, train=False)[0]
         encoder = self.encoder(owner)
-        view = TransformedData(data, lambda x: self.some(clipped(encoder.run(x, until=self.block), self.clip)))
+        view = TransformedData(
+            data, lambda x: self.some(clipped(encoder.run(x, until=self.block), self.clip))
+        )
         return view.batch(positions, train=False)[0]
 
     def into(self, owner: int) -> tuple[Seen, Seen]:

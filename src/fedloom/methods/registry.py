@@ -16,7 +16,7 @@ from fedloom.core import user_code
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.method import Method, Part
-from fedloom.core.spec import Spec, complaints, parameters, parse
+from fedloom.core.spec import Spec, argument_problems, parameters, parse
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def method(name: str | Callable[..., Method], **parameters: Any) -> Method:
     if reference is not None:
         return build([Spec(reference, parameters)])
     label = getattr(name, "__name__", "method")
-    raise_all(complaints(name, parameters), f"method '{label}'")
+    raise_all(argument_problems(name, parameters), f"method '{label}'")
     return user_code.call_user_function("method", label, Method, name, parameters)
 
 
@@ -122,7 +122,7 @@ def _check_arguments(specs: Sequence[Spec], entries: Mapping[str, Entry]) -> Non
     problems = [
         f"{s.name}: {problem}"
         for s in specs
-        for problem in complaints(entries[s.name].make, s.args)
+        for problem in argument_problems(entries[s.name].make, s.args)
     ]
     raise_all(problems, "method")
 

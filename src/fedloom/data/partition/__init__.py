@@ -15,7 +15,7 @@ import torch
 
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
-from fedloom.core.spec import Spec, call, complaints, parameters
+from fedloom.core.spec import Spec, argument_problems, call, parameters
 from fedloom.data import longtail as tail
 from fedloom.data.partition.balanced import dirichlet_balanced
 from fedloom.data.partition.dirichlet import dirichlet, dirichlet_rounded
@@ -48,7 +48,9 @@ def check(word: Spec) -> None:
     if word.name not in PARTITIONS:
         raise unknown_name("partition", word.name, PARTITIONS)
     seed, own = _split_seed(word)
-    found = complaints(PARTITIONS[word.name], own, GIVEN) + complaints(stream, seed, GIVEN)
+    found = argument_problems(PARTITIONS[word.name], own, GIVEN) + argument_problems(
+        stream, seed, GIVEN
+    )
     raise_all(found, f"partition '{word.name}'")
 
 

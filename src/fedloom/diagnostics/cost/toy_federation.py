@@ -82,8 +82,8 @@ class Alike:
         said = answer(self.federation, self.model_pool, sent, first, Progress())
         for task in (first, *others):
             yield (
-                task.client,
-                replace(said, client=task.client) if isinstance(said, Reply) else said,
+                task.number,
+                replace(said, client=task.number) if isinstance(said, Reply) else said,
             )
 
     def close(self) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-METHODS = Path(__file__).parents[1] / "methods"
+METHOD_TESTS = Path(__file__).parents[1] / "methods"
 
 
-def rows() -> Iterator[Any]:
+def all_cases() -> Iterator[Any]:
     """Every row of a CASES in tests/methods: `make` makes the method, `twin` is what it equals where it degenerates."""
-    for file in sorted(METHODS.glob("test_*.py")):
+    for file in sorted(METHOD_TESTS.glob("test_*.py")):
         yield from getattr(importlib.import_module(f"methods.{file.stem}"), "CASES", ())

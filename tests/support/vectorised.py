@@ -23,12 +23,12 @@ from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from support.clients import tiny_clients
 from support.models import CLASSES, FEATURES, Build, bare
-from support.weave import first_model
+from support.simulate import initial_model
 
 SOLVER = Sgd(lr=0.1, batch=4, epochs=2)
 
 
-class Nobody:
+class NoFallback:
     """A fallback that is not needed."""
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
@@ -39,7 +39,7 @@ class Nobody:
 
 
 @dataclass
-class Counted:
+class CountingEngine:
     """The exact engine, which notes what it was asked for."""
 
     engine: InProcess
@@ -53,7 +53,7 @@ class Counted:
         self.works.append("close")
 
 
-def federation_of(
+def make_federation(
     method: Method,
     clients: Sequence[Data] | None = None,
     solver: Any = SOLVER,
@@ -65,33 +65,35 @@ def federation_of(
     )
 
 
-def played(
+def run_rounds(
     federation: Federation, engine: Any, until: int = 3
 ) -> tuple[ServerState, MemoryStore, list[Any]]:
     """So many rounds of all clients: the last state, the clients' memories, and the reports."""
     simulation, store = Simulation(federation, everyone(), engine), MemoryStore()
     done = list(
-        rounds(simulation, init_state(simulation, first_model(federation.build)), store, until)
+        rounds(simulation, init_state(simulation, initial_model(federation.build)), store, until)
     )
     return done[-1][0], store, [report for _, report in done]
 
 
-def gap(a: Params, b: Params) -> float:
+def max_difference(a: Params, b: Params) -> float:
     assert a.keys() == b.keys()
     return max(float((t - b[n]).abs().max()) for n, t in a.items())
 
 
-def assert_alike(
+def assert_matches_inprocess(
     federation: Federation, tolerance: float = 1e-10, until: int = 3, **given: Any
 ) -> None:
     """Server, memories and reports of a run, vectorised to the last client, against the exact engine."""
-    exact, remembered, told = played(federation, InProcess(federation), until)
-    state, store, reports = played(federation, Vectorised(federation, Nobody(), **given), until)
-    assert gap(exact.params, state.params) < tolerance
+    exact, remembered, told = run_rounds(federation, InProcess(federation), until)
+    state, store, reports = run_rounds(
+        federation, Vectorised(federation, NoFallback(), **given), until
+    )
+    assert max_difference(exact.params, state.params) < tolerance
     for client in range(len(federation.clients)):
         ours, theirs = store.recall(client), remembered.recall(client)
         assert ours.keys() == theirs.keys()
-        assert all(gap(ours[slot], theirs[slot]) < tolerance for slot in ours)
+        assert all(max_difference(ours[slot], theirs[slot]) < tolerance for slot in ours)
     assert [r.loss for r in reports] == pytest.approx([r.loss for r in told], abs=1e-10)
 
 
@@ -99,5 +101,5 @@ def linear() -> Chain:
     return Chain({"head": nn.Linear(FEATURES, CLASSES)}).double()
 
 
-def term(loss: Any) -> Method:
+def method_with_term(loss: Any) -> Method:
     return Method("own", (Phase(terms=(loss,)),))

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from support.local_oracles import Loss, Objective
 from support.models import WIDTH
+from support.objective_oracles import Loss, Objective
 from support.oracles import State, World
 
 

@@ -6,20 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.key import Key
-from support.mix_oracles import rows, soft
-from support.oracles import Server, State, World, entropy, mean
+from support.mixup_oracles import one_hot, soft_cross_entropy
+from support.oracles import Server, State, World, mean, model_cross_entropy
 
 Loss = Callable[[nn.Module, Tensor, Tensor, int], Tensor]  # the last is the number of the step
-Turn = tuple[Loss, Callable[[str], bool]]  # and which weights it trains
-Turns = Callable[[World, int, int, State], list[Turn]]  # of a round, a client and what it was sent
+LocalPhase = tuple[Loss, Callable[[str], bool]]  # and which weights it trains
+LocalPhases = Callable[
+    [World, int, int, State], list[LocalPhase]
+]  # of a round, a client and what it was sent
 Entry = tuple[Tensor, Tensor]  # a mean hidden state and its label
 
 
-def in_turns(
+def train_in_phases(
     world: World,
     first: State,
     rounds: int,
-    turns: Turns,
+    turns: LocalPhases,
     mu: float = 0.0,
     server: Server | None = None,
     kept: str | None = None,
@@ -39,7 +41,7 @@ def in_turns(
 
 
 def descents(
-    world: World, t: int, client: int, start: State, turns: list[Turn], mu: float
+    world: World, t: int, client: int, start: State, turns: list[LocalPhase], mu: float
 ) -> State:
     model, data = world.build(), world.clients[client]
     model.load_state_dict(start)
@@ -68,7 +70,7 @@ def batches(world: World, key: Key, size: int) -> list[list[int]]:
 
 
 def plain(model: nn.Module, x: Tensor, y: Tensor, step: int) -> Tensor:
-    return entropy(model, x, y)
+    return model_cross_entropy(model, x, y)
 
 
 def through(model: nn.Module, x: Tensor, names: list[str]) -> Tensor:
@@ -77,14 +79,14 @@ def through(model: nn.Module, x: Tensor, names: list[str]) -> Tensor:
     return x
 
 
-def behind(
+def feature_mix(
     at: str, lam: float, weight: float | None, size: int = 0, *, every_round: bool = True
-) -> Turns:
+) -> LocalPhases:
     """FedMix, or NaiveMix where there is no weight: means of what the sent encoder gives, mixed in epochs in which it stands still;
     then plain epochs of the whole model. every_round: whether groups are dealt anew each round.
     """
 
-    def turns(world: World, t: int, client: int, sent: State) -> list[Turn]:
+    def turns(world: World, t: int, client: int, sent: State) -> list[LocalPhase]:
         pool = [
             entry
             for c in range(len(world.clients))
@@ -122,7 +124,7 @@ def means(world: World, t: int | None, client: int, sent: State, at: str, size: 
     with torch.no_grad():
         hidden = [through(model, x[None], encoder)[0] for x in data.x]
     return [
-        (sum(hidden[i] for i in g) / len(g), sum(rows(data.y[i]) for i in g) / len(g))
+        (sum(hidden[i] for i in g) / len(g), sum(one_hot(data.y[i]) for i in g) / len(g))
         for g in groups
     ]
 
@@ -138,18 +140,22 @@ def loss_of(
 ) -> Tensor:
     if weight is None:
         logits = decode((1 - lam) * own + lam * h_g)
-        return (1 - lam) * soft(logits, rows(y)) + lam * soft(logits, y_g)
+        return (1 - lam) * soft_cross_entropy(logits, one_hot(y)) + lam * soft_cross_entropy(
+            logits, y_g
+        )
     u = ((1 - lam) * own).requires_grad_()
     logits = decode(u)
-    (slope,) = torch.autograd.grad(soft(logits, rows(y)), u, create_graph=True)
+    (slope,) = torch.autograd.grad(soft_cross_entropy(logits, one_hot(y)), u, create_graph=True)
     return (
-        (1 - lam) * soft(logits, rows(y)) + lam * soft(logits, y_g) + weight * (slope * h_g).sum()
+        (1 - lam) * soft_cross_entropy(logits, one_hot(y))
+        + lam * soft_cross_entropy(logits, y_g)
+        + weight * (slope * h_g).sum()
     )
 
 
-def fedrep(passes: int) -> Turns:
+def fedrep(passes: int) -> LocalPhases:
     """Collins, algorithm 1: the head, so many passes, then the representation."""
-    head: Turn = (plain, lambda name: name.startswith("head"))
+    head: LocalPhase = (plain, lambda name: name.startswith("head"))
     return lambda world, t, client, sent: [
         *[head] * passes,
         (plain, lambda name: not name.startswith("head")),

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load, save
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task, job_for
+from fedloom.core.client import Broadcast, ClientTask, Federation, Task, job_for
 from fedloom.core.job import Data, Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Method
@@ -26,7 +26,7 @@ from support.models import CLASSES, Build, nested
 SOLVER = Sgd(lr=0.1, batch=4, epochs=2)
 
 
-class Spy:
+class RecordingEngine:
     """An engine that keeps what it hands on, broadcast by broadcast."""
 
     def __init__(self, engine: InProcess) -> None:
@@ -44,7 +44,7 @@ class Spy:
 
 
 @dataclass(frozen=True)
-class Woven:
+class SimulationResult:
     """What a run leaves behind."""
 
     simulation: Simulation
@@ -67,24 +67,24 @@ class Woven:
     def personal(self, client: int) -> Params:
         """The weights that client ends up with."""
         sent = Broadcast("personalise", self.state.round, self.state.params, self.state.shared)
-        return dict(self.simulation.engine.map(sent, [Task(client, self.store.recall(client))]))[
-            client
-        ]
+        return dict(
+            self.simulation.engine.map(sent, [ClientTask(client, self.store.recall(client))])
+        )[client]
 
 
-def first_model(build: Build) -> Chain:
+def initial_model(build: Build) -> Chain:
     """The same first weights every time; the caller's generator is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         return build()
 
 
-def shaped(method: Method, build: Build, seed: int = 0) -> Build:
+def reshaped_build(method: Method, build: Build, seed: int = 0) -> Build:
     """The model that the method trains."""
     return lambda: method.reshaped(build(), Key.root(seed).fold("init"))
 
 
-def setting(
+def make_simulation(
     method: Method,
     *,
     build: Build = nested,
@@ -96,31 +96,31 @@ def setting(
     """A loom over tiny clients, three of them a round."""
     federation = Federation(
         method,
-        shaped(method, build, seed),
+        reshaped_build(method, build, seed),
         clients or tiny_clients(),
         solver,
         Key.root(seed),
         classes=CLASSES,
     )
-    return Simulation(federation, sampler or uniform(3), Spy(InProcess(federation)))
+    return Simulation(federation, sampler or uniform(3), RecordingEngine(InProcess(federation)))
 
 
-def weave(
+def simulate(
     method: Method,
     until: int = 3,
     *,
-    since: tuple[ServerState, MemoryStore] | None = None,
+    resume_from: tuple[ServerState, MemoryStore] | None = None,
     **given: Any,
-) -> Woven:
+) -> SimulationResult:
     """Run the method until so many rounds are done, from the beginning or from a state and the clients' memories."""
-    simulation = setting(method, **given)
-    state, store = since or (
-        init_state(simulation, first_model(simulation.federation.build)),
+    simulation = make_simulation(method, **given)
+    state, store = resume_from or (
+        init_state(simulation, initial_model(simulation.federation.build)),
         MemoryStore(),
     )
     done = list(rounds(simulation, state, store, until))
     end = done[-1][0] if done else state
-    return Woven(
+    return SimulationResult(
         simulation,
         state,
         end,
@@ -130,13 +130,13 @@ def weave(
     )  # type: ignore[attr-defined]
 
 
-def through_bytes(woven: Woven) -> tuple[ServerState, MemoryStore]:
+def saved_and_loaded(result: SimulationResult) -> tuple[ServerState, MemoryStore]:
     """The state and the clients' memories, written to bytes and read back."""
     store = MemoryStore()
-    for client in range(len(woven.simulation.federation.clients)):
+    for client in range(len(result.simulation.federation.clients)):
         flat = {
             f"{slot}/{n}": t
-            for slot, memory in woven.store.recall(client).items()
+            for slot, memory in result.store.recall(client).items()
             for n, t in memory.items()
         }
         memories: dict[str, Params] = {}
@@ -144,12 +144,12 @@ def through_bytes(woven: Woven) -> tuple[ServerState, MemoryStore]:
             slot, name = path.split("/", 1)
             memories.setdefault(slot, {})[name] = t
         store.remember(client, memories)
-    return ServerState.from_tensors(woven.state.round, load(save(woven.state.tensors()))), store
+    return ServerState.from_tensors(result.state.round, load(save(result.state.tensors()))), store
 
 
-def lone_job(build: Build, received: Params, data: Data | None = None, **given: Any) -> Job:
+def standalone_job(build: Build, received: Params, data: Data | None = None, **given: Any) -> Job:
     """A client's job outside any round, for looking at a loss."""
     nobody = TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
     federation = Federation(Method("none"), build, [data or nobody], SOLVER, Key.root(0))
     sent = Broadcast("train", 0, received, given.get("shared", {}))
-    return job_for(federation, ModelPool(build), sent, Task(0, given.get("memories", {})))
+    return job_for(federation, ModelPool(build), sent, ClientTask(0, given.get("memories", {})))

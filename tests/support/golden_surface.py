@@ -6,7 +6,7 @@ from fedloom.core.chain import Chain
 from fedloom.diagnostics.curvature import Surface, chunks
 
 
-def curved(gold: dict[str, Tensor], chunk: int = 7) -> Surface:
+def golden_surface(gold: dict[str, Tensor], chunk: int = 7) -> Surface:
     """Its loss on its twenty samples, so many at a time."""
     body, head = nn.Sequential(nn.Linear(6, 5), nn.Tanh()), nn.Linear(5, 3)
     chain = Chain({"body": body, "head": head}).double()

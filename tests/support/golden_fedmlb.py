@@ -18,7 +18,7 @@ def our_name(official: str) -> str:
     return name.replace("linear.", "head.fc.").replace("bn", "norm")
 
 
-def tiny(known: Mapping[str, Tensor], side: str) -> Chain:
+def golden_resnet(known: Mapping[str, Tensor], side: str) -> Chain:
     """The net with the golden weights of one side, "local" or "global"."""
     chain = residual_chain(
         (3, 8, 8), 5, (1, 1, 1, 1), (4, 6, 8, 10), make_norm("group", 2)

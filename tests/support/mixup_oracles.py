@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.key import Key
-from support.local_oracles import Loss, Objective
 from support.models import CLASSES
+from support.objective_oracles import Loss, Objective
 from support.oracles import State, World
 
 Draw = Callable[[Key], tuple[Tensor, Tensor]]  # one foreign sample and its label
@@ -19,11 +19,11 @@ Numbered = Callable[
 ]  # a loss that knows the number of its step
 
 
-def rows(y: Tensor) -> Tensor:
+def one_hot(y: Tensor) -> Tensor:
     return torch.eye(CLASSES, dtype=torch.float64)[y]
 
 
-def soft(logits: Tensor, label: Tensor) -> Tensor:
+def soft_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """Cross-entropy with a label of probabilities, the same for all or one for each."""
     return (torch.logsumexp(logits, 1) - (logits * label).sum(1)).mean()
 
@@ -32,7 +32,7 @@ def phase(world: World, t: int, client: int) -> Key:
     return world.key.fold("round", t, "client", client, "phase", 0)
 
 
-def counted(make: Callable[[World, int, int], Numbered]) -> Objective:
+def numbering_steps(make: Callable[[World, int, int], Numbered]) -> Objective:
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         steps, loss = itertools.count(1), make(world, t, client)
         return lambda model, x, y: loss(model, x, y, next(steps))
@@ -45,12 +45,12 @@ def averages(world: World, client: int, size: int, key: Key) -> list[tuple[Tenso
     order = torch.randperm(len(data), generator=key.generator()).tolist()
     groups = [order[i : i + (size or len(data))] for i in range(0, len(data), size or len(data))]
     return [
-        (sum(data.x[i] for i in g) / len(g), sum(rows(data.y[i]) for i in g) / len(g))
+        (sum(data.x[i] for i in g) / len(g), sum(one_hot(data.y[i]) for i in g) / len(g))
         for g in groups
     ]
 
 
-def of_all(size: int = 0, but_own: bool = False) -> Source:
+def from_all_clients(size: int = 0, but_own: bool = False) -> Source:
     """MAFL (Yoon, algorithm 1): the averages of every client, or of every other one."""
 
     def source(world: World, t: int, client: int) -> Draw:
@@ -67,7 +67,7 @@ def of_all(size: int = 0, but_own: bool = False) -> Source:
     return source
 
 
-def of_own(size: int) -> Source:
+def from_own_data(size: int) -> Source:
     """Local means (Yoon, appendix D)."""
 
     def source(world: World, t: int, client: int) -> Draw:
@@ -77,7 +77,7 @@ def of_own(size: int) -> Source:
     return source
 
 
-def of_noise(deviation: float) -> Source:
+def from_noise(deviation: float) -> Source:
     """Random noise (Yoon, appendix D)."""
 
     def draw(key: Key) -> tuple[Tensor, Tensor]:
@@ -96,11 +96,13 @@ def naivemix(lam: float, source: Source) -> Objective:
         def loss(model: nn.Module, x: Tensor, y: Tensor, step: int) -> Tensor:
             x_g, y_g = draw(phase(world, t, client).fold("mix", step, 0))
             logits = model((1 - lam) * x + lam * x_g)
-            return (1 - lam) * soft(logits, rows(y)) + lam * soft(logits, y_g)
+            return (1 - lam) * soft_cross_entropy(logits, one_hot(y)) + lam * soft_cross_entropy(
+                logits, y_g
+            )
 
         return loss
 
-    return counted(make)
+    return numbering_steps(make)
 
 
 def fedmix(lam: float, weight: float, source: Source) -> Objective:
@@ -117,11 +119,15 @@ def fedmix(lam: float, weight: float, source: Source) -> Objective:
             slopes = [
                 (torch.autograd.grad(one, u, create_graph=True)[0] * x_g).sum() for one in each
             ]
-            return (1 - lam) * each.mean() + lam * soft(logits, y_g) + weight * sum(slopes) / len(y)
+            return (
+                (1 - lam) * each.mean()
+                + lam * soft_cross_entropy(logits, y_g)
+                + weight * sum(slopes) / len(y)
+            )
 
         return loss
 
-    return counted(make)
+    return numbering_steps(make)
 
 
 def globalmixup(alpha: float, lam: float, samples: int, but_own: bool) -> Objective:
@@ -139,13 +145,13 @@ def globalmixup(alpha: float, lam: float, samples: int, but_own: bool) -> Object
             share = draws.beta(alpha, alpha) if alpha else lam
             others = [pool[i] for i in draws.integers(len(pool), size=len(y))]
             logits = model((1 - share) * x + share * torch.stack([x for x, _ in others]))
-            return (1 - share) * soft(logits, rows(y)) + share * soft(
-                logits, rows(torch.stack([y for _, y in others]))
-            )
+            return (1 - share) * soft_cross_entropy(
+                logits, one_hot(y)
+            ) + share * soft_cross_entropy(logits, one_hot(torch.stack([y for _, y in others])))
 
         return loss
 
-    return counted(make)
+    return numbering_steps(make)
 
 
 def manifold(alpha: float) -> Objective:
@@ -157,8 +163,10 @@ def manifold(alpha: float) -> Objective:
             share, other = draws.beta(alpha, alpha), draws.permutation(len(y)).tolist()
             h = model.stem(x)
             logits = model.head(model.body(share * h + (1 - share) * h[other]))
-            return share * soft(logits, rows(y)) + (1 - share) * soft(logits, rows(y[other]))
+            return share * soft_cross_entropy(logits, one_hot(y)) + (
+                1 - share
+            ) * soft_cross_entropy(logits, one_hot(y[other]))
 
         return loss
 
-    return counted(make)
+    return numbering_steps(make)

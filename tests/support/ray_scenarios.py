@@ -1,6 +1,6 @@
 """What happens on Ray, played in one process for the tests to judge: prints what it saw as JSON.
 
-python -m support.ray_scenes SCENE FOLDER
+python -m support.ray_scenarios SCENE FOLDER
 """
 
 import json
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.round import init_state
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster
 from fedloom.experiment.train import run
-from support.small import EVERY_METHOD, FEW, OWN, shas, study_of
+from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
 
 SOME_METHODS = ["fedavg", "scaffold", "feddyn", "fedprox+fedavgm"]
 
@@ -23,7 +23,7 @@ Seen = dict[str, Any]
 
 
 def both(method: str, cluster: RayCluster, **changes: Any) -> list[list[str]]:
-    return [shas(study_of(method, engine, **changes)) for engine in (None, cluster)]
+    return [sha_per_round(prepare_small(method, engine, **changes)) for engine in (None, cluster)]
 
 
 def refusal(work: Callable[..., Any], *given: Any) -> Seen:
@@ -50,17 +50,19 @@ def one_machine(folder: Path) -> Seen:
         "statistics": usage_stats_enabled(),
     }
     seen["everything"] = [
-        run(study_of(f"{OWN}:everything", engine, **FEW)) for engine in (None, cluster)
+        run(prepare_small(f"{USER_METHODS}:everything", engine, **FEW_CLIENTS))
+        for engine in (None, cluster)
     ]
     one = {"sample": {"per_round": 1}}  # so that it is the same one that fails first
     seen["broken"] = [
-        refusal(shas, study_of(f"{OWN}:broken", engine, **one)) for engine in (None, cluster)
+        refusal(sha_per_round, prepare_small(f"{USER_METHODS}:broken", engine, **one))
+        for engine in (None, cluster)
     ]
     seen["after"] = both("feddyn", cluster)
     seen["left"] = left_unread(cluster)
     seen |= deaths(cluster, folder / "lives")
     cluster.start({"build": "nowhere:federation"})
-    seen["nowhere"] = refusal(list, cluster.map(Broadcast("train", 0, {}), [Task(0)]))
+    seen["nowhere"] = refusal(list, cluster.map(Broadcast("train", 0, {}), [ClientTask(0)]))
     seen["crowded"] = crowded()
     open_still = ray.is_initialized()
     cluster.close()
@@ -71,21 +73,26 @@ def one_machine(folder: Path) -> Seen:
 
 def left_unread(cluster: RayCluster) -> list[int]:
     """Who answers to a map after one of which only the first answer was read."""
-    prepared = study_of("fedavg", cluster)
+    prepared = prepare_small("fedavg", cluster)
     sent = Broadcast("train", 0, init_state(prepared.simulation, prepared.model).params)
-    next(cluster.map(sent, (Task(c) for c in range(20))))
-    return sorted(client for client, _ in cluster.map(sent, (Task(c) for c in range(20, 25))))
+    next(cluster.map(sent, (ClientTask(c) for c in range(20))))
+    return sorted(client for client, _ in cluster.map(sent, (ClientTask(c) for c in range(20, 25))))
 
 
 def deaths(cluster: RayCluster, lives: Path) -> Seen:
     """Two killed workers, and then more than anybody has patience for."""
-    method = f"{OWN}:mortal(lives={lives})"
+    method = f"{USER_METHODS}:mortal(lives={lives})"
     lives.write_bytes(b"")
-    alone = shas(study_of(method))
+    alone = sha_per_round(prepare_small(method))
     lives.write_bytes(b"xx")
-    seen: Seen = {"killed": [alone, shas(study_of(method, cluster))], "lives": lives.stat().st_size}
+    seen: Seen = {
+        "killed": [alone, sha_per_round(prepare_small(method, cluster))],
+        "lives": lives.stat().st_size,
+    }
     lives.write_bytes(b"x" * 9)
-    return seen | {"patience": refusal(shas, study_of(method, cluster, sample={"per_round": 1}))}
+    return seen | {
+        "patience": refusal(sha_per_round, prepare_small(method, cluster, sample={"per_round": 1}))
+    }
 
 
 def crowded() -> Seen:
@@ -95,7 +102,7 @@ def crowded() -> Seen:
     late.share({})
     late.start({"build": "nowhere:federation"})
     try:
-        return refusal(list, late.map(Broadcast("train", 0, {}), [Task(0)]))
+        return refusal(list, late.map(Broadcast("train", 0, {}), [ClientTask(0)]))
     finally:
         late.close()
 

@@ -11,7 +11,7 @@ def wave(shape: torch.Size, a: float, b: float, scale: float, shift: float = 0.0
     return (scale * torch.sin(a * i + b + 0.5 * torch.sin(0.7 * i)) + shift).reshape(shape)
 
 
-def formula(k: int, name: str, shape: torch.Size) -> Tensor:
+def parameter_formula(k: int, name: str, shape: torch.Size) -> Tensor:
     """Parameter number k of the golden networks."""
     if len(shape) == 4:
         return wave(shape, 1.3 + 0.01 * k, 0.1 * k, (4 / (shape[0] * shape[2] * shape[3])) ** 0.5)
@@ -24,9 +24,9 @@ def formula(k: int, name: str, shape: torch.Size) -> Tensor:
     )
 
 
-def by_formula(chain: Chain) -> Chain:
+def with_golden_weights(chain: Chain) -> Chain:
     """The chain with the golden weights."""
     with torch.no_grad():
         for k, (name, p) in enumerate(chain.named_parameters()):
-            p.copy_(formula(k, name, p.shape))
+            p.copy_(parameter_formula(k, name, p.shape))
     return chain

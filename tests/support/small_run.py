@@ -12,13 +12,17 @@ from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.methods.registry import names
 from fedloom.settings.config import load
 
-SHORT = {
+SHORTENED = {
     "perfedavg": "perfedavg(steps=2)",
     "pfedme": "pfedme(inner=2)",
 }  # as many steps as the others make
-EVERY_METHOD = [*(SHORT.get(name, name) for name in names()), "fedprox+fedavgm", "scaffold+fedadam"]
-OWN = Path(__file__).with_name("own.py")
-SMALL = {
+EVERY_METHOD = [
+    *(SHORTENED.get(name, name) for name in names()),
+    "fedprox+fedavgm",
+    "scaffold+fedadam",
+]
+USER_METHODS = Path(__file__).with_name("user_methods.py")
+SMALL_CONFIG = {
     "rounds": 3,
     "seed": 3,
     "model": "resnet8(width=4, norm=batch)",  # so that statistics and counters travel too
@@ -27,7 +31,7 @@ SMALL = {
     "sample": {"per_round": 5},
     "evaluate": {"batch": 250},
 }
-FEW = {
+FEW_CLIENTS = {
     "rounds": 1,
     "data": {"clients": 4},
     "sample": {"per_round": 2},
@@ -35,14 +39,17 @@ FEW = {
 ENGINES = {type(None): "inprocess", Pool: "pool", RayCluster: "ray"}
 
 
-def study_of(method: str, workers: Pool | RayCluster | None = None, **changes: Any) -> PreparedRun:
+def prepare_small(
+    method: str, workers: Pool | RayCluster | None = None, **changes: Any
+) -> PreparedRun:
     """The method on these workers, or without any in this process."""
     return prepare(
-        load({**SMALL, "method": method, "engine": ENGINES[type(workers)], **changes}), pool=workers
+        load({**SMALL_CONFIG, "method": method, "engine": ENGINES[type(workers)], **changes}),
+        pool=workers,
     )
 
 
-def shas(prepared: PreparedRun) -> list[str]:
+def sha_per_round(prepared: PreparedRun) -> list[str]:
     """The identity of all there is after every round: weights, memories of the server and of every client."""
     store, everyone = MemoryStore(), range(len(prepared.clients))
 

@@ -20,7 +20,7 @@ POINT = "point.w"
 
 
 @dataclass(frozen=True)
-class Canned:
+class FixedUpdates:
     """A solver that moves the weights by changes known beforehand, given by round and client."""
 
     change: Callable[[int, int], Tensor]
@@ -40,12 +40,12 @@ def empty_clients(sizes: Sequence[int]) -> list[TensorClient]:
     ]
 
 
-def given(cohorts: Sequence[Sequence[int]]) -> Sampler:
+def fixed_cohorts(cohorts: Sequence[Sequence[int]]) -> Sampler:
     """These clients, round by round."""
     return lambda round, key, sizes: sorted(int(c) for c in cohorts[round])
 
 
-def in_order(rows: int) -> Callable[[Data, torch.Generator], Tensor]:
+def fixed_order(rows: int) -> Callable[[Data, torch.Generator], Tensor]:
     """The first rows as they stand, in every epoch."""
     return lambda data, generator: torch.arange(rows)
 
@@ -88,7 +88,7 @@ class Problem:
     @property
     def phase(self) -> dict[str, Any]:
         """What every phase on this problem has."""
-        return {"loss": self.loss, "order": in_order(self.rows)}
+        return {"loss": self.loss, "order": fixed_order(self.rows)}
 
 
 def problem(name: str, numbers: dict[str, Tensor]) -> Problem:

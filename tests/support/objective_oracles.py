@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from support.oracles import Server, State, World, entropy, mean, train
+from support.oracles import Server, State, World, mean, model_cross_entropy, train
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 Objective = Callable[
@@ -15,7 +15,7 @@ Objective = Callable[
 ]  # of a round and a client, with what was sent and its last model
 
 
-def locally(
+def fedavg_with_objective(
     world: World,
     first: State,
     rounds: int,
@@ -46,8 +46,11 @@ def moon(weight: float, tau: float) -> Objective:
             other.load_state_dict(state)
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            logits, z = seen(model, x)
-            near, far = (torch.exp(cosine(z, seen(other, x)[1].detach()) / tau) for other in others)
+            logits, z = logits_and_features(model, x)
+            near, far = (
+                torch.exp(cosine(z, logits_and_features(other, x)[1].detach()) / tau)
+                for other in others
+            )
             own = (torch.logsumexp(logits, 1) - logits[range(len(y)), y]).mean()
             return own + weight * -torch.log(near / (near + far)).mean()
 
@@ -56,7 +59,7 @@ def moon(weight: float, tau: float) -> Objective:
     return objective
 
 
-def seen(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """The logits, and what the last linear layer was given."""
     given: list[Tensor] = []
     last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
@@ -113,7 +116,7 @@ def stochdepth(keep: float) -> Objective:
             nothing = 0.0 * sum(
                 w.sum() for w in model.parameters()
             )  # a branch that is left out has a gradient, 0
-            return entropy(lambda x: forward(model, x), x, y) + nothing
+            return model_cross_entropy(lambda x: forward(model, x), x, y) + nothing
 
         return loss
 

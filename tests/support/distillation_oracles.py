@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from support.local_oracles import Loss, Objective
-from support.oracles import State, World, entropy, mean, train
+from support.objective_oracles import Loss, Objective
+from support.oracles import State, World, mean, model_cross_entropy, train
 
 
 def teacher(world: World, sent: State) -> nn.Module:
@@ -22,7 +22,7 @@ def divergence(target: Tensor, logits: Tensor, temperature: float = 1.0) -> Tens
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    return entropy(lambda x: x, logits, y)
+    return model_cross_entropy(lambda x: x, logits, y)
 
 
 def outputs(model: nn.Module, x: Tensor) -> list[Tensor]:
