@@ -16,7 +16,7 @@ from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.data.partition import PARTITIONS, partition
 from fedloom.data.partition.balanced import first_arrivals
-from fedloom.data.partition.draws import top_up_small_clients, dirichlet_vector, stream
+from fedloom.data.partition.draws import dirichlet_vector, stream, top_up_small_clients
 from fedloom.data.partition.published import SEEDS
 
 COVERING = {

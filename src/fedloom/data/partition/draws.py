@@ -16,7 +16,7 @@ Parts = list[np.ndarray]  # the rows of each client
 Alpha = Annotated[
     float,
     Param(
-        "concentration; near 0 all mass falls on one entry, large values are nearly uniform (or use iid)",
+        "concentration; near 0 all mass falls on one entry, large values even it out (or use iid)",
         above=0,
         high=1e6,
     ),

@@ -43,24 +43,27 @@ def encode(
     categorical: Collection[str],
     where: object,
     standardise: bool = True,
+    drop: str = "leave the column out with drop='{}'",
 ) -> list[Feature]:
     """The features of all columns, in order.
 
     Text columns and those named in `categorical` are categories. standardise=False keeps columns
-    of numbers as they are; missing values are then rejected.
+    of numbers as they are; missing values are then rejected. `drop` tells the user how to leave a
+    column out.
     """
     if not train:
         remedy = "add columns or drop fewer"
         raise data_error(where, "no column apart from the target", "features", remedy)
     features: list[Feature] = []
     for name in train:
-        place = f"{where}, column '{name}'"
+        place, remedy = f"{where}, column '{name}'", drop.format(name)
         if train[name].dtype.kind != "f" or name in categorical:
-            features += _categories(name, as_text(train[name]), as_text(test[name]), place)
+            texts = as_text(train[name]), as_text(test[name])
+            features += _categories(name, *texts, place, remedy)
         elif standardise:
-            features += _standardised(name, train[name], test[name], place)
+            features += _standardised(name, train[name], test[name], place, remedy)
         else:
-            features.append(_unchanged(name, train[name], test[name], place))
+            features.append(_unchanged(name, train[name], test[name], place, remedy))
     return features
 
 
@@ -71,8 +74,10 @@ def feature_matrices(features: Sequence[Feature]) -> tuple[np.ndarray, np.ndarra
     return to_float32(train), to_float32(test)
 
 
-def _standardised(name: str, train: np.ndarray, test: np.ndarray, where: str) -> list[Feature]:
-    remedy = f"leave the column out with drop='{name}', or repair it"
+def _standardised(
+    name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
+) -> list[Feature]:
+    remedy = f"{drop}, or repair it"
     if any(np.isinf(to_float32(values)).any() for values in (train, test)):
         raise data_error(where, "infinity", "finite float32 numbers", remedy)
     if np.isnan(train).all():
@@ -85,12 +90,12 @@ def _standardised(name: str, train: np.ndarray, test: np.ndarray, where: str) ->
     return [feature, *_missing_marks(name, train, test)]
 
 
-def _unchanged(name: str, train: np.ndarray, test: np.ndarray, where: str) -> Feature:
+def _unchanged(name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str) -> Feature:
     for values in (train, test):
         is_finite = np.isfinite(to_float32(values))
         if not is_finite.all():
             found = f"NaN or infinity in {int((~is_finite).sum())} rows"
-            remedy = "fill in the missing values (DataFrame.fillna) or drop the column"
+            remedy = f"fill in the missing values, or {drop}"
             raise data_error(where, found, "finite float32 numbers", remedy)
     return Feature(name, train, test)
 
@@ -103,7 +108,9 @@ def _missing_marks(name: str, train: np.ndarray, test: np.ndarray) -> list[Featu
     return []
 
 
-def _categories(name: str, train: np.ndarray, test: np.ndarray, where: str) -> list[Feature]:
+def _categories(
+    name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
+) -> list[Feature]:
     levels = np.unique(train[train != ""])
     if len(levels) <= MAX_ONE_HOT:
         one_hot = [
@@ -112,8 +119,9 @@ def _categories(name: str, train: np.ndarray, test: np.ndarray, where: str) -> l
         return one_hot + _missing_marks(name, train, test)
     if 2 * len(levels) > len(train):
         found = f"{len(levels)} different values in {len(train)} training rows"
-        raise data_error(where, found, "a category", f"leave the column out with drop='{name}'")
-    return _standardised(name, _positions(levels, train), _positions(levels, test), where)
+        raise data_error(where, found, "a category", drop)
+    positions = _positions(levels, train), _positions(levels, test)
+    return _standardised(name, *positions, where, drop)
 
 
 def _positions(levels: np.ndarray, column: np.ndarray) -> np.ndarray:

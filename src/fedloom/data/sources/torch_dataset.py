@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import IterableDataset
 
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
@@ -37,7 +38,7 @@ def from_torch(
 
 def check_test_share(test_share: float) -> None:
     """Reject a share outside (0, 1)."""
-    if not 0 < test_share < 1:
+    if not isinstance(test_share, (int, float)) or not 0 < test_share < 1:
         raise UserError(
             f"test_share={test_share!r} must lie between 0 and 1 "
             "(share of the samples held out for testing)"
@@ -59,7 +60,8 @@ def _read_split(source: Any, split: str) -> RawSplit:
 
 def stacked(source: Any, where: object) -> tuple[np.ndarray, list[Any]]:
     """All samples of a map-style Dataset as one array, and its labels as they are."""
-    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+    is_map_style = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    if not is_map_style or isinstance(source, IterableDataset):
         found, remedy = "no length or no access by index", "give it __len__ and __getitem__"
         raise data_error(where, found, "a map-style torch Dataset", remedy)
     pairs = [_pair(source[i], i, where) for i in range(len(source))]
@@ -80,4 +82,15 @@ def _pair(item: Any, i: int, where: object) -> tuple[np.ndarray, Any]:
         remedy = "return x and label from __getitem__"
         raise data_error(where, found, "a pair (x, label)", remedy)
     x, label = item
-    return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x), label
+    if isinstance(label, (torch.Tensor, np.ndarray, np.generic)):
+        label = label.tolist()
+    return tensor_to_numpy(x, where) if isinstance(x, torch.Tensor) else np.asarray(x), label
+
+
+def tensor_to_numpy(tensor: torch.Tensor, where: object) -> np.ndarray:
+    """The values of a dense tensor on any device; bfloat16, which NumPy lacks, as float32."""
+    if tensor.layout != torch.strided:
+        found, remedy = f"a tensor of layout {tensor.layout}", "call to_dense()"
+        raise data_error(where, found, "a dense tensor", remedy)
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
