@@ -63,11 +63,11 @@ SETTINGS: Rows = {
     "--set 'data.mean=[0.5, 0.5]' --set 'data.std=[0.2]'": (
         "data.mean has 2 and data.std has 1",
         "have 1 channel;",
-        "as many of both",
+        "one number per channel for both",
     ),
     "--set 'data.mean=[0.5]'": (
         "data.mean has 1 and data.std has 0",
-        "give as many of both, or leave both out",
+        "give one number per channel for both, or leave both out",
     ),
     "--set 'data.mean=[0.5]' --set 'data.std=[0.0]'": ("data.std", "0.0", "greater than 0"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
@@ -183,7 +183,7 @@ DATA: Rows = {
     "data add new --from papers": ("no known data format", "papers", "looked for"),
     "data add new --from heart.csv --format cvs": ("no data format 'cvs'", "table"),
     "data add tiny --from heart.csv": (
-        "data set 'tiny' is there already",
+        "data set 'tiny' already exists",
         "choose another name",
         "--replace",
     ),
@@ -192,7 +192,7 @@ DATA: Rows = {
         "letters, digits",
         "choose another name",
     ),
-    "data remove fashion-mnist": ("'fashion-mnist' ships with fedloom", "choose another name"),
+    "data remove fashion-mnist": ("'fashion-mnist' is built into fedloom", "choose another name"),
     "data remove tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
     "data check tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
     "data show tiny --clients 8 --png note.txt/new.png": ("note.txt/new.png", "directory"),
@@ -209,8 +209,8 @@ DATA: Rows = {
     ),
     "--partition 'classes(classes=99)'": ("classes=99", "the 4 classes of the data", "at most 4"),
     "--partition user": (
-        "do not say whose sample is whose",
-        "choose another partition, such as iid",
+        "the data have no user ids",
+        "use another partition, such as iid",
     ),
     "--clients 0": ("clients=0", "at least 1", "'user' only"),
     "--per-round 9": ("sample.per_round=9", "the 8 clients", "lower it or raise data.clients"),

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from cli import talk
 from fedloom.data import averages_plot, store
-from fedloom.data.averages_plot import Gallery, pixels
+from fedloom.data.averages_plot import ImageGrid, denormalised
 from fedloom.data.client import normaliser
-from fedloom.inspect.averages import averages_gallery
+from fedloom.inspect.averages import averages_grid
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,11 +28,11 @@ def home() -> Iterator[Path]:
 def test_pixels_undo_the_normalisation() -> None:
     data = store.load("tiny")
     x = data.train.x[:5]
-    torch.testing.assert_close(pixels(normaliser(data), normaliser(data)(x)), x / 255)
+    torch.testing.assert_close(denormalised(normaliser(data), normaliser(data)(x)), x / 255)
 
 
 def test_the_picture_shows_samples_and_means() -> None:
-    settings, shown = averages_gallery({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
+    settings, shown = averages_grid({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
     whole = store.load("tiny").train.x / 255
     assert settings.data.name == "tiny" and shown.images.shape == (5, 4, 1, 8, 8)
     assert list(shown.columns) == ["1 sample", "5 samples", "20 samples", "all"]
@@ -70,13 +70,13 @@ def test_only_averages_of_images_can_be_shown(home: Path) -> None:
     assert "are a table, and averages are shown of images" in said.flat
 
 
-def picture(value: float) -> Gallery:
+def picture(value: float) -> ImageGrid:
     images = torch.full((1, 2, 1, 4, 4), value)
     images[0, 1] = 1 - value
-    return Gallery(images, ["a", "b"], ["client 0, 3 samples"])
+    return ImageGrid(images, ["a", "b"], ["client 0, 3 samples"])
 
 
-def written(shown: Gallery, colour: bool) -> str:
+def written(shown: ImageGrid, colour: bool) -> str:
     console = Console(force_terminal=True, color_system="truecolor" if colour else None, width=120)
     with console.capture() as seen:
         console.print(averages_plot.terminal(shown, colour))

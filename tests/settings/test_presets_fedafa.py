@@ -146,7 +146,7 @@ def test_the_split_is_the_papers_at_its_scale_and_drawn_by_seed_at_the_small_one
         2000,
     )
     assert (
-        longtail.counts(2000, 10, 40)[-1] == longtail.counts(5000, 10, 100)[-1] == 50
+        longtail.class_sizes(2000, 10, 40)[-1] == longtail.class_sizes(5000, 10, 100)[-1] == 50
     )  # the rarest class is as rare
 
 

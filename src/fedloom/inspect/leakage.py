@@ -20,7 +20,7 @@ from fedloom.core.exchange import ask_every_round
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import Params
-from fedloom.data.averages_plot import pixels
+from fedloom.data.averages_plot import denormalised
 from fedloom.data.client import ClientData, place
 from fedloom.diagnostics.leakage import Attacker, Seen, leak, seen
 from fedloom.exchange.averaged_data import NAME, clipped
@@ -170,7 +170,9 @@ class _Inquiry:
     def shown(self, x: Tensor) -> Tensor:
         """As eyes would see it."""
         return (
-            x if self.hidden else pixels(self.every.normalise, x.to(self.every.rows.device)).cpu()
+            x
+            if self.hidden
+            else denormalised(self.every.normalise, x.to(self.every.rows.device)).cpu()
         )
 
 

@@ -98,11 +98,11 @@ def _check_data(cells: Sequence[PlannedRun]) -> None:
     missing = {
         c.config.data.name
         for c in cells
-        if c.config.data.name not in there and synthetic.size_of(c.config.data.name) is None
+        if c.config.data.name not in there and synthetic.user_count(c.config.data.name) is None
     }
     raise_all(
         [
-            f"there is no data set '{name}'; {store.ADD.replace('NAME', name)}"
+            f"there is no data set '{name}'; {store.ADD_HINT.replace('NAME', name)}"
             for name in sorted(missing)
         ],
         "data",
