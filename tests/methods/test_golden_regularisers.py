@@ -17,8 +17,8 @@ from fedloom.methods import registry
 from fedloom.methods.mixup import mixup
 from fedloom.methods.moon import moon
 from fedloom.methods.stochdepth import chances, stochdepth
-from fedloom.models.droppable import Droppable, branches
 from fedloom.models.registry import build
+from fedloom.models.stochastic_depth import StochasticDepthBlock, residual_block_names
 from support.golden import golden
 from support.models import residual, residual_bare
 from support.waves import by_formula
@@ -82,7 +82,7 @@ def test_localmix_is_another_word_for_mixup() -> None:
 
 def official(model: str, keep: float) -> list[float]:
     chain = build(Spec(model), (3, 32, 32), 10, Key.root(0), device="meta")
-    return chances(len(branches(chain)), keep, "authors")
+    return chances(len(residual_block_names(chain)), keep, "authors")
 
 
 def test_the_chances_of_the_authors() -> None:
@@ -121,11 +121,11 @@ def test_evaluation_scales_the_branches() -> None:
 
 def test_training_leaves_branches_out() -> None:
     chain = golden_net(0.9).train()
-    blocks = [chain.get_submodule(name) for name in branches(chain)]
+    blocks = [chain.get_submodule(name) for name in residual_block_names(chain)]
     assert len(blocks) == len(DEPTH["mask"]) == 18
     for block, kept in zip(blocks[1:], DEPTH["mask"][1:].tolist(), strict=True):
         block.gate = Given(bool(kept))
-    assert bool(DEPTH["mask"][0]) and not isinstance(blocks[0], Droppable)
+    assert bool(DEPTH["mask"][0]) and not isinstance(blocks[0], StochasticDepthBlock)
     logits = chain(DEPTH["x"])
     assert off(logits, DEPTH["logits_train_mask"]) < 1e-7
     counts = [int(block.get_submodule("body.norm1").num_batches_tracked) for block in blocks]
@@ -147,7 +147,7 @@ def test_how_often_a_branch_is_kept() -> None:
     chain = stochdepth(0.4).reshaped(residual_bare(), Key.root(0))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        for name, chance in zip(branches(chain)[1:], (0.7, 0.4), strict=True):
+        for name, chance in zip(residual_block_names(chain)[1:], (0.7, 0.4), strict=True):
             gate = chain.get_submodule(name).gate
             kept = sum(gate() for _ in range(2000)) / 2000
             assert kept == pytest.approx(chance, abs=4 * (chance * (1 - chance) / 2000) ** 0.5)

@@ -24,8 +24,8 @@ from fedloom.losses.lipschitz import FEW, top_singular, transmitting
 from fedloom.methods.fedalign import constants, fedalign
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.gradaug import draws, gradaug
-from fedloom.models.narrow import Narrow
 from fedloom.models.registry import build
+from fedloom.models.subnetwork import SubNetworks
 from support.models import bare
 from support.weave import first_model, lone_job, setting, weave
 
@@ -60,7 +60,7 @@ def gradient(method: Method, step: Step) -> list[Tensor]:
 
 def test_the_two_scales_differ_by_a_factor() -> None:
     step = step_on("resnet8")
-    narrow, full = constants(step, Narrow(), 0.25)
+    narrow, full = constants(step, SubNetworks(), 0.25)
     factor = float((step.ce / (narrow - full).square().mean()).detach())
     for ours, plain in zip(
         gradient(fedalign(0.7), step), gradient(fedalign(0.7, scale="paper"), step), strict=True
@@ -90,7 +90,7 @@ def test_steps_of_text_are_positions() -> None:
     step = step_on("lstm", width=32)
     before, behind = (step.taps[name].detach() for name in ("lstm1", "lstm2"))
     expected = torch.linalg.matrix_norm(torch.einsum("btc,btd->bcd", before, behind) / 6, 2)
-    _, full = constants(step, Narrow(), 0.5)
+    _, full = constants(step, SubNetworks(), 0.5)
     torch.testing.assert_close(
         full, expected, rtol=1e-3, atol=0
     )  # ten iterations on signed features come near
@@ -176,12 +176,12 @@ REFUSED = {
     "groups": (
         fedalign(),
         made("shufflenet"),
-        "layer 'stage2.0.body.0' is a convolution in 3 groups, of which no part can be taken",
+        "layer 'stage2.0.body.0' is a convolution in 3 groups, which cannot be slimmed",
     ),
     "groups too": (
         gradaug(),
         made("mobilenetv2"),
-        "layer 'stage1.0.3' is a convolution in 32 groups, of which no part can be taken",
+        "layer 'stage1.0.3' is a convolution in 32 groups, which cannot be slimmed",
     ),
     "no image": (
         gradaug(),

@@ -202,7 +202,7 @@ def count(prepared: CostTable, row: Row, convention: Convention, draws: int) -> 
 
 def case_of(model: str, shape: str | None, classes: int | None) -> Case:
     """A model on the samples it was made for, or on others."""
-    typical, many = models.TYPICAL.get(_model_word(model).name, ((3, 32, 32), 10))
+    typical, many = models.TYPICAL_INPUT.get(_model_word(model).name, ((3, 32, 32), 10))
     if classes is not None and classes < 2:
         raise UserError(
             f"--classes {classes} must be at least 2; there is nothing to tell apart in fewer"

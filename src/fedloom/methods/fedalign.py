@@ -3,7 +3,7 @@
     min_w  F_i(w) + mu L,   L = mean over the batch of (K_S - K_F)^2,   K = largest singular value of  f_before f_last^T / positions
 
 K_F is of the full features, and no gradient goes through it. K_S is of the features that the last block, cut to its first channels
-(models/narrow.py), makes of the first channels before it. Both by ten power iterations from all ones.
+(models/subnetwork.py), makes of the first channels before it. Both by ten power iterations from all ones.
 
 mu >= 0        weight; 0 is FedAvg, but for the clip.
 width in (0,1) share of the channels that the narrow block keeps.
@@ -28,21 +28,21 @@ from fedloom.core.method import Method, Need, Phase, blocks_needed
 from fedloom.core.spec import Param
 from fedloom.core.step import Loss, Step
 from fedloom.losses.lipschitz import top_singular, transmitting
-from fedloom.models.narrow import Narrow, cuttable
-from fedloom.models.width_tracing import channels
+from fedloom.models.subnetwork import SubNetworks, can_be_slimmed
+from fedloom.models.width_tracing import slimmed_channels
 
 PAPER = "Mendieta et al., CVPR 2022"
 LINK = "https://arxiv.org/abs/2111.14213"
 LEAST = 1e-30  # a gap of zero has no scale; so it stays zero
 
 
-def constants(step: Step, narrow: Narrow, width: float) -> tuple[Tensor, Tensor]:
+def constants(step: Step, narrow: SubNetworks, width: float) -> tuple[Tensor, Tensor]:
     """The Lipschitz constants of the last feature block on each sample: at part of its width, and at full width."""
     before, last = step.model.names[-3:-1]
     slim, into = narrow(step.model, step.x, width), step.taps[before].detach()
-    thin = slim.cut(into, before)
+    thin = slim.kept_of(into, before)
     made = slim.run(thin, after=before, until=last)
-    dims = [slim.features[name].dim for name in (before, last)]
+    dims = [slim.channels[name].dim for name in (before, last)]
     with torch.no_grad():
         full = top_singular(_between(into, step.taps[last], dims))
     return top_singular(_between(thin, made, dims)), full
@@ -55,14 +55,14 @@ def _between(before: Tensor, behind: Tensor, dims: list[int]) -> Tensor:
 def thinner(chain: Chain, width: float) -> bool:
     """Whether the last block of features, if there is one, has layers of fewer channels at this width; else K_S would be K_F."""
     weights = [p for name in chain.names[-2:-1] for p in chain.block(name).parameters()]
-    return cuttable(chain, width) and (
-        not weights or any(channels(p.shape[0], width) < p.shape[0] for p in weights)
+    return can_be_slimmed(chain, width) and (
+        not weights or any(slimmed_channels(p.shape[0], width) < p.shape[0] for p in weights)
     )
 
 
 def gap(mu: float, width: float, scale: str) -> Loss:
     """mu L, or scaled to mu times the cross-entropy."""
-    narrow = Narrow()
+    narrow = SubNetworks()
 
     def term(step: Step) -> Tensor:
         ours, full = constants(step, narrow, width)

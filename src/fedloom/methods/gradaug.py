@@ -2,7 +2,7 @@
 
     min_w  F_i(w) + mu sum_{s=1..n} KL(softmax f(x; w) || softmax f_s(x_s; w)),   the mean over the batch, no gradient through f
 
-f_s shares the first channels of every layer (models/narrow.py), at a width drawn from [width, 1]. x_s is x, resized to a size drawn
+f_s shares the first channels of every layer (models/subnetwork.py), at a width drawn from [width, 1]. x_s is x, resized to a size drawn
 from `sizes` even steps between 1 and `smallest`: 32, 28, 24 or 20 pixels of 32.
 
 n >= 1             narrow models a batch.
@@ -31,7 +31,7 @@ from fedloom.core.method import Method, Need, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
 from fedloom.losses.eager_gradient import eager_gradient
-from fedloom.models.narrow import Narrow, cuttable
+from fedloom.models.subnetwork import SubNetworks, can_be_slimmed
 
 PAPER = "Yang et al., NeurIPS 2020"
 LINK = "https://arxiv.org/abs/2006.07989"
@@ -58,7 +58,7 @@ def draws(
     ]
 
 
-def lesson(step: Step, narrow: Narrow, width: float, factor: float) -> Tensor:
+def lesson(step: Step, narrow: SubNetworks, width: float, factor: float) -> Tensor:
     """What the narrow model of this width makes of the resized batch, held to what the full one says: their divergence."""
     x = step.x
     if factor != 1:
@@ -103,7 +103,7 @@ def gradaug(
         int, Param("sizes of images, evenly spaced from 1 to the smallest", low=1)
     ] = 4,
 ) -> Method:
-    narrow = Narrow()
+    narrow = SubNetworks()
 
     def crowd(step: Step) -> Tensor:
         drawn = draws(step.key, n, width, widths, smallest, sizes)
@@ -120,7 +120,7 @@ def gradaug(
 
     if not mu:
         return Method("gradaug")
-    cut = Need("layers that can be cut", lambda chain: cuttable(chain, width))
+    cut = Need("layers that can be cut", lambda chain: can_be_slimmed(chain, width))
     any_size = Need(
         "a convolutional model that takes images of any size (smallest=1 takes all models)",
         takes_any_size,

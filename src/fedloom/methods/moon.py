@@ -29,12 +29,13 @@ from fedloom.core.method import Extra, Method, Need, Outcome, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
 from fedloom.losses.contrastive import contrast
-from fedloom.models.projection import BLOCK, can_project, projected
+from fedloom.models.projection_head import BLOCK, accepts_projection_head, projection_head
 
 PAPER = "Li et al., CVPR 2021"
 LINK = "https://arxiv.org/abs/2103.16257"
 NEED = Need(
-    f"a last block that ends with a linear layer, and no block called '{BLOCK}'", can_project
+    f"a last block that ends with a linear layer, and no block called '{BLOCK}'",
+    accepts_projection_head,
 )
 
 
@@ -69,5 +70,5 @@ def moon(
 
     terms, after = ((pull,), (remember,)) if mu else ((), ())
     return Method(
-        "moon", (Phase(terms=terms),), after, needs=(NEED,), reshape=(projected(projection),)
+        "moon", (Phase(terms=terms),), after, needs=(NEED,), reshape=(projection_head(projection),)
     )

@@ -20,11 +20,11 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Need
 from fedloom.core.spec import Param
-from fedloom.models.droppable import branches, droppable
+from fedloom.models.stochastic_depth import add_stochastic_depth, residual_block_names
 
 PAPER = "Huang et al., ECCV 2016"
 LINK = "https://arxiv.org/abs/1603.09382"
-NEED = Need("at least two residual branches", lambda chain: len(branches(chain)) >= 2)
+NEED = Need("at least two residual branches", lambda chain: len(residual_block_names(chain)) >= 2)
 
 
 def chances(count: int, keep: float, rule: str) -> list[float]:
@@ -42,6 +42,6 @@ def stochdepth(
     ] = "authors",
 ) -> Method:
     def drop(chain: Chain, key: Key) -> Chain:
-        return droppable(chain, chances(len(branches(chain)), keep, rule))
+        return add_stochastic_depth(chain, chances(len(residual_block_names(chain)), keep, rule))
 
     return Method("stochdepth", needs=(NEED,), reshape=(drop,))
