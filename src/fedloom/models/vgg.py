@@ -54,8 +54,9 @@ def vgg(
     """VGG of FedMix: no norm; 3,491,530 parameters on 32x32 colour images of 10 classes."""
     channels, height, width = image_shape("vgg", shape, min_side=8)
     inputs = WIDTHS[-1] * (height // 8) * (width // 8)
-    head = named(**_linears(inputs, classes, dropout))
-    return Chain(_convolutions(channels, dropout=dropout) | {"head": head})
+    blocks = _convolutions(channels, dropout=dropout)
+    blocks["head"] = named(**_linears(inputs, classes, dropout))
+    return Chain(blocks)
 
 
 def _convolutions(

@@ -23,8 +23,8 @@ import torch
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
-from fedloom.diagnostics.cost.count import FEWEST, cost
-from fedloom.diagnostics.cost.toy_federation import Scene
+from fedloom.diagnostics.cost.count import MIN_BATCH, count_cost
+from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import load_data
 from fedloom.experiment.parts import build_model
 from fedloom.methods.registry import build as build_method
@@ -124,7 +124,9 @@ def _sample_macs(config: Config, counted: dict[str, float]) -> float:
         def build(device: torch.device) -> Any:
             return build_model(config.model, data, Key.root(0), torch.float32, device)
 
-        counted[label] = cost(Scene(method, build, data.shape, len(data.classes), FEWEST)).training
+        counted[label] = count_cost(
+            Workload(method, build, data.shape, len(data.classes), MIN_BATCH)
+        ).training_macs
     return counted[label]
 
 
