@@ -33,8 +33,8 @@ from fedloom.core.params import Params
 from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
-from fedloom.diagnostics.cost.dispatch import Footprint
-from fedloom.diagnostics.cost.toy_federation import Shelf
+from fedloom.diagnostics.cost.dispatch import MemoryTracker
+from fedloom.diagnostics.cost.toy_federation import RecordingModelPool
 from fedloom.engines.malloc import keep_freed_memory
 from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import load
@@ -115,7 +115,7 @@ class Player:
         prepared, store = prepare(load(settings), noise(suite)), MemoryStore()
         self.federation, self.model_pool, self.work = (
             prepared.simulation.federation,
-            Shelf(prepared.simulation.federation.build),
+            RecordingModelPool(prepared.simulation.federation.build),
             suite.work,
         )
         ((self.state, _),) = rounds(
@@ -163,10 +163,10 @@ def noise(suite: Suite) -> Dataset:
 def examined(player: Player, round: int) -> tuple[float, Passes]:
     """MB of the tensors that are alive at once while the client plays, and the work that it does."""
     passes = Passes()
-    with passes.watching(player.model_pool.loaded.values()), Footprint() as tensors:
+    with passes.watching(player.model_pool.loaded.values()), MemoryTracker() as tensors:
         player.play(round)
     return float(
-        tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.held)
+        tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.inputs)
     ) / 1e6, passes
 
 

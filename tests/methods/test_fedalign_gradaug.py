@@ -24,8 +24,8 @@ from fedloom.losses.lipschitz import MAX_SQUARED_ROWS, spectral_norm, transmitti
 from fedloom.methods.fedalign import fedalign, lipschitz_constants
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.gradaug import draw_subnetworks, gradaug
-from fedloom.models.narrow import Narrow
 from fedloom.models.registry import build
+from fedloom.models.subnetwork import SubNetworks
 from support.models import bare
 from support.simulate import initial_model, make_simulation, simulate, standalone_job
 
@@ -66,7 +66,7 @@ def gradient(method: Method, step: Step) -> list[Tensor]:
 
 def test_the_two_scales_differ_by_a_factor() -> None:
     step = step_on("resnet8")
-    narrow, full = lipschitz_constants(step, Narrow(), 0.25)
+    narrow, full = lipschitz_constants(step, SubNetworks(), 0.25)
     factor = float((step.ce / (narrow - full).square().mean()).detach())
     for ours, plain in zip(
         gradient(fedalign(0.7), step), gradient(fedalign(0.7, scale="paper"), step), strict=True
@@ -81,7 +81,7 @@ def test_the_two_scales_differ_by_a_factor() -> None:
     [("lstm", {"width": 32}), ("cnn", {}), ("lenet5", {}), ("mlp", {}), ("squeezenet", {})],
 )
 def test_fedalign_trains_only_the_last_feature_block(name: str, args: dict[str, Any]) -> None:
-    """On text, images flattened inside or before the block, vectors, and parallel branches."""
+    """On text, images flattened inside or before the block, vectors, and parallel residual_block_names."""
     step = step_on(name, **args)
     method = fedalign(width=0.5)
     method.check(step.model)
@@ -95,7 +95,7 @@ def test_time_steps_of_text_are_positions() -> None:
     step = step_on("lstm", width=32)
     before, behind = (step.taps[name].detach() for name in ("lstm1", "lstm2"))
     expected = torch.linalg.matrix_norm(torch.einsum("btc,btd->bcd", before, behind) / 6, 2)
-    _, full = lipschitz_constants(step, Narrow(), 0.5)
+    _, full = lipschitz_constants(step, SubNetworks(), 0.5)
     # Ten iterations are only approximate on signed features.
     torch.testing.assert_close(full, expected, rtol=1e-3, atol=0)
 

@@ -19,9 +19,8 @@ from fedloom.losses.lipschitz import spectral_norm, transmitting_matrix
 from fedloom.methods.fedalign import fedalign, lipschitz_constants
 from fedloom.methods.gradaug import subnetwork_loss
 from fedloom.models.layers import make_norm
-from fedloom.models.narrow import Narrow
 from fedloom.models.residual import residual_chain
-from fedloom.models.width_tracing import channels
+from fedloom.models.subnetwork import SubNetworks
 from support.clients import TensorClient
 from support.golden import golden
 from support.golden_problems import fixed_order
@@ -85,7 +84,7 @@ class Watch:
 
     def __call__(self, step: Step) -> Tensor:
         weights, names, extra = list(step.params.values()), list(step.params), self.term(step)
-        narrow, full = lipschitz_constants(step, Narrow(), 0.25)
+        narrow, full = lipschitz_constants(step, SubNetworks(), 0.25)
         total = torch.autograd.grad(step.ce + extra, weights, retain_graph=True)
         lip = torch.autograd.grad(extra, weights, retain_graph=True, materialize_grads=True)
         norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in total]))
@@ -167,11 +166,13 @@ def test_channels_kept_at_a_width() -> None:
     for width, row in zip(
         AUGMENTED["divisible_widths"].tolist(), AUGMENTED["divisible_table"].tolist(), strict=True
     ):
-        assert [channels(count, width) for count in AUGMENTED["divisible_channels"].tolist()] == row
+        assert [
+            slimmed_channels(count, width) for count in AUGMENTED["divisible_channels"].tolist()
+        ] == row
 
 
 def test_a_batch_of_gradaug() -> None:
-    chain, narrow, x = net(1, 1, 1).train(), Narrow(), AUGMENTED["x"]
+    chain, narrow, x = net(1, 1, 1).train(), SubNetworks(), AUGMENTED["x"]
     weights = dict(chain.named_parameters())
     step = Step(
         x, AUGMENTED["y"], chain, standalone_job(lambda: chain, {}), weights, Key.root(0), 1

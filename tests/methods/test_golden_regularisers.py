@@ -17,8 +17,8 @@ from fedloom.methods import registry
 from fedloom.methods.mixup import mixup
 from fedloom.methods.moon import moon
 from fedloom.methods.stochdepth import stochdepth, survival_probabilities
-from fedloom.models.droppable import Droppable, branches
 from fedloom.models.registry import build
+from fedloom.models.stochastic_depth import Droppable, residual_block_names
 from support.golden import golden
 from support.golden_weights import with_golden_weights
 from support.models import residual, residual_bare
@@ -82,7 +82,7 @@ def test_localmix_is_an_alias_of_mixup() -> None:
 
 def official(model: str, keep: float) -> list[float]:
     chain = build(Spec(model), (3, 32, 32), 10, Key.root(0), device="meta")
-    return survival_probabilities(len(branches(chain)), keep, "authors")
+    return survival_probabilities(len(residual_block_names(chain)), keep, "authors")
 
 
 def test_the_authors_survival_probabilities() -> None:
@@ -121,7 +121,7 @@ def test_evaluation_scales_the_branches() -> None:
 
 def test_training_drops_branches() -> None:
     chain = golden_net(0.9).train()
-    blocks = [chain.get_submodule(name) for name in branches(chain)]
+    blocks = [chain.get_submodule(name) for name in residual_block_names(chain)]
     assert len(blocks) == len(DEPTH["mask"]) == 18
     for block, kept in zip(blocks[1:], DEPTH["mask"][1:].tolist(), strict=True):
         block.gate = FixedGate(bool(kept))
@@ -147,7 +147,7 @@ def test_how_often_a_branch_is_kept() -> None:
     chain = stochdepth(0.4).reshaped(residual_bare(), Key.root(0))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        for name, chance in zip(branches(chain)[1:], (0.7, 0.4), strict=True):
+        for name, chance in zip(residual_block_names(chain)[1:], (0.7, 0.4), strict=True):
             gate = chain.get_submodule(name).gate
             kept = sum(gate() for _ in range(2000)) / 2000
             assert kept == pytest.approx(chance, abs=4 * (chance * (1 - chance) / 2000) ** 0.5)
@@ -156,7 +156,7 @@ def test_how_often_a_branch_is_kept() -> None:
 def test_a_model_without_branches_is_rejected() -> None:
     with pytest.raises(
         UserError,
-        match=r"^method 'stochdepth': needs at least two residual branches, and the model has ",
+        match=r"^method 'stochdepth': needs at least two residual residual_block_names, and the model has ",
     ):
         stochdepth().reshaped(build(Spec("lenet5"), (1, 28, 28), 10, Key.root(0)), Key.root(0))
 
@@ -168,7 +168,7 @@ def test_the_vectorised_engine_rejects_random_layers() -> None:
 
 
 def test_teachers_of_a_combined_method_do_not_change_the_draws() -> None:
-    """With almost no weight, moon+stochdepth drops the branches that stochdepth alone drops."""
+    """With almost no weight, moon+stochdepth drops the residual_block_names that stochdepth alone drops."""
     almost, plain = (
         simulate(join([moon(mu, projection=4), stochdepth(0.4)]), 3, build=residual).state.params
         for mu in (1e-13, 0.0)

@@ -36,7 +36,7 @@ def models() -> Callable[[Spec, int | None], Chain]:
     def model(word: Spec, side: int | None) -> Chain:
         label = f"{word} {side}"
         if label not in made:
-            shape = (3, side, side) if side else registry.TYPICAL[word.name][0]
+            shape = (3, side, side) if side else registry.TYPICAL_INPUT[word.name][0]
             made[label] = registry.build(word, shape, 20, Key.root(0))
         return made[label]
 

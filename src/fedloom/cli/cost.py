@@ -13,7 +13,7 @@ from fedloom.cli.output import facts, megabytes, out, print_json, say, table, us
 
 if TYPE_CHECKING:
     from fedloom.diagnostics.cost.count import Convention
-    from fedloom.diagnostics.cost.toy_federation import Scene
+    from fedloom.diagnostics.cost.toy_federation import Workload
 
 CONVENTIONS: tuple[Convention, Convention] = ("torch", "paper")
 
@@ -101,13 +101,13 @@ def _words(shape: tuple[int, ...], classes: int) -> str:
 
 def _one(
     row: Mapping[str, Any],
-    scene: Scene,
+    scene: Workload,
     convention: Convention,
     draws: int,
     measured: bool,
     as_json: bool,
 ) -> None:
-    from fedloom.diagnostics.cost.count import cost as counted
+    from fedloom.diagnostics.cost.count import count_cost as counted
     from fedloom.diagnostics.cost.measure import measure
     from fedloom.inspect.cost_tables import MILLION, figures
 

@@ -31,6 +31,10 @@ class Split:
         """The labels as a NumPy array, for partitions."""
         return self.y.cpu().numpy()
 
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Samples and labels as NumPy arrays."""
+        return self.x.cpu().numpy(), self.labels
+
 
 @dataclass(frozen=True)
 class Dataset:

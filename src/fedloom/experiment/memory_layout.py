@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.models.residual import Projected
+from fedloom.models.residual import ShortcutConv
 
 WIDE_CHANNELS = 512  # channels
 
@@ -61,14 +61,14 @@ def _wide(chain: Chain) -> list[nn.Conv2d]:
 
 
 def _check_strides(chain: Chain) -> None:
-    """Refuse a model of the user's that would damage the memory of the process; `Projected` says how."""
+    """Refuse a model of the user's that would damage the memory of the process; `ShortcutConv` says how."""
     for name, layer in chain.named_modules():
         small = (
             isinstance(layer, nn.Conv2d)
-            and not isinstance(layer, Projected)
+            and not isinstance(layer, ShortcutConv)
             and layer.kernel_size == (1, 1)
         )
-        if small and max(layer.stride) > 1 and layer.in_channels < Projected.SAFE:
+        if small and max(layer.stride) > 1 and layer.in_channels < ShortcutConv.SAFE_CHANNELS:
             what = f"'{name}' convolves single pixels of {layer.in_channels} channels with a stride"
             raise UserError(
                 f"{what}, for which layout=channels_last can damage memory; leave it out"

@@ -22,8 +22,8 @@ from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parse
 from fedloom.data.dataset import Dataset
-from fedloom.diagnostics.cost.count import Convention, Cost, cost
-from fedloom.diagnostics.cost.toy_federation import Scene
+from fedloom.diagnostics.cost.count import Convention, Cost, count_cost
+from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, check_model
 from fedloom.methods import registry as methods
 from fedloom.models import registry as models
@@ -45,13 +45,13 @@ class Case:
     macs: float = MILLION
     note: str = ""
 
-    def scene(self, method: str, batch: int) -> Scene:
+    def scene(self, method: str, batch: int) -> Workload:
         """A method on the model; wrong names and arguments are refused here."""
         word = _model_word(self.model)
         check_model(word)
         size = cast(Dataset, Size(self.shape, range(self.classes)))
         build = partial(_built, word, size)
-        return Scene(methods.build(parse(method)), build, self.shape, self.classes, batch)
+        return Workload(methods.build(parse(method)), build, self.shape, self.classes, batch)
 
 
 def _model_word(text: str) -> Spec:
@@ -145,7 +145,7 @@ def figures(found: Cost, convention: Convention) -> dict[str, Any]:
         "convention": convention,
         "macs": found.macs(convention),
         "macs_error": found.error * found.macs(convention),
-        "training_macs": found.training,
+        "training_macs": found.training_macs,
         "stored_parameters": found.stored(convention),
         "bytes_up": found.bytes_up,
         "bytes_down": found.bytes_down,
@@ -196,12 +196,12 @@ def _row(raw: Mapping[str, Any], reasons: Mapping[str, str]) -> Row:
 def count(prepared: CostTable, row: Row, convention: Convention, draws: int) -> Line:
     """One row, counted."""
     case = prepared.cases[row.case]
-    return Line(row, case, cost(case.scene(row.method, batch=2), draws), convention)
+    return Line(row, case, count_cost(case.scene(row.method, batch=2), draws), convention)
 
 
 def case_of(model: str, shape: str | None, classes: int | None) -> Case:
     """A model on the samples it was made for, or on others."""
-    typical, many = models.TYPICAL.get(_model_word(model).name, ((3, 32, 32), 10))
+    typical, many = models.TYPICAL_INPUT.get(_model_word(model).name, ((3, 32, 32), 10))
     if classes is not None and classes < 2:
         raise UserError(
             f"--classes {classes} must be at least 2; there is nothing to tell apart in fewer"

@@ -4,7 +4,7 @@
     K = spectral norm of the transmitting matrix  f_before f_last^T / positions
 
 K_F uses the full block's features; no gradient flows through it. K_S uses the features of the
-slimmed block, which keeps the first channels of every layer (models/narrow.py) and receives the
+slimmed block, which keeps the first channels of every layer (models/subnetwork.py) and receives the
 first channels of the features before it. Both take ten power iterations from the vector of ones.
 
 mu      >= 0, weight of the alignment loss; 0 is FedAvg, apart from the clipping.
@@ -33,21 +33,21 @@ from fedloom.core.method import Method, Need, Phase, blocks_needed
 from fedloom.core.spec import Param
 from fedloom.core.step import Loss, Step
 from fedloom.losses.lipschitz import spectral_norm, transmitting_matrix
-from fedloom.models.narrow import Narrow, cuttable
-from fedloom.models.width_tracing import channels
+from fedloom.models.subnetwork import SubNetworks, can_be_slimmed
+from fedloom.models.width_tracing import slimmed_channels
 
 PAPER = "Mendieta et al., CVPR 2022"
 LINK = "https://arxiv.org/abs/2111.14213"
 TINY = 1e-30  # avoids dividing by an alignment loss of 0, which then stays 0
 
 
-def lipschitz_constants(step: Step, narrow: Narrow, width: float) -> tuple[Tensor, Tensor]:
+def lipschitz_constants(step: Step, narrow: SubNetworks, width: float) -> tuple[Tensor, Tensor]:
     """(K_S, K_F) of the last feature block, per sample."""
     before, last = step.model.names[-3:-1]
     slim, full_before = narrow(step.model, step.x, width), step.taps[before].detach()
-    slim_before = slim.cut(full_before, before)
+    slim_before = slim.kept_of(full_before, before)
     slim_last = slim.run(slim_before, after=before, until=last)
-    dims = [slim.features[name].dim for name in (before, last)]
+    dims = [slim.channels[name].dim for name in (before, last)]
     with torch.no_grad():
         full = spectral_norm(_channels_first_matrix(full_before, step.taps[last], dims))
     return spectral_norm(_channels_first_matrix(slim_before, slim_last, dims)), full
@@ -63,15 +63,15 @@ def slims_last_block(chain: Chain, width: float) -> bool:
 
     Otherwise K_S would equal K_F.
     """
-    if not cuttable(chain, width):
+    if not can_be_slimmed(chain, width):
         return False
     weights = [p for name in chain.names[-2:-1] for p in chain.block(name).parameters()]
-    return not weights or any(channels(p.shape[0], width) < p.shape[0] for p in weights)
+    return not weights or any(slimmed_channels(p.shape[0], width) < p.shape[0] for p in weights)
 
 
 def alignment_term(mu: float, width: float, scale: str) -> Loss:
     """mu L, or L rescaled to mu times the cross-entropy."""
-    narrow = Narrow()
+    narrow = SubNetworks()
 
     def term(step: Step) -> Tensor:
         slim, full = lipschitz_constants(step, narrow, width)

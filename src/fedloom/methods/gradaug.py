@@ -3,7 +3,7 @@
     min_w  F_i(w) + mu sum_{s=1..n} KL(softmax f(x; w) || softmax f_s(x_s; w))
 
 The divergence is the mean over the batch, without gradient through f. The sub-network f_s keeps the
-first channels of every layer (models/narrow.py), at a width drawn from [width, 1]. x_s is x resized
+first channels of every layer (models/subnetwork.py), at a width drawn from [width, 1]. x_s is x resized
 to a size drawn from `sizes` evenly spaced ones between 1 and `smallest`: by default 32, 28, 24 or
 20 pixels of 32.
 
@@ -38,7 +38,7 @@ from fedloom.core.method import Method, Need, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
 from fedloom.losses.eager_gradient import eager_gradient
-from fedloom.models.narrow import Narrow, cuttable
+from fedloom.models.subnetwork import SubNetworks, can_be_slimmed
 
 PAPER = "Yang et al., NeurIPS 2020"
 LINK = "https://arxiv.org/abs/2006.07989"
@@ -62,7 +62,7 @@ def draw_subnetworks(
     return list(zip(chosen, factors, strict=True))
 
 
-def subnetwork_loss(step: Step, narrow: Narrow, width: float, factor: float) -> Tensor:
+def subnetwork_loss(step: Step, narrow: SubNetworks, width: float, factor: float) -> Tensor:
     """KL from the full network to the sub-network of this width on the resized batch."""
     x = step.x
     if factor != 1:
@@ -100,7 +100,7 @@ def gradaug(
         int, Param("number of image sizes, evenly spaced from 1 to the smallest", low=1)
     ] = 4,
 ) -> Method:
-    narrow = Narrow()
+    narrow = SubNetworks()
 
     def subnetwork_term(step: Step) -> Tensor:
         weights = list(step.params.values())
@@ -112,7 +112,9 @@ def gradaug(
 
     if not mu:
         return Method("gradaug")
-    slimmable = Need("layers whose channels can be slimmed", lambda chain: cuttable(chain, width))
+    slimmable = Need(
+        "layers whose channels can be slimmed", lambda chain: can_be_slimmed(chain, width)
+    )
     any_size = Need(
         "a convolutional model that takes images of any size (smallest=1 works with all models)",
         takes_any_size,

@@ -37,19 +37,20 @@ from fedloom.core.method import Extra, Method, Need, Outcome, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
 from fedloom.losses.contrastive import contrastive_loss
-from fedloom.models.projection import BLOCK, can_project, projected
+from fedloom.models.projection_head import BLOCK, accepts_projection_head, projection_head
 
 PAPER = "Li et al., CVPR 2021"
 LINK = "https://arxiv.org/abs/2103.16257"
 NEED = Need(
-    f"a last block that ends with a linear layer, and no block called '{BLOCK}'", can_project
+    f"a last block that ends with a linear layer, and no block called '{BLOCK}'",
+    accepts_projection_head,
 )
 
 
 def moon(
     mu: Annotated[
         float,
-        Param("weight of the contrastive loss; 0 is FedAvg on the projected model", low=0),
+        Param("weight of the contrastive loss; 0 is FedAvg on the projection_head model", low=0),
     ] = 1.0,
     tau: Annotated[float, Param("temperature of the contrastive loss", above=0)] = 0.5,
     projection: Annotated[int, Param("width of the projection; 0 is none", low=0)] = 256,
@@ -78,4 +79,4 @@ def moon(
 
     terms, after = ((contrast,), (remember,)) if mu else ((), ())
     phase = Phase(terms=terms)
-    return Method("moon", (phase,), after, needs=(NEED,), reshape=(projected(projection),))
+    return Method("moon", (phase,), after, needs=(NEED,), reshape=(projection_head(projection),))

@@ -22,8 +22,8 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.diagnostics.cost.count import FEWEST, cost
-from fedloom.diagnostics.cost.toy_federation import Scene
+from fedloom.diagnostics.cost.count import MIN_BATCH, count_cost
+from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, load_data
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
@@ -119,7 +119,9 @@ def _sample_macs(config: Config, counted: dict[str, float]) -> float:
         def build(device: torch.device) -> Any:
             return build_model(config.model, data, Key.root(0), torch.float32, device)
 
-        counted[label] = cost(Scene(method, build, data.shape, len(data.classes), FEWEST)).training
+        counted[label] = count_cost(
+            Workload(method, build, data.shape, len(data.classes), MIN_BATCH)
+        ).training_macs
     return counted[label]
 
 

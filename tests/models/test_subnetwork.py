@@ -1,4 +1,5 @@
-"""A narrow model equals the full one whose other channels are silenced, and touches nothing but its slices."""
+"""A sub-network equals the full model with its other channels set to zero, and changes only its
+slices of the weights."""
 
 import copy
 import gc
@@ -16,15 +17,15 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
-from fedloom.models.narrow import Narrow
 from fedloom.models.registry import build
-from fedloom.models.width_tracing import channels
+from fedloom.models.subnetwork import SubNetworks
+from fedloom.models.width_tracing import slimmed_channels
 
 CLASSES = 20
 
 
 class Sides(nn.Module):
-    """Two branches side by side: what is kept of their features is no row of first channels."""
+    """Two concatenated branches: the kept features are not simply the first channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +36,7 @@ class Sides(nn.Module):
         return torch.cat([self.one(x), self.other(x)], dim=1)
 
 
-class Own(nn.Module):
+class UserModel(nn.Module):
     """A user's model."""
 
     def __init__(self) -> None:
@@ -52,12 +53,12 @@ class Own(nn.Module):
         return self.fc2(torch.relu(self.fc1(torch.flatten(torch.relu(h), 1))))
 
 
-def zoo(name: str, **args: object) -> Callable[[], Chain]:
+def registered(name: str, **args: object) -> Callable[[], Chain]:
     shape = (7,) if name == "lstm" else (3, 16, 16)
     return lambda: build(Spec(name, args), shape, CLASSES, Key.root(3), dtype=torch.float64)
 
 
-def side_by_side() -> Chain:
+def concatenated_branches() -> Chain:
     head = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64 * 4, CLASSES))
     return Chain(
         {"stem": nn.Conv2d(3, 16, 3), "sides": Sides(), "last": nn.Conv2d(64, 64, 1), "head": head}
@@ -65,14 +66,16 @@ def side_by_side() -> Chain:
 
 
 MODELS = {
-    "mlp": zoo("mlp", width=40),
-    "lenet5": zoo("lenet5"),
-    "cnn": zoo("cnn"),
-    "resnet20, padded shortcuts": zoo("resnet20"),
-    "resnet56 of 29 layers": zoo("resnet", depth=29, block="bottleneck", shortcut="projection"),
-    "lstm": zoo("lstm", width=24),
-    "branches side by side": side_by_side,
-    "a user's own": lambda: chain_from_module.cut(Own().double(), cuts=["bn", "fc1"]),
+    "mlp": registered("mlp", width=40),
+    "lenet5": registered("lenet5"),
+    "cnn": registered("cnn"),
+    "resnet20, padded shortcuts": registered("resnet20"),
+    "resnet56 of 29 layers": registered(
+        "resnet", depth=29, block="bottleneck", shortcut="projection"
+    ),
+    "lstm": registered("lstm", width=24),
+    "concatenated branches": concatenated_branches,
+    "user-defined": lambda: chain_from_module.cut(UserModel().double(), cuts=["bn", "fc1"]),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 every_width = pytest.mark.parametrize("width", [0.25, 0.5, 0.8, 0.93])
@@ -87,20 +90,23 @@ def sample(chain: Chain, count: int = 3) -> Tensor:
 
 
 def rows(layer: nn.Module, width: float) -> dict[str, Tensor]:
-    """Which rows of each weight stay; of an embedding, which columns."""
+    """A mask of the rows of each weight that are kept; for an embedding, of its columns."""
     if isinstance(layer, nn.LSTM):
-        stay = torch.arange(layer.hidden_size) < channels(layer.hidden_size, width)
+        stay = torch.arange(layer.hidden_size) < slimmed_channels(layer.hidden_size, width)
         return {n: stay.repeat(4) for n, _ in layer.named_parameters()}
     if isinstance(layer, nn.Embedding):
-        return {"weight": torch.arange(layer.embedding_dim) < channels(layer.embedding_dim, width)}
+        return {
+            "weight": torch.arange(layer.embedding_dim)
+            < slimmed_channels(layer.embedding_dim, width)
+        }
     return {
-        n: torch.arange(len(p)) < channels(len(p), width)
+        n: torch.arange(len(p)) < slimmed_channels(len(p), width)
         for n, p in layer.named_parameters(recurse=False)
     }
 
 
-def silenced(chain: Chain, width: float) -> Chain:
-    """The full model in which the channels that are gone say nothing: zero, if their activation leaves zero at zero."""
+def with_zeroed_channels(chain: Chain, width: float) -> Chain:
+    """The full model with zero weights for the dropped channels, so that they output zero."""
     full = copy.deepcopy(chain)
     layers = [layer for _, layer in full.layers()]
     with torch.no_grad():
@@ -117,37 +123,39 @@ def silenced(chain: Chain, width: float) -> Chain:
 
 @every_model
 @every_width
-def test_equals_the_full_model_with_silenced_channels(
+def test_equals_the_full_model_with_zeroed_channels(
     make: Callable[[], Chain], width: float
 ) -> None:
     chain = make()
     x = sample(chain)
-    expected = silenced(chain, width)
-    if "sides" in chain.names:  # the sigmoid of a silent channel speaks, and nobody may listen
-        kept = channels(24, width)
+    expected = with_zeroed_channels(chain, width)
+    if "sides" in chain.names:  # sigmoid(0) is not 0, so the next layer must ignore it
+        kept = slimmed_channels(24, width)
         with torch.no_grad():
             expected.get_parameter("last.weight")[:, kept:24] = 0
-    torch.testing.assert_close(Narrow()(chain, x, width).run(x), expected(x), rtol=0, atol=1e-11)
+    torch.testing.assert_close(
+        SubNetworks()(chain, x, width).run(x), expected(x), rtol=0, atol=1e-11
+    )
 
 
 @every_model
-def test_full_width_is_the_chain_bit_for_bit(make: Callable[[], Chain]) -> None:
+def test_full_width_equals_the_chain_bit_for_bit(make: Callable[[], Chain]) -> None:
     chain = make()
     x = sample(chain)
-    assert torch.equal(Narrow()(chain, x, 1.0).run(x), chain(x))
+    assert torch.equal(SubNetworks()(chain, x, 1.0).run(x), chain(x))
 
 
 @every_model
-def test_gradients_fall_into_the_slices_and_nothing_else_is_touched(
+def test_gradients_reach_the_slices_only_and_no_state_changes(
     make: Callable[[], Chain],
 ) -> None:
     chain, width = make(), 0.5
     before = {n: t.clone() for n, t in chain.state_dict().items()}
     x = sample(chain)
-    Narrow()(chain, x, width).run(x).square().sum().backward()
+    SubNetworks()(chain, x, width).run(x).square().sum().backward()
     for number, (name, layer) in enumerate(layers := list(chain.layers())):
-        for own, stay in rows(layer, 1.0 if number == len(layers) - 1 else width).items():
-            grad = layer.get_parameter(own).grad.movedim(
+        for weight, stay in rows(layer, 1.0 if number == len(layers) - 1 else width).items():
+            grad = layer.get_parameter(weight).grad.movedim(
                 -1 if isinstance(layer, nn.Embedding) else 0, 0
             )
             assert grad[stay].any(), name
@@ -155,17 +163,19 @@ def test_gradients_fall_into_the_slices_and_nothing_else_is_touched(
     assert all(torch.equal(t, before[n]) for n, t in chain.state_dict().items())
 
 
-def test_a_stretch_starts_from_the_features_that_are_left() -> None:
-    chain = side_by_side()
+def test_a_part_of_it_starts_from_the_kept_features() -> None:
+    chain = concatenated_branches()
     x = sample(chain)
-    slim, taps = Narrow()(chain, x, 0.5), silenced(chain, 0.5).taps(x)
-    assert slim.cut(taps["sides"], "sides").shape[1] == channels(24, 0.5) + channels(40, 0.5)
+    slim, taps = SubNetworks()(chain, x, 0.5), with_zeroed_channels(chain, 0.5).taps(x)
+    assert slim.kept_of(taps["sides"], "sides").shape[1] == slimmed_channels(
+        24, 0.5
+    ) + slimmed_channels(40, 0.5)
     whole = slim.run(slim.run(x, until="sides"), after="sides")
-    torch.testing.assert_close(slim.run(slim.cut(taps["sides"], "sides"), after="sides"), whole)
+    torch.testing.assert_close(slim.run(slim.kept_of(taps["sides"], "sides"), after="sides"), whole)
 
 
-def test_weights_are_read_when_it_runs() -> None:
-    chain, narrow = zoo("resnet20")(), Narrow()
+def test_weights_are_read_at_every_run() -> None:
+    chain, narrow = registered("resnet20")(), SubNetworks()
     x = sample(chain)
     first = narrow(chain, x, 0.5).run(x)
     with torch.no_grad():
@@ -173,11 +183,11 @@ def test_weights_are_read_when_it_runs() -> None:
     again = narrow(chain, x, 0.5)
     assert again is narrow(chain, x, 0.5)
     assert not torch.allclose(again.run(x), first)
-    torch.testing.assert_close(again.run(x), Narrow()(chain, x, 0.5).run(x))
+    torch.testing.assert_close(again.run(x), SubNetworks()(chain, x, 0.5).run(x))
 
 
-def test_a_chain_is_not_held() -> None:
-    narrow, chain = Narrow(), zoo("mlp")()
+def test_chains_are_held_weakly() -> None:
+    narrow, chain = SubNetworks(), registered("mlp")()
     narrow(chain, sample(chain), 0.5)
     held = weakref.ref(chain)
     del chain
@@ -185,62 +195,62 @@ def test_a_chain_is_not_held() -> None:
     assert held() is None
 
 
-def test_layers_without_a_generator_draw_nothing_while_a_plan_is_made() -> None:
-    chain = zoo("vgg", dropout=0.5)()
+def test_tracing_draws_no_random_numbers() -> None:
+    chain = registered("vgg", dropout=0.5)()
     x = sample(chain)
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    Narrow()(chain, x, 0.5)
+    SubNetworks()(chain, x, 0.5)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @given(count=st.integers(1, 600), width=st.floats(0.01, 1.0))
-def test_channels_left(count: int, width: float) -> None:
-    left = channels(count, width)
-    assert 1 <= left <= count
-    assert left >= min(count, 0.9 * count * width) or count < 16
+def test_number_of_kept_channels(count: int, width: float) -> None:
+    kept = slimmed_channels(count, width)
+    assert 1 <= kept <= count
+    assert kept >= min(count, 0.9 * count * width) or count < 16
 
 
-REFUSED = {
+REJECTED = {
     "groups": (
-        zoo("mobilenetv2"),
+        registered("mobilenetv2"),
         0.5,
-        "layer 'stage1.0.3' is a convolution in 32 groups, of which no part can be taken",
+        "layer 'stage1.0.3' is a convolution in 32 groups, which cannot be slimmed",
     ),
     "group norm": (
-        zoo("resnet20", norm="group", groups=16),
+        registered("resnet20", norm="group", groups=16),
         0.5,
-        "layer 'stem.norm' has 16 groups, which do not divide the 8 of 16 channels that are left",
+        "layer 'stem.norm' has 16 groups, which do not divide the 8 of 16 channels that are kept",
     ),
     "unknown": (
         lambda: Chain(
             {"a": nn.Linear(16, 32), "b": nn.LayerNorm(32), "head": nn.Linear(32, CLASSES)}
         ).double(),
         0.5,
-        "layer 'b' is a LayerNorm, of which no part can be taken",
+        "layer 'b' is a LayerNorm, which cannot be slimmed",
     ),
 }
 
 
-@pytest.mark.parametrize(("make", "width", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_cut_is_refused_in_a_sentence(
-    make: Callable[[], Chain], width: float, why: str
+@pytest.mark.parametrize(("make", "width", "reason"), REJECTED.values(), ids=REJECTED)
+def test_layers_that_cannot_be_slimmed_are_rejected(
+    make: Callable[[], Chain], width: float, reason: str
 ) -> None:
     chain = make()
     with pytest.raises(UserError) as error:
-        Narrow()(chain, torch.zeros(2, 3, 16, 16, dtype=torch.float64), width)
-    remedy = "choose a model without such layers, a resnet or vgg9 for example"
-    assert str(error.value) == f"model at width {width:g}: {why}; {remedy}"
+        SubNetworks()(chain, torch.zeros(2, 3, 16, 16, dtype=torch.float64), width)
+    remedy = "choose a model without such layers, for example a resnet or vgg9"
+    assert str(error.value) == f"model at width {width:g}: {reason}; {remedy}"
 
 
 class Mean(nn.Module):
-    """Mixes all channels."""
+    """Subtracts the mean over channels, which mixes all of them."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x - x.mean(1, keepdim=True)
 
 
-def test_what_mixes_channels_is_refused() -> None:
+def test_a_layer_that_mixes_channels_is_rejected() -> None:
     chain = Chain({"a": nn.Linear(16, 32), "mean": Mean(), "head": nn.Linear(32, CLASSES)})
     with pytest.raises(UserError, match=r"does not run at width 0\.5 \(.*mixes channels"):
-        Narrow()(chain, torch.zeros(2, 16), 0.5)
+        SubNetworks()(chain, torch.zeros(2, 16), 0.5)
