@@ -12,12 +12,12 @@ from fedloom.methods.registry import entry
 from fedloom.metrics.measures import measured
 from fedloom.reports.client_scores import own, personal
 from fedloom.reports.comparison import accuracies
-from fedloom.reports.paper_table import Figure
+from fedloom.reports.paper_table import CellResult
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import Config, load_file
 
 
-def varied(paths: Sequence[Path], setting: str) -> list[Figure]:
+def varied(paths: Sequence[Path], setting: str) -> list[CellResult]:
     """The figures of runs, with the values of a setting such as method.fedafa.lam as rows, in their order, and methods as columns.
 
     What is read is the clients' score if a method gives them models of their own, else the accuracy.
@@ -30,7 +30,7 @@ def varied(paths: Sequence[Path], setting: str) -> list[Figure]:
         groups.setdefault((value_of(config, setting), config.title), []).append(found)
     ordered = sorted(groups, key=lambda group: _rank(group[0]))
     return [
-        Figure(f"{setting.rpartition('.')[2]}={v}", title, tuple(groups[v, title]), None, 0.0)
+        CellResult(f"{setting.rpartition('.')[2]}={v}", title, tuple(groups[v, title]), None, 0.0)
         for v, title in ordered
     ]
 
