@@ -21,7 +21,7 @@ from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.malloc import keep_freed_memory
-from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
 
 WORK: dict[str, dict[str, Any]] = {

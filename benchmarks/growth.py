@@ -31,7 +31,7 @@ import torch
 
 from benchmarks.contestant import floor, ours
 from fedloom.engines.malloc import keep_freed_memory
-from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
 
 CLIENTS = (10, 100, 1_000, 10_000, 100_000)

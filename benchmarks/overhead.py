@@ -24,7 +24,7 @@ from fedloom.core.key import Key
 from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.data.dataset import Dataset, Split
-from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
 
 LENET = {

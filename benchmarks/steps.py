@@ -36,7 +36,7 @@ from fedloom.data.dataset import Dataset, Split
 from fedloom.diagnostics.cost.dispatch import Footprint
 from fedloom.diagnostics.cost.toy_federation import Shelf
 from fedloom.engines.malloc import keep_freed_memory
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import load
 
 

@@ -13,10 +13,12 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     ("core",),
     ("losses", "stages", "models", "data", "exchange", "metrics", "runs"),
-    ("methods", "settings"),
+    ("methods",),
     ("engines", "diagnostics"),
+    ("settings",),
     ("experiment",),
     ("reports", "inspect"),
+    ("api",),
     ("cli",),
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}

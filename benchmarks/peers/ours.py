@@ -10,7 +10,7 @@ from benchmarks.peers.work import WORK, Work, model
 from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.engines.malloc import keep_freed_memory
-from fedloom.experiment.build import PreparedRun
+from fedloom.experiment.prepare import PreparedRun
 
 
 def play(work: str, way: str, clock: Clock) -> None:

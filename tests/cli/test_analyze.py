@@ -11,7 +11,8 @@ import torch
 
 from cli.talk import fedloom, run
 from fedloom.core.key import Key
-from fedloom.inspect.reopen import reopened, training_samples
+from fedloom.experiment.reopen import reopened
+from fedloom.inspect.replay import training_samples
 
 PARTS = ["eigen", "trace", "diagonal", "pairs", "landscape", "drift"]
 QUICK = ("--samples", 40, "--probes", 12)

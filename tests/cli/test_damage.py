@@ -185,7 +185,7 @@ def test_a_user_is_told_that_the_run_went_back(runs: Runs, desk: Path) -> None:
     newest.write_bytes(newest.read_bytes()[:-1])
     said = fedloom("resume", folder)
     assert runs.sha256 in said.out
-    assert f"{newest.name} is damaged" in said.err and f"going on from round {STOP - 2}" in said.err
+    assert f"{newest.name} is damaged" in said.err and f"resuming from round {STOP - 2}" in said.err
 
 
 def test_an_unharmed_copy_goes_on_from_its_last_checkpoint(runs: Runs, desk: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from cli.talk import fedloom, run
 from fedloom.core.evaluate import count_correct
 from fedloom.core.params import sha256
-from fedloom.inspect.reopen import reopened
+from fedloom.experiment.reopen import reopened
 
 METHODS = (
     "finetune(lr=0.1, batch=10)",

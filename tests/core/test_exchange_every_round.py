@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
+from fedloom.experiment.reopen import reopened
 from fedloom.experiment.train import Interrupted, replay_client, run
 from fedloom.inspect.analysis import AnalysisOptions, analyze
-from fedloom.inspect.reopen import reopened
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import Config, load
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cli import talk
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted
 from fedloom.experiment.train import run as weave
 from fedloom.runs.folder import CONFIG, RunFolder

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fedloom.cli.main import app
 from fedloom.core import user_code
-from fedloom.experiment.build import check_names, prepare
+from fedloom.experiment.prepare import check_names, prepare
 from fedloom.experiment.train import run
 from fedloom.settings.config import load
 

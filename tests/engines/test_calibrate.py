@@ -13,11 +13,11 @@ import pytest
 
 from fedloom.core.client import Federation
 from fedloom.data.client import ClientData
-from fedloom.engines import calibrate
+from fedloom.engines import calibrate, choose
 from fedloom.engines.calibrate import Timing
-from fedloom.experiment import open_engine
-from fedloom.experiment.build import PreparedRun, prepare
-from fedloom.experiment.open_engine import EngineChoice, choose_engine, resume_config
+from fedloom.engines.choose import EngineChoice
+from fedloom.experiment.open_engine import choose_engine, resume_config, workload_of
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.train import Interrupted, run
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load
@@ -42,7 +42,7 @@ AHEAD = (
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of this test's own, and runs that are large enough for it however small they are."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(open_engine, "PARALLEL_MACS", 1e6)
+    monkeypatch.setattr(choose, "PARALLEL_MACS", 1e6)
     return tmp_path / "cache" / "fedloom" / "calibration.json"
 
 
@@ -69,13 +69,9 @@ def base() -> PreparedRun:
 
 def taken(base: PreparedRun, **changes: Any) -> EngineChoice:
     """What such settings come to, without an engine being opened."""
-    return choose_engine(
-        load({**AUTO, **changes}),
-        base.dataset,
-        base.simulation.federation,
-        base.clients,
-        base.model,
-    )
+    config, federation = load({**AUTO, **changes}), base.simulation.federation
+    workload = workload_of(config, base.dataset, federation, base.clients)
+    return choose_engine(config, base.dataset, base.clients, base.model, workload)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +152,7 @@ def test_little_work_and_named_engines_are_not_measured(
     asked = clocked(monkeypatch, 1.0, 0.3)
     assert taken(base, engine="inprocess") == EngineChoice("inprocess")
     assert taken(base, engine="vectorised") == EngineChoice("vectorised")
-    monkeypatch.setattr(open_engine, "PARALLEL_MACS", 1e12)
+    monkeypatch.setattr(choose, "PARALLEL_MACS", 1e12)
     assert taken(base) == EngineChoice("inprocess")
     assert asked == [] and not cache.exists()
 

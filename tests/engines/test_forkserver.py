@@ -16,7 +16,7 @@ import pytest
 from fedloom.engines import forkserver as module
 from fedloom.engines.arena import Arena
 from fedloom.engines.forkserver import ForkedProcess, ForkServer
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import load
 from support.small import SMALL, shas
 

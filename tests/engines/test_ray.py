@@ -25,6 +25,7 @@ from support.ray_scenes import SOME_METHODS
 from support.small import EVERY_METHOD
 
 TESTS = Path(__file__).parents[1]
+SOURCE = TESTS.parent / "src"
 LOOPBACK = TESTS.parent / "scripts" / "loopback.sh"
 
 pytestmark = pytest.mark.xdist_group(
@@ -46,7 +47,7 @@ def played(scene: str) -> dict[str, Any]:
             "HOME": folder,
             "RAY_TMPDIR": folder,
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(TESTS),
+            "PYTHONPATH": os.pathsep.join([str(SOURCE), str(TESTS)]),
         }
         env |= {"RAY_worker_niceness": "0"}  # 15 by default, which starves beside other tests
         env.pop("RAY_ADDRESS", None)

@@ -11,7 +11,7 @@ from fedloom.core.params import Params, sha256
 from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.engines.vectorised import Vectorised
-from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
 from support.lanes import Nobody, gap
 

@@ -13,7 +13,7 @@ from fedloom.core.client import Broadcast, Task
 from fedloom.core.params import Params, sha256
 from fedloom.core.round import Engine
 from fedloom.core.state import ClientStore
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted, run
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import Config, load

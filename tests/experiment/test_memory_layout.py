@@ -15,8 +15,8 @@ from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.engines.vectorised import Vectorised
 from fedloom.experiment import memory_layout
-from fedloom.experiment.build import PreparedRun, prepare
-from fedloom.experiment.parts import resolve_auto
+from fedloom.experiment.build import resolve_auto
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.train import run
 from fedloom.models.resnet import resnet18
 from fedloom.settings.config import load

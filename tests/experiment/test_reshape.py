@@ -7,8 +7,8 @@ import pytest
 from fedloom.core.errors import UserError
 from fedloom.core.job import build_isolated
 from fedloom.core.params import sha256
-from fedloom.experiment.build import prepare
-from fedloom.experiment.parts import build_federation
+from fedloom.experiment.build import build_federation
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import run
 from fedloom.settings.config import load
 

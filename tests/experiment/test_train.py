@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedloom.core.errors import UserError
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted, replay_client, run
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cli import talk
-from fedloom.inspect.reopen import reopened
+from fedloom.experiment.reopen import reopened
 
 WRITERS = {
     "ann": 130,

@@ -14,7 +14,7 @@ from fedloom.core.params import sha256
 from fedloom.core.sampler import everyone
 from fedloom.core.spec import parse
 from fedloom.engines.inprocess import InProcess
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted, run
 from fedloom.methods import registry
 from fedloom.methods.ditto import ditto

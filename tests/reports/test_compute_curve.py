@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedloom.core.errors import UserError
-from fedloom.experiment.build import prepare
+from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import run
 from fedloom.reports.comparison import accuracies
 from fedloom.reports.compute_curve import Track, compute_points, draw, tracks

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from fedloom.metrics.curve import CurveOptions
-from fedloom.reports.comparison import Row
+from fedloom.reports.comparison import ComparisonRow
 from fedloom.reports.paper_table import CellResult
 from fedloom.reports.plots import changes, curves, effects
 from fedloom.settings.paper_table import Printed
@@ -23,7 +23,7 @@ def height_of_blue(path: Path, curve: tuple[tuple[int, float], ...]) -> float:
     The moving average is flat, so only the accuracies that it averages can span any height.
     """
     reading = CurveOptions(targets=(0.1, 0.9), ema=0.9)
-    row = Row("fedavg", reading, (0.5,), curve, FLAT, (), ((None,), (None,)), 20, 0, 0.0)
+    row = ComparisonRow("fedavg", reading, (0.5,), curve, FLAT, (), ((None,), (None,)), 20, 0, 0.0)
     curves([row], path, "made")
     pixels = np.asarray(imread(path))
     blue = (pixels[..., 2] - pixels[..., 0] > 0.15)[:, : pixels.shape[1] // 2]
@@ -39,7 +39,7 @@ def test_the_averaged_accuracies_are_drawn_under_the_moving_average(tmp_path: Pa
 @pytest.mark.parametrize("name", ["fedavg", "runs/a-long-way/to/a-folder/of-its-own/seed-0"])
 def test_long_names_leave_space_for_the_axes(tmp_path: Path, name: str) -> None:
     """The axis of rounds spans most of the plot, however long the names of the runs are."""
-    row = Row(name, CurveOptions(), (0.5,), FLAT, FLAT, (), (), 20, 0, 0.0)
+    row = ComparisonRow(name, CurveOptions(), (0.5,), FLAT, FLAT, (), (), 20, 0, 0.0)
     curves([row], tmp_path / "wide.png", "made")
     pixels = np.asarray(imread(tmp_path / "wide.png"))[..., :3]
     assert (pixels.max(axis=2) < 0.5).sum(axis=1).max() > 0.7 * pixels.shape[1]

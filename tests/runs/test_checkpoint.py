@@ -41,14 +41,14 @@ def test_it_falls_back_as_far_as_it_must(run: Path, broken: int) -> None:
         restored = folder.restore()
         assert restored is not None
         assert [
-            w for w in restored.warnings if f"going on from round {5 - broken}" in w
+            w for w in restored.warnings if f"resuming from round {5 - broken}" in w
         ] == restored.warnings
         assert (
             len(restored.warnings) == broken
             and "round-5.safetensors is missing" in restored.warnings[0]
         )
         assert toy.restored_round(folder) == 5 - broken
-        assert checkpoint.rounds(run / "checkpoint") == list(range(5 - broken, 2, -1))
+        assert checkpoint.saved_rounds(run / "checkpoint") == list(range(5 - broken, 2, -1))
     assert toy.assert_goes_on(run, last=7) == 5 - broken
 
 
@@ -75,7 +75,8 @@ def test_states_without_manifests_are_not_taken_for_a_new_run(run: Path) -> None
 
 
 def test_an_edited_config_is_refused(run: Path) -> None:
-    (run / "config.toml").write_text(toy.CONFIG.replace("0.05", "0.06"))
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(text.replace("0.05", "0.06"))
     with (
         RunFolder.open(run) as folder,
         pytest.raises(
@@ -96,7 +97,7 @@ def test_a_manifest_of_another_history_is_refused(run: Path, disk: Path) -> None
     with RunFolder.open(ours) as folder:
         restored = folder.restore()
     assert restored is not None and restored.state.round == 1
-    assert "does not follow on the checkpoint of round 1" in restored.warnings[0]
+    assert "does not follow the checkpoint of round 1" in restored.warnings[0]
 
 
 def test_a_manifest_under_another_round_is_refused(run: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fedloom.core.errors import RunError
-from fedloom.runs.client_store import SqliteStore, Stock
+from fedloom.runs.client_store import MemoryDigest, SqliteStore
 from fedloom.runs.tensor_bytes import pack
 from runs.conftest import MEMORY
 from runs.toy import assert_same
@@ -43,7 +43,7 @@ class StoreMachine(RuleBasedStateMachine):
         rounds = {key: [r for r in made if r <= round] for key, made in self.versions.items()}
         return {key: max(found) for key, found in rounds.items() if found}
 
-    def stock(self, round: int) -> Stock:
+    def digest(self, round: int) -> MemoryDigest:
         """By the definition: the sum of the checksums of (client, slot, round) and the bytes."""
         total = 0
         for (client, slot), made in self.in_force(round).items():
@@ -51,7 +51,7 @@ class StoreMachine(RuleBasedStateMachine):
                 value(self.versions[client, slot][made])
             )
             total += int(hashlib.sha256(data).hexdigest(), 16)
-        return Stock(len(self.in_force(round)), total % 2**256)
+        return MemoryDigest(len(self.in_force(round)), total % 2**256)
 
     @rule(client=clients, memories=st.dictionaries(slots, st.floats(-9, 9, width=32), max_size=2))
     def remember(self, client: int, memories: dict[str, float]) -> None:
@@ -64,14 +64,14 @@ class StoreMachine(RuleBasedStateMachine):
         for key, v in self.pending.items():
             self.versions.setdefault(key, {})[self.round] = v
         self.pending = {}
-        assert self.store.commit(self.round) == self.stock(self.round)
+        assert self.store.commit(self.round) == self.digest(self.round)
 
     @rule(back=st.integers(0, 3))
     def rollback(self, back: int) -> None:
         self.round = max(self.oldest, self.round - back)
-        stock = self.store.stock(self.round)
-        assert stock == self.stock(self.round)
-        self.store.rollback_to(self.round, stock)
+        digest = self.store.digest(self.round)
+        assert digest == self.digest(self.round)
+        self.store.rollback_to(self.round, digest)
         self.versions = {
             key: {r: v for r, v in made.items() if r <= self.round}
             for key, made in self.versions.items()
@@ -106,7 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
     def look_back(self, data: st.DataObject) -> None:
         round = data.draw(st.integers(self.oldest, self.round))
         reader = SqliteStore(self.store.path, read_only=True)
-        reader.look_back(round)
+        reader.read_as_of(round)
         self.assert_recalls(
             reader, {key: self.versions[key][made] for key, made in self.in_force(round).items()}
         )
@@ -148,9 +148,9 @@ def test_without_memories_there_is_no_file(disk: Path) -> None:
     store = SqliteStore(disk / "clients.sqlite")
     store.remember(3, {})
     assert store.recall(3) == {}
-    assert store.commit(1) == store.stock(1) == Stock()
+    assert store.commit(1) == store.digest(1) == MemoryDigest()
     store.prune(1)
-    store.rollback_to(0, Stock())
+    store.rollback_to(0, MemoryDigest())
     store.close()
     assert list(disk.iterdir()) == []
 
@@ -184,7 +184,7 @@ def test_a_commit_that_fails_keeps_what_is_pending(
         RunError, match=r"clients\.sqlite: database or disk is full; free some space"
     ):
         store.commit(2)
-    assert store.stock(2) == store.stock(1)
+    assert store.digest(2) == store.digest(1)
     db.execute("PRAGMA max_page_count = 1000000")
     store.commit(2)
     store.close()
@@ -209,16 +209,16 @@ def test_a_changed_row_is_told(store: SqliteStore, change: str) -> None:
         RunError,
         match=r"the memory '\w+' of client \d has a wrong checksum; .*fedloom run --config",
     ):
-        SqliteStore(store.path).stock(1)
+        SqliteStore(store.path).digest(1)
 
 
-def test_a_lost_row_and_a_genuine_row_too_many_change_the_stock(store: SqliteStore) -> None:
-    before = store.stock(1)
+def test_a_lost_row_and_a_genuine_row_too_many_change_the_digest(store: SqliteStore) -> None:
+    before = store.digest(1)
     store.remember(7, {"control": value(7)})
     assert store.commit(2) != before
     with sqlite3.connect(store.path) as db:
         db.execute("DELETE FROM memory WHERE client = 2 AND slot = 'personal'")
-    assert store.stock(1).count == before.count - 1
+    assert store.digest(1).count == before.count - 1
 
 
 def test_every_commit_reaches_the_disk(store: SqliteStore) -> None:
@@ -248,7 +248,7 @@ def test_a_free_list_that_would_overwrite_memories_is_told(store: SqliteStore) -
     store.path.write_bytes(data)
     assert_same(SqliteStore(store.path).recall(3)["control"], value(3))
     with pytest.raises(RunError, match="its pages do not fit together"):
-        SqliteStore(store.path).stock(1)
+        SqliteStore(store.path).digest(1)
 
 
 def test_a_feeding_thread_may_recall(store: SqliteStore) -> None:
@@ -261,7 +261,9 @@ def test_a_feeding_thread_may_recall(store: SqliteStore) -> None:
 
 def test_a_file_that_is_no_database_is_told(disk: Path) -> None:
     (disk / "clients.sqlite").write_bytes(b"something else" * 100)
-    with pytest.raises(RunError, match=r"clients\.sqlite: file is not a database; go back with"):
+    with pytest.raises(
+        RunError, match=r"clients\.sqlite: file is not a database; go back to an earlier"
+    ):
         SqliteStore(disk / "clients.sqlite").recall(0)
 
 
@@ -271,4 +273,4 @@ def test_a_committed_row_is_read_beside_the_writer(store: SqliteStore) -> None:
     store.remember(4, {"control": value(8)})
     store.commit(2)
     assert_same(reader.recall(4)["control"], value(8))
-    assert reader.stock(1) == store.stock(1)
+    assert reader.digest(1) == store.digest(1)

@@ -39,7 +39,7 @@ def failing(number: int, message: str) -> Any:
         (errno.ENOSPC, "free some space"),
         (errno.EDQUOT, "free some space"),
         (errno.EROFS, "change its permissions"),
-        (errno.EIO, "look at the disk"),
+        (errno.EIO, "check the disk"),
     ],
 )
 def test_a_write_that_fails_says_so_and_leaves_the_old_file(
@@ -88,7 +88,7 @@ def test_the_journal_knows_its_own_checksum(disk: Path) -> None:
     data = (disk / "metrics.jsonl").read_bytes()
     assert begins_with(data, said) and said["bytes"] == 39
     assert not begins_with(data[:38], said) and not begins_with(b"x" + data[1:], said)
-    journal.cut(26)
+    journal.truncate(26)
     journal.append({"round": 7})
     assert records((disk / "metrics.jsonl").read_bytes()) == [
         {"round": 0},

@@ -12,8 +12,8 @@ import torch
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.state import ServerState
 from fedloom.runs import checkpoint
-from fedloom.runs.durable_files import seal
-from fedloom.runs.folder import RunFolder
+from fedloom.runs.durable_files import seal, sha256
+from fedloom.runs.folder import FORMAT, RunFolder
 from fedloom.runs.lock import Lock
 from runs import toy
 from runs.toy import names
@@ -55,7 +55,9 @@ def test_other_versions_are_warned_of(run: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_there_is_not_overwritten(run: Path, disk: Path) -> None:
-    with pytest.raises(UserError, match=rf"holds a run already; go on with `fedloom resume {run}`"):
+    with pytest.raises(
+        UserError, match=rf"holds a run already; resume it with `fedloom resume {run}`"
+    ):
         RunFolder.create(run, toy.CONFIG)
     (disk / "photos").mkdir()
     (disk / "photos" / "cat.jpg").touch()
@@ -94,11 +96,47 @@ def test_what_is_not_a_run_is_refused(disk: Path) -> None:
 
 
 def test_a_config_that_is_not_text_is_told(run: Path) -> None:
-    (run / "config.toml").write_bytes(b"lr = \xff")
-    with pytest.raises(UserError, match=r"config.toml is not text \(byte 5\)"):
+    whole = (run / "config.toml").read_bytes()
+    (run / "config.toml").write_bytes(whole + b"lr = \xff")
+    with pytest.raises(UserError, match=rf"config.toml is not text \(byte {len(whole) + 5}\)"):
         RunFolder.open(run)
-    (run / "config.toml").write_text(toy.CONFIG)
+    (run / "config.toml").write_bytes(whole)
     RunFolder.open(run).close()
+
+
+def test_the_first_line_of_the_config_is_the_format_of_the_folder(run: Path) -> None:
+    text = (run / "config.toml").read_text()
+    assert text == f"# fedloom run folder, format 2\n{toy.CONFIG}" and FORMAT == 2
+    for enter in (RunFolder.open, RunFolder.read_only):
+        with enter(run) as folder:
+            assert folder.config_text == toy.CONFIG
+            assert folder.config_sha256 == sha256(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("header", "written"),
+    [
+        ("", r"1 \(or without a version\)"),
+        ("# fedloom run folder\n", r"1 \(or without a version\)"),
+        ("# fedloom run folder, format 1\n", "1"),
+        ("# fedloom run folder, format 3\n", "3"),
+        ("# fedloom run folder, format two\n", r"1 \(or without a version\)"),
+        ("\n# fedloom run folder, format 2\n", r"1 \(or without a version\)"),
+    ],
+)
+def test_other_formats_are_rejected_and_left_as_they_are(
+    run: Path, header: str, written: str
+) -> None:
+    (run / "config.toml").write_text(header + toy.CONFIG)
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    for enter in (RunFolder.open, RunFolder.read_only):
+        with pytest.raises(
+            UserError,
+            match=rf"^{run} was written in run-folder format {written}, and this version of "
+            "fedloom reads format 2; start a new run, or use the version that wrote it$",
+        ):
+            enter(run)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
 def test_a_folder_is_written_by_one_at_a_time(run: Path) -> None:
@@ -145,12 +183,15 @@ def test_the_result(run: Path) -> None:
         folder.finish(summary)
     assert RunFolder.read_only(run).result() == summary
     good = (run / "result.json").read_bytes()
+    assert json.loads(good)["format"] == FORMAT
     for bad in (
         good.replace(b"0.75", b"0.95"),
         good[:-3],
         b"",
         b"[1]",
-        seal({"config_sha256": "other", "summary": {}}),
+        seal({"format": 2, "config_sha256": "other", "summary": {}}),
+        seal({"config_sha256": folder.config_sha256, "summary": {}}),
+        seal({"format": 3, "config_sha256": folder.config_sha256, "summary": {}}),
     ):
         (run / "result.json").write_bytes(bad)
         with pytest.raises(

@@ -78,7 +78,7 @@ def test_all_complaints_come_at_once_with_the_nearest_name() -> None:
         load({"round": 3, "train": {"lr": -1, "batch": "x"}, "engine": "warp"})
     said = str(caught.value)
     assert "4 problems" in said
-    for piece in ("did you mean 'rounds'", "train.lr=-1", "train.batch='x'", "'inprocess'"):
+    for piece in ("did you mean 'rounds'", "train.lr=-1", "train.batch='x'", "no engine 'warp'"):
         assert piece in said
 
 

@@ -91,7 +91,7 @@ def test_what_is_not_in_print_says_so_and_is_read_like_the_rest() -> None:
     measures = {c.name.rpartition(" ")[2]: c.measure for c in TABLES["table1"].columns}
     assert measures == {
         "recall": "personal",
-        "weighted": "personal(score=weighted)",
+        "weighted": "personal(score=label_weighted_accuracy)",
         "worst": "personal(of=worst_tenth)",
     }
     assert (

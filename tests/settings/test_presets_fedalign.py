@@ -12,7 +12,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
-from fedloom.experiment.build import check_names
+from fedloom.experiment.prepare import check_names
 from fedloom.methods.registry import build
 from fedloom.metrics.measures import check as check_measure
 from fedloom.metrics.measures import measured

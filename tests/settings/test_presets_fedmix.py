@@ -10,7 +10,7 @@ import pytest
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
-from fedloom.experiment.build import check_names
+from fedloom.experiment.prepare import check_names
 from fedloom.methods.registry import build
 from fedloom.metrics import measures
 from fedloom.metrics.curve import evaluations

@@ -8,7 +8,7 @@ from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.engines.pool import Pool
 from fedloom.engines.ray import RayCluster
-from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.methods.registry import names
 from fedloom.settings.config import load
 

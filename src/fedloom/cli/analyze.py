@@ -70,10 +70,10 @@ def analyze(
     debug: o.Debug = False,
 ) -> None:
     """Look into a run: sharpness, client alignment and drift. Example: fedloom analyze runs/fedprox-s1 --only eigen,trace"""
+    from fedloom.experiment.reopen import reopened
     from fedloom.inspect.analysis import PARTS, AnalysisOptions
     from fedloom.inspect.analysis import analyze as look
     from fedloom.inspect.analysis_files import keep
-    from fedloom.inspect.reopen import reopened
 
     if leak:
         only = "leak" if only is None else f"{only},leak"

@@ -18,7 +18,7 @@ def check(
     json_: o.Json = False,
 ) -> None:
     """Check a config file and say what it would run. Example: fedloom check my.toml --set rounds=5"""
-    from fedloom.experiment.build import prepare
+    from fedloom.experiment.prepare import prepare
     from fedloom.settings.config import load
 
     settings = load(o.gather(config, None, {}, set_), f"'{config}'")

@@ -166,7 +166,7 @@ def _partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
 
     from fedloom.data import partition_plot
     from fedloom.data.statistics import heterogeneity
-    from fedloom.experiment.build import partition_counts
+    from fedloom.experiment.prepare import partition_counts
 
     settings, counts = partition_counts(raw)
     figures = dataclasses.asdict(heterogeneity(counts))

@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from fedloom import __version__
-from fedloom.cli import analyze, catalogue, check, compare, cost, data, demo, doctor, export, run
+from fedloom.cli import (
+    analyze,
+    catalogue,
+    check,
+    compare,
+    cost,
+    data,
+    demo,
+    doctor,
+    export,
+    report,
+    reproduce,
+    run,
+)
 from fedloom.engines.malloc import keep_freed_memory
 
 app = typer.Typer(
@@ -39,6 +52,8 @@ app.command()(demo.demo)
 app.command()(run.run)
 app.command()(run.resume)
 app.command()(compare.compare)
+app.command()(reproduce.reproduce)
+app.command()(report.report)
 app.command()(analyze.analyze)
 app.command()(cost.cost)
 app.command()(export.export)

@@ -1,4 +1,7 @@
-"""The flags that several commands share, and the settings they make together: preset, file, flags, --set, in this order."""
+"""Options that several commands share, and the settings they make together.
+
+Settings come from a preset, a file over it, flags over that, and --set last.
+"""
 
 from __future__ import annotations
 
@@ -8,128 +11,107 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedloom.engines.registry import CHOICES
+
 if TYPE_CHECKING:
     from fedloom.settings.paper_table import Scale
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Settings in TOML.", show_default=False)
-]
+
+def _option(*names: str, help: str) -> Any:
+    return typer.Option(*names, help=help, show_default=False)
+
+
+ConfigFile = Annotated[Path | None, _option("--config", help="Settings in a TOML file.")]
 ScaleName = Annotated[
     str | None,
-    typer.Option(
-        "--scale",
-        help="Of a table: small (minutes; default) or paper (its own settings).",
-        show_default=False,
+    _option(
+        "--scale", help="Of a paper's table: small (minutes; default) or paper (its own settings)."
     ),
 ]
 PresetName = Annotated[
-    str | None,
-    typer.Option("--preset", help="Named settings; see: fedloom presets.", show_default=False),
+    str | None, _option("--preset", help="Named settings; see: fedloom presets.")
 ]
-RowName = Annotated[
-    str | None, typer.Option("--row", help="A row of a preset that is a table.", show_default=False)
-]
-ColumnName = Annotated[
-    str | None, typer.Option("--column", help="Its column; default: the first.", show_default=False)
-]
+RowName = Annotated[str | None, _option("--row", help="A row of a preset that is a table.")]
+ColumnName = Annotated[str | None, _option("--column", help="Its column; default: the first.")]
 MethodName = Annotated[
     str | None,
-    typer.Option(
-        "--method",
-        help="fedavg, 'fedprox(mu=0.1)+fedavgm', or file.py:function.",
-        show_default=False,
-    ),
+    _option("--method", help="fedavg, 'fedprox(mu=0.1)+fedavgm', or file.py:function."),
 ]
 ServerName = Annotated[
-    str | None,
-    typer.Option("--server", help="A server optimiser to join, e.g. fedadam.", show_default=False),
+    str | None, _option("--server", help="A server optimiser to add, such as fedadam.")
 ]
-DataName = Annotated[
-    str | None,
-    typer.Option("--data", help="A data set; see: fedloom data list.", show_default=False),
-]
-ClientCount = Annotated[
-    int | None, typer.Option("--clients", help="Number of clients.", show_default=False)
-]
+DataName = Annotated[str | None, _option("--data", help="A data set; see: fedloom data list.")]
+ClientCount = Annotated[int | None, _option("--clients", help="Number of clients.")]
 Partition = Annotated[
-    str | None,
-    typer.Option("--partition", help="E.g. 'dirichlet(alpha=0.1)' or iid.", show_default=False),
+    str | None, _option("--partition", help="Such as 'dirichlet(alpha=0.1)' or iid.")
 ]
 ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="A model, 'resnet8(norm=group)', or file.py:function.", show_default=False
-    ),
+    str | None, _option("--model", help="A model, 'resnet8(norm=group)', or file.py:function.")
 ]
-Rounds = Annotated[
-    int | None, typer.Option("--rounds", help="Rounds of training.", show_default=False)
-]
-PerRound = Annotated[
-    int | None, typer.Option("--per-round", help="Clients a round.", show_default=False)
-]
+Rounds = Annotated[int | None, _option("--rounds", help="Rounds of training.")]
+PerRound = Annotated[int | None, _option("--per-round", help="Clients per round.")]
+LearningRate = Annotated[float | None, _option("--lr", help="Learning rate of local training.")]
+BatchSize = Annotated[int | None, _option("--batch", help="Samples per batch.")]
+Epochs = Annotated[int | None, _option("--epochs", help="Local epochs per round.")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="The one seed of the run.", show_default=False)
+    int | None, _option("--seed", help="Seed; all randomness of a run derives from it.")
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(
-        "--engine",
-        help="Where clients are played: auto, inprocess, pool, vectorised or ray.",
-        show_default=False,
-    ),
+    _option("--engine", help=f"How clients are simulated: {', '.join(CHOICES)}."),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
-        "--workers",
-        help="Processes of the pool or of Ray; 0: as many as cores.",
-        show_default=False,
-    ),
+    _option("--workers", help="Worker processes of the pool or of Ray; 0: one per core."),
 ]
-Device = Annotated[
-    str | None, typer.Option("--device", help="auto, cpu, cuda or mps.", show_default=False)
-]
+Device = Annotated[str | None, _option("--device", help="auto, cpu, cuda or mps.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="Any setting, e.g. --set train.lr=0.1 (repeatable).", show_default=False
-    ),
+    _option("--set", help="Any setting, for example --set train.momentum=0.9 (repeatable)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
-Debug = Annotated[
-    bool, typer.Option("--debug", help="Show where an error came from, traceback included.")
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also say which engine was chosen, and why.")
 ]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 SCALES: tuple[Scale, Scale] = ("small", "paper")
-FLAGS = {
-    "method": "method",
-    "data": "data.name",
-    "clients": "data.clients",
-    "partition": "data.partition",
-    "model": "model",
-    "rounds": "rounds",
-    "per_round": "sample.per_round",
-    "seed": "seed",
-    "engine": "engine",
-    "workers": "workers",
-    "device": "device",
-}
+SETTINGS_FLAGS = (
+    "method",
+    "data",
+    "clients",
+    "partition",
+    "model",
+    "rounds",
+    "per_round",
+    "lr",
+    "batch",
+    "epochs",
+    "seed",
+    "engine",
+    "workers",
+    "device",
+)
 
 
 def gather(
     config: Path | None, preset: str | None, flags: Mapping[str, Any], sets: list[str] | None
 ) -> dict[str, Any]:
-    """Raw settings of a command: a preset, a file over it, flags over that, and --set last."""
-    return over(_settings(preset, flags) if preset else {}, config, flags, sets)
+    """The settings of a command, not yet checked: preset, file, flags, --set, in this order."""
+    return lay_over(_preset_settings(preset, flags) if preset else {}, config, flags, sets)
 
 
-def over(
-    raw: dict[str, Any], config: Path | None, flags: Mapping[str, Any], sets: list[str] | None
+def lay_over(
+    raw: dict[str, Any],
+    config: Path | None,
+    flags: Mapping[str, Any],
+    sets: list[str] | None,
 ) -> dict[str, Any]:
     """Settings with a file, flags and --set over them."""
     from fedloom.core.spec import parse
     from fedloom.settings.config import DEFAULTS
     from fedloom.settings.overrides import (
+        SHORT_NAMES,
         assignment,
         merged,
         method_table,
@@ -141,26 +123,26 @@ def over(
     raw = normalised(raw, DEFAULTS)
     if config is not None:
         raw = merged(raw, normalised(read(config), DEFAULTS))
-    given = [
-        (FLAGS[name], value) for name, value in flags.items() if name in FLAGS and value is not None
-    ]
-    raw = overlay(raw, [*given, *(assignment(text) for text in sets or ())], DEFAULTS)
+    given = [(name, flags.get(name)) for name in SETTINGS_FLAGS]
+    changes = [(SHORT_NAMES.get(name, name), value) for name, value in given if value is not None]
+    raw = overlay(raw, [*changes, *(assignment(text) for text in sets or ())], DEFAULTS)
     if flags.get("server"):
-        method, more = raw.get("method", DEFAULTS["method"]), method_table(parse(flags["server"]))
-        raw["method"] = {**method, **more, "name": f"{method['name']}+{more['name']}"}
+        method, server = raw.get("method", DEFAULTS["method"]), method_table(parse(flags["server"]))
+        raw["method"] = {**method, **server, "name": f"{method['name']}+{server['name']}"}
     return raw
 
 
-def _settings(preset: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a preset; of a table those of the run in one row and column, the first column unless it is named."""
+def _preset_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a preset; of a table, those of one row and column, the first column by default."""
     from fedloom.core.errors import UserError
-    from fedloom.settings.presets import preset as named
+    from fedloom.settings.presets import preset
 
-    found, row, column = named(preset), flags.get("row"), flags.get("column")
+    found, row, column = preset(name), flags.get("row"), flags.get("column")
     if found.table is None:
         if row or column:
             raise UserError(
-                f"preset '{preset}' is a single run without rows and columns; leave --row and --column out"
+                f"preset '{name}' is a single run without rows and columns; "
+                "leave out --row and --column"
             )
         return found.settings
     if row is None and len(found.table.rows) == 1:
@@ -168,8 +150,8 @@ def _settings(preset: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     if row is None:
         rows = ", ".join(r.name for r in found.table.rows)
         raise UserError(
-            f"preset '{preset}' is a table; make all of it with: fedloom compare --preset {preset}, "
-            f"or one run with: fedloom run --preset {preset} --row NAME (rows: {rows})"
+            f"preset '{name}' is a table; run all of it with: fedloom reproduce {name}, "
+            f"or one cell with: fedloom run --preset {name} --row NAME (rows: {rows})"
         )
     scale = scale_of(flags)
     chosen = found.table.at(scale, [row], [column] if column else [])
@@ -177,10 +159,10 @@ def _settings(preset: str, flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scale_of(flags: Mapping[str, Any]) -> Scale:
-    """--scale, small where it is left out."""
+    """--scale, small by default."""
     from fedloom.core.errors import unknown_name
 
-    asked = flags.get("scale") or "small"
-    if asked not in SCALES:
-        raise unknown_name("scale", asked, SCALES)
-    return asked
+    scale = flags.get("scale") or "small"
+    if scale not in SCALES:
+        raise unknown_name("scale", scale, SCALES)
+    return scale

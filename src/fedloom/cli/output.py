@@ -25,6 +25,11 @@ def say(text: str) -> None:
     err.print(text, markup=False, highlight=False)
 
 
+def say_if(wanted: bool) -> Callable[[str], None]:
+    """`say`, or nothing."""
+    return say if wanted else lambda text: None
+
+
 def print_json(value: Any) -> None:
     """One JSON value on stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")

@@ -10,7 +10,7 @@ from fedloom.cli.comparison_view import drawn
 from fedloom.cli.output import out, print_json, print_table, rounds_to, say, table
 
 if TYPE_CHECKING:
-    from fedloom.reports.comparison import PlannedRun
+    from fedloom.experiment.schedule import PlannedRun
     from fedloom.reports.paper_table import CellResult
     from fedloom.settings.paper_table import Scale, Table
 
@@ -23,25 +23,25 @@ LEGEND = (
 )
 
 
-def tabulate(
+def show_table(
     paper_table: Table,
     scale: Scale,
     seeds: int,
     folder: Path,
     override: Callable[[Settings], Settings],
-    work_off: Callable[[Sequence[PlannedRun]], None],
+    run_all: Callable[[Sequence[PlannedRun]], None],
     as_json: bool,
 ) -> None:
     """Run what is missing of a table, then print it, one block per column.
 
-    override: lays the settings of the command line over a run's; work_off: executes the runs.
+    override: lays the settings of the command line over a run's; run_all: executes the runs.
     """
     from fedloom.reports.paper_table import average_choices, cell_results, distinct_runs, plan
 
     for line in header(paper_table, scale):
         say(line)
     cells = plan(paper_table, scale, seeds, folder, override)
-    work_off(distinct_runs(cells))
+    run_all(distinct_runs(cells))
     results = cell_results(cells)
     choices = average_choices(cells, results)
     picture = _plot(choices or results, folder / "table.png", paper_table.name)

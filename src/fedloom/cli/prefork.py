@@ -1,4 +1,4 @@
-"""What a command begins before it knows its settings: a nursery that imports torch while this process does."""
+"""Start a fork server before the settings are read, so that it imports torch while we do."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedloom.engines.forkserver import ForkServer
+from fedloom.engines.registry import ENGINES
 
 
 @contextmanager
 def prefork(engine: str | None) -> Iterator[ForkServer]:
-    """A nursery for the runs of a command. It begins at once if a pool is asked for and torch still to be imported here.
+    """A fork server for the runs of a command, closed at the end.
 
-    Not for "auto": where that comes to no pool, the second import would be in vain, and it slows the first one down.
+    It starts at once if --engine names an engine that uses it and torch is still to be imported
+    here. It does not for "auto": if that chooses another engine, the second import is wasted, and
+    it slows the first one down.
     """
     fork_server = ForkServer("fedloom.experiment.open_engine")
     try:
-        if engine == "pool" and "torch" not in sys.modules:
+        entry = ENGINES.get(engine or "")
+        if entry is not None and entry.uses_fork_server and "torch" not in sys.modules:
             fork_server.start()
         yield fork_server
     finally:

@@ -41,6 +41,11 @@ class Spec:
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """As on the command line: fedprox(mu=0.1)."""
+        arguments = ", ".join(f"{name}={value}" for name, value in self.args.items())
+        return f"{self.name}({arguments})" if arguments else self.name
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -33,7 +33,23 @@ def absolute_reference(name: str) -> str:
 def short_reference(name: str) -> str:
     """The name without the folders of a user's file, for tables."""
     place, colon, function = name.rpartition(":")
-    return f"{Path(place).name}{colon}{function}" if place.endswith(".py") else name
+    if place.endswith(".py"):
+        return f"{Path(place).name}{colon}{function}"
+    return name.removeprefix(GIVEN)
+
+
+def reference_to(function: Callable[..., Any]) -> str | None:
+    """The name `package.module:function` by which any process can import the function.
+
+    None if there is none: a lambda, a function inside another one, or one that was defined in a
+    notebook or in the script that is being run.
+    """
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if module in (None, "__main__") or not name.isidentifier():
+        return None
+    found = getattr(sys.modules.get(str(module)), name, None)
+    spec = importlib.util.find_spec(str(module)) if found is function else None
+    return f"{module}:{name}" if spec is not None and spec.has_location else None
 
 
 def checksums(names: Iterable[str]) -> dict[str, str]:
@@ -60,6 +76,11 @@ def _source(place: str) -> Path | None:
 
 def load(kind: str, reference: str) -> Callable[..., Any]:
     """The function a reference points to."""
+    if reference.startswith(GIVEN):
+        raise UserError(
+            f"{kind} '{reference.removeprefix(GIVEN)}' was passed as a Python object, which settings "
+            f"cannot bring back; pass it again: fedloom.open(FOLDER, {kind}=...)"
+        )
     place, _, function = reference.rpartition(":")
     if not place or not function:
         raise UserError(

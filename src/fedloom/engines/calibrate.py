@@ -28,7 +28,7 @@ from fedloom.core.sampler import everyone
 from fedloom.core.solver import Sgd
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
-from fedloom.runs.durable_files import failed, write_durably
+from fedloom.runs.durable_files import file_error, write_durably
 
 FILE = "calibration.json"
 TURNS = 3
@@ -151,7 +151,7 @@ def forget() -> None:
     try:
         place().unlink(missing_ok=True)
     except OSError as error:
-        raise failed(place(), error, UserError) from error
+        raise file_error(place(), error, UserError) from error
 
 
 def _kept(found: Mapping[str, Timing]) -> bool:

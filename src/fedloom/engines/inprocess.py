@@ -11,6 +11,7 @@ from fedloom.core.client import Broadcast, Federation, Task, answer
 from fedloom.core.determinism import one_thread
 from fedloom.core.errors import RunError
 from fedloom.core.job import ModelPool, Progress
+from fedloom.engines.workload import Workload
 
 
 class ClientError(RunError):
@@ -63,4 +64,9 @@ class InProcess:
             raise ClientError.of(task.client, sent.round, progress, error) from error
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
+
+
+def open(workload: Workload) -> tuple[Federation, InProcess]:
+    """The federation as it is, on the in-process engine."""
+    return workload.federation, InProcess(workload.federation)

@@ -15,12 +15,13 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
 from fedloom.engines.arena import Arena, Layout
 from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.wire import Facts, nest, receive, send, unpack
+from fedloom.engines.workload import Recipe, Workload, build_federation, usable_cores
 
 PATIENCE = 3  # workers a client may outlive
 AHEAD = 2  # clients a worker has been asked for at a time
@@ -98,6 +99,13 @@ class Pool:
         """Put the data where all workers see them; views of them for this process, so that they lie in memory once."""
         layout = self.data.write(tensors)
         return layout, self.data.read(layout)
+
+    def load(self, recipe: Recipe) -> Federation:
+        """Share the data, tell the workers what to build, and build the same over shared data here."""
+        layout, views = self.share(recipe.tensors)
+        message = recipe.message(layout=layout)
+        self.start(message)
+        return build_federation(message, views)
 
     def start(self, recipe: Facts) -> None:
         """Tell every worker how to build its federation; a later recipe takes the place of an earlier one."""
@@ -185,3 +193,15 @@ class Pool:
             self.fork_server.close()
         self.data.close()
         self.broadcast.close()
+
+
+def open(workload: Workload) -> tuple[Federation, Pool]:
+    """A pool for the workload, or the one that is open already; its data in shared memory."""
+    pool = workload.open_engine
+    if not isinstance(pool, Pool):
+        pool = Pool(workload.workers or usable_cores(), workload.fork_server)
+    try:
+        return pool.load(workload.recipe), pool
+    except BaseException:
+        pool.close()
+        raise

@@ -25,13 +25,13 @@ import torch
 from torch import Tensor
 
 import fedloom
-from fedloom.core import user_code
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines.inprocess import ClientError, InProcess
 from fedloom.engines.malloc import keep_freed_memory
 from fedloom.engines.pool import PATIENCE
 from fedloom.engines.wire import Facts, pack, unpack
+from fedloom.engines.workload import Recipe, Workload, build_federation
 
 ARRIVAL = 300.0  # seconds until some worker has to be there
 
@@ -60,9 +60,7 @@ class RayWorker:
     ) -> tuple[Facts, Arrays]:
         """One client's answer, or where it failed."""
         if self.number != recipe["number"]:
-            self.engine = InProcess(
-                user_code.load("federation", recipe["build"])(recipe, _tensors(data))
-            )
+            self.engine = InProcess(build_federation(recipe, _tensors(data)))
             self.number = recipe["number"]
         work, round, params, shared = sent
         broadcast = Broadcast(
@@ -132,6 +130,13 @@ class RayCluster:
         """Put the data where all workers see them. This process keeps its own: Ray's memory ends with Ray."""
         self.data = self.ray.put(_arrays(tensors))
         return {}, dict(tensors)
+
+    def load(self, recipe: Recipe) -> Federation:
+        """Share the data and the recipe; the federation here, which has the same tensors."""
+        layout, tensors = self.share(recipe.tensors)
+        message = recipe.message(layout=layout)
+        self.start(message)
+        return build_federation(message, tensors)
 
     def start(self, recipe: Facts) -> None:
         """Tell how to build the federation; a later recipe takes the place of an earlier one."""
@@ -211,6 +216,18 @@ class RayCluster:
             self.ray.kill(member.actor)
         if self.ours:
             self.ray.shutdown()
+
+
+def open(workload: Workload) -> tuple[Federation, RayCluster]:
+    """Workers on a Ray cluster for the workload, or those that are open already."""
+    cluster = workload.open_engine
+    if not isinstance(cluster, RayCluster):
+        cluster = RayCluster(workload.workers)
+    try:
+        return cluster.load(workload.recipe), cluster
+    except BaseException:
+        cluster.close()
+        raise
 
 
 def _ray() -> Any:

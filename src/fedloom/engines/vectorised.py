@@ -20,8 +20,10 @@ from fedloom.core.params import nbytes
 from fedloom.core.round import Engine
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.solver import Sgd, SGDRule, Solver
+from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vmap_check import difference_from_exact
 from fedloom.engines.vmap_round import Lanes
+from fedloom.engines.workload import Workload
 
 MEMORY = 512 * 2**20  # bytes that the lanes of one call may take, about
 CHANNELS, ROWS = (
@@ -58,6 +60,15 @@ class Vectorised:
     def close(self) -> None:
         """Close the fallback; nothing else is held."""
         self.fallback.close()
+
+
+def open(workload: Workload) -> tuple[Federation, Vectorised]:
+    """The vectorised engine, with the in-process engine for what cannot be batched.
+
+    Stacked weights have to be contiguous, whatever the layout of the settings.
+    """
+    stacked = workload.rebuild("contiguous")
+    return workload.federation, Vectorised(stacked, InProcess(workload.federation))
 
 
 def unfit(federation: Federation, model: Chain) -> str | None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from fedloom.core import user_code
-from fedloom.core.client import Broadcast, Federation, Task, answer
+from fedloom.core.client import Broadcast, Task, answer
 from fedloom.core.job import ModelPool, Progress
 from fedloom.engines.arena import Arena
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.malloc import keep_freed_memory
 from fedloom.engines.wire import Facts, pack, receive, send, unnest
+from fedloom.engines.workload import build_federation
 
 
 class Worker:
@@ -39,8 +39,7 @@ class Worker:
 
     def prepare(self, recipe: Facts) -> None:
         """The federation of the recipe."""
-        build = user_code.load("federation", recipe["build"])
-        self.federation: Federation = build(recipe, self.data.read(recipe["layout"]))
+        self.federation = build_federation(recipe, self.data.read(recipe["layout"]))
         self.model_pool = ModelPool(self.federation.build)
         self.sent: tuple[int, Broadcast] | None = None
 

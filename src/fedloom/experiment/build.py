@@ -1,136 +1,63 @@
-"""From settings to a run that is ready to begin, with every complaint at once and before round 0."""
+"""From settings to a run that is ready to begin; every problem is reported at once, before round 0.
+
+prepare    checks the names in the settings, loads and partitions the data, builds the method, the
+           model and the federation, and opens the engine, in this order and each of them once
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
-from fedloom.core.errors import UserError, raise_all, unknown_name
-from fedloom.core.exchange import notices
-from fedloom.core.guard import Guard
+from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.key import Key
-from fedloom.core.round import Simulation
+from fedloom.core.method import Method
 from fedloom.core.sampler import SAMPLERS, Sampler
-from fedloom.core.select import has_batch_statistics
+from fedloom.core.solver import Schedule, Sgd, SGDRule
 from fedloom.core.spec import Spec, call
 from fedloom.data import augment, store
-from fedloom.data.client import Clients
+from fedloom.data.client import Clients, EvaluationBatches, federate, normaliser, place
 from fedloom.data.dataset import Dataset
-from fedloom.data.partition import check as check_partition
 from fedloom.data.partition import partition
-from fedloom.data.statistics import class_counts
 from fedloom.data.subset import renormalised, subset
-from fedloom.engines.forkserver import ForkServer
-from fedloom.engines.pool import Pool
-from fedloom.engines.ray import RayCluster
-from fedloom.experiment.memory_layout import check_compiler
-from fedloom.experiment.open_engine import EngineChoice, open_engine
-from fedloom.experiment.parts import build_clients, build_federation, resolve_device
+from fedloom.experiment.memory_layout import arrange
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
-from fedloom.settings.config import Config, load
+from fedloom.models.from_user import build_user_model
+from fedloom.settings.config import Config, TrainSettings
 
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """A run, ready to begin. counts: training samples, clients by classes; choice: the engine. Close it to end its workers.
-
-    notices: what the user has to know before clients send anything but weights. code: checksums of the user's own files.
-    """
-
-    config: Config
-    dataset: Dataset
-    clients: Clients
-    counts: Tensor
-    model: Chain
-    simulation: Simulation
-    choice: EngineChoice
-    notices: tuple[str, ...] = ()
-    code: Mapping[str, str] = field(default_factory=dict)
-
-    def close(self) -> None:
-        self.simulation.engine.close()
-
-    def __enter__(self) -> PreparedRun:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-def prepare(
-    config: Config,
-    dataset: Dataset | None = None,
-    pool: Pool | RayCluster | None = None,
-    fork_server: ForkServer | None = None,
-) -> PreparedRun:
-    """Everything a run needs; a data set given here takes the place of the named one, a pool and a nursery those of new ones."""
-    check_names(config)
-    dataset = load_data(config, dataset)
-    parts = partition_rows(config, dataset)
-    counts = torch.from_numpy(class_counts(dataset.train.labels, parts, len(dataset.classes)))
-    clients = build_clients(config, dataset, parts)
-    federation = build_federation(config, dataset, clients)
-    model = check_model_output(federation, config.model, dataset)
-    raise_all(_misfits(config, model, clients.sizes), "settings")
-    federation.method.check(model)
-    said = tuple(notices(federation, config.rounds))
-    federation, engine, choice = open_engine(
-        config, dataset, federation, clients, model, pool, fork_server
-    )
-    simulation = Simulation(
-        federation, build_sampler(config.sample), engine, Guard(**config.guard.model_dump())
-    )
-    return PreparedRun(
-        config, dataset, clients, counts, model, simulation, choice, said, config.code()
-    )
-
-
-def check_names(config: Config) -> None:
-    """Every name and argument in the settings, checked without reading data; all complaints at once."""
-    checks: list[Callable[[], Any]] = [
-        lambda: build_method(config.words),
-        lambda: check_model(config.model),
-        lambda: check_partition(config.data.partition),
-        lambda: augment.check(config.data.augment),
-        lambda: build_sampler(config.sample),
-        lambda: resolve_device(config.device),
-        lambda: check_compiler(config.compile),
-    ]
-    said = [complaint for check in checks if (complaint := _complaint(check)) is not None]
-    if said:
-        raise UserError("\n".join(said))
-
-
-def _complaint(check: Callable[[], Any]) -> str | None:
-    try:
-        check()
-    except UserError as error:
-        return str(error)
-    return None
+Values = Mapping[str, Any]  # objects passed from Python that no name leads to, by "python:NAME"
+NO_VALUES: Values = MappingProxyType({})
 
 
 def load_data(config: Config, whole: Dataset | None = None) -> Dataset:
     """The part of the named data set, or of the one given, that the settings keep."""
     data = config.data
-    kept = subset(whole or store.load(data.name), data.classes, data.per_class, data.pixels)
-    return (
-        kept
-        if data.mean is None and data.std is None
-        else renormalised(kept, data.mean or (), data.std or ())
-    )
+    kept = subset(whole or _named(data.name), data.classes, data.per_class, data.pixels)
+    if data.mean is None and data.std is None:
+        return kept
+    return renormalised(kept, data.mean or (), data.std or ())
+
+
+def _named(name: str) -> Dataset:
+    if name.startswith(user_code.GIVEN):
+        raise UserError(
+            f"the data '{name}' were passed as a Python object, which settings cannot bring back; "
+            "pass them again with fedloom.open(FOLDER, data=...)"
+        )
+    return store.load(name)
 
 
 def partition_rows(config: Config, dataset: Dataset) -> list[np.ndarray]:
-    """The rows of every client."""
+    """The training rows of every client."""
     users = None if dataset.train.users is None else dataset.train.users.numpy()
     key = Key.root(config.seed).fold("partition")
     return partition(
@@ -143,72 +70,121 @@ def partition_rows(config: Config, dataset: Dataset) -> list[np.ndarray]:
     )
 
 
-def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
-    """The settings and the clients-by-classes counts of their partition, without building a model."""
-    config = load(raw)
-    check_names(config)
-    dataset = load_data(config)
-    return config, class_counts(
-        dataset.train.labels, partition_rows(config, dataset), len(dataset.classes)
+def build_clients(config: Config, dataset: Dataset, rows: Sequence[np.ndarray]) -> Clients:
+    """The training data, split among the clients."""
+    dtype, device = getattr(torch, config.dtype), resolve_device(config.device)
+    return federate(dataset, rows, augment.build(config.data.augment), dtype, device)
+
+
+def build_federation(
+    config: Config,
+    dataset: Dataset,
+    clients: Clients,
+    values: Values = NO_VALUES,
+    method: Method | None = None,
+) -> Federation:
+    """What a process needs to run any client, the same in every process.
+
+    method: the one that the settings describe, where it has been built already.
+    """
+    method = method or build_method(config.words, values)
+    device, dtype, key = resolve_device(config.device), getattr(torch, config.dtype), root(config)
+    init, layout = key.fold("init"), resolve_layout(config)
+    plain = partial(build_model, config.model, dataset, init, dtype, device, values)
+    test = place(dataset.test, device)
+    return Federation(
+        method=method,
+        build=lambda: arrange(method.reshaped(plain(), init), layout, config.compile),
+        clients=clients,
+        solver=build_solver(config.train, config.rounds),
+        key=key,
+        test=EvaluationBatches(test, normaliser(dataset, dtype, device), config.evaluate.batch),
+        classes=len(dataset.classes),
     )
 
 
-def check_model(word: Spec) -> None:
-    """Refuse an unknown model name."""
-    if user_code.is_reference(word.name):
-        user_code.load("model", word.name)
-    elif word.name not in models.MODELS:
-        raise unknown_name("model", word.name, models.MODELS, see="fedloom models")
+def root(config: Config) -> Key:
+    """The key that all randomness of a run derives from."""
+    return Key.root(config.seed)
 
 
-def check_model_output(federation: Federation, word: Spec, dataset: Dataset) -> Chain:
-    """The model, once it has taken a sample and given a number for every class."""
-    x, _ = federation.test[0]
-    try:
-        model = federation.build()
-        with torch.no_grad():
-            found = tuple(model.eval()(x[:1]).shape)
-    except RuntimeError as error:
-        raise UserError(
-            f"model '{word.name}' does not take a sample of shape {dataset.shape}: {error}; take another model"
-        ) from error
-    wanted = (1, len(dataset.classes))
-    if found != wanted:
-        raise UserError(
-            f"model '{word.name}' gives a result of shape {found} for one sample, and {wanted} is needed; mend its last layer"
-        )
-    return model.train()
+def check_model(spec: Spec, values: Values = NO_VALUES) -> None:
+    """Raise for an unknown model name."""
+    if spec.name in values:
+        return
+    if user_code.is_reference(spec.name):
+        user_code.load("model", spec.name)
+    elif spec.name not in models.MODELS:
+        raise unknown_name("model", spec.name, models.MODELS, see="fedloom models")
 
 
-def build_sampler(word: Spec) -> Sampler:
+def build_model(
+    spec: Spec,
+    dataset: Dataset,
+    key: Key,
+    dtype: torch.dtype,
+    device: torch.device,
+    values: Values = NO_VALUES,
+) -> Chain:
+    """A registered model, or the user's: a module, a class, or a function of (shape, classes)."""
+    shape, classes = dataset.shape, len(dataset.classes)
+    if spec.name in values:
+        source = values[spec.name]
+    elif user_code.is_reference(spec.name):
+        source = user_code.load("model", spec.name)
+    else:
+        return models.build(spec, shape, classes, key, dtype, device)
+    return build_user_model(spec, source, shape, classes, key).to(device=device, dtype=dtype)
+
+
+def build_solver(train: TrainSettings, rounds: int) -> Sgd:
+    """The solver of the run."""
+    plain = train.model_dump(
+        include={"lr", "batch", "epochs", "steps", "clip", "drop_last", "reset"}
+    )
+    rule = SGDRule(train.momentum, train.nesterov, train.weight_decay)
+    return Sgd(**plain, rule=rule, schedule=Schedule(**train.schedule.model_dump(), over=rounds))
+
+
+def build_sampler(spec: Spec) -> Sampler:
     """Who takes part in a round."""
-    if word.name not in SAMPLERS:
-        raise unknown_name("sampler", word.name, SAMPLERS)
-    sampler: Sampler = call("sampler", word.name, SAMPLERS[word.name], word.args)
+    if spec.name not in SAMPLERS:
+        raise unknown_name("sampler", spec.name, SAMPLERS)
+    sampler: Sampler = call("sampler", spec.name, SAMPLERS[spec.name], spec.args)
     return sampler
 
 
-def _misfits(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:
-    """What fits by itself but not together."""
-    per_round, said = config.sample.args.get("per_round", 1), []
-    if per_round > len(sizes):
-        said.append(
-            f"sample.per_round={per_round} is more than the {len(sizes)} clients; lower it or raise data.clients"
-        )
-    if config.guard.min_replies > min(per_round, len(sizes)) and config.sample.name != "all":
-        said.append(
-            f"guard.min_replies={config.guard.min_replies} is more than the {per_round} clients a round; lower it"
-        )
-    if has_batch_statistics(model) and not config.train.drop_last:
-        alone = np.flatnonzero(sizes < 2)
-        if config.train.batch == 1:
-            said.append(
-                "train.batch=1 gives batch norm one sample; raise it, or take a model with norm='group'"
-            )
-        elif len(alone):
-            said.append(f"client {alone[0]} has 1 sample, and model '{config.model.name}' normalises by batches of at least 2; "
-                        "raise min_size in data.partition, or take a model with norm='group'")  # fmt: skip
-    if config.train.drop_last and (sizes < config.train.batch).all():
-        said.append(f"train.drop_last=true leaves no batch: every client has fewer than train.batch={config.train.batch} samples; "
-                    "lower train.batch")  # fmt: skip
-    return said
+def resolve_auto(config: Config) -> Config:
+    """The settings with every choice made that results depend on; a run folder stores them so."""
+    return config.model_copy(update={"layout": resolve_layout(config)})
+
+
+def resolve_layout(config: Config) -> str:
+    """The memory layout of images: decided by the model and the device, never by a timing.
+
+    A user's model may not work with channels last: a `view` after a convolution does not.
+    """
+    if config.layout != "auto":
+        return config.layout
+    from_user = user_code.is_reference(config.model.name)
+    on_cpu = resolve_device(config.device).type == "cpu"
+    return "channels_last" if on_cpu and not from_user else "contiguous"
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of that name; "auto" is the fastest one present."""
+    present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if name == "auto":
+        return torch.device(next(d for d in ("cuda", "mps", "cpu") if present[d]))
+    kind, _, number = name.partition(":")
+    if kind not in present or (number and kind != "cuda"):
+        raise unknown_name("device", name, ["auto", *present])
+    numbered = not number or (number.isdigit() and int(number) < torch.cuda.device_count())
+    if not (present[kind] and numbered):
+        usable = ", ".join(["auto", *(d for d, yes in present.items() if yes)])
+        raise UserError(f"device '{name}' does not exist on this machine; choose one of: {usable}")
+    return torch.device(name)

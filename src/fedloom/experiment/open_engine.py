@@ -1,14 +1,12 @@
-"""Which engine plays the clients, and how a worker in another process comes to the same federation."""
+"""Open the engine of the settings for an experiment, and build its federation in a worker."""
 
 from __future__ import annotations
 
 import math
-import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,37 +16,26 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
 from fedloom.core.round import Engine
+from fedloom.core.user_code import GIVEN
 from fedloom.data import augment
 from fedloom.data.client import Clients, normaliser
 from fedloom.data.dataset import Dataset, Split
-from fedloom.engines.calibrate import Timing, calibrated
+from fedloom.engines import registry
+from fedloom.engines.choose import EngineChoice, WorkEstimate, fastest_engine
 from fedloom.engines.forkserver import ForkServer
-from fedloom.engines.inprocess import InProcess
-from fedloom.engines.pool import Pool
-from fedloom.engines.ray import RayCluster
-from fedloom.engines.vectorised import Vectorised
-from fedloom.experiment.parts import build_federation, resolve_auto, resolve_device
+from fedloom.engines.registry import AUTO, EngineEntry
+from fedloom.engines.workload import Recipe, Workload, usable_cores
+from fedloom.experiment.build import (
+    NO_VALUES,
+    Values,
+    build_federation,
+    resolve_auto,
+    resolve_device,
+)
 from fedloom.models.summary import rough_macs
-from fedloom.runs.checkpoint import newest
+from fedloom.runs.checkpoint import newest_manifest
 from fedloom.runs.folder import CHECKPOINT
 from fedloom.settings.config import Config, load
-
-Name = Literal["inprocess", "pool", "vectorised", "ray"]
-PARALLEL_MACS = 3e10  # multiply-accumulates of a run, some five seconds on one core, above which workers pay for their start
-MARGIN = 0.8  # of the exact engine's time: the vectorised engine is close but not the same to the bit, and must be clearly faster
-CLIENTS, STEPS, SHORT = (
-    32,
-    3,
-    PARALLEL_MACS / 10,
-)  # that a calibration plays at most; the last in multiply-accumulates of a turn
-
-
-@dataclass(frozen=True)
-class EngineChoice:
-    """An engine, and what a user should know of why it was taken."""
-
-    engine: Name
-    why: str = ""
 
 
 def open_engine(
@@ -57,149 +44,92 @@ def open_engine(
     federation: Federation,
     clients: Clients,
     model: Chain,
-    pool: Pool | RayCluster | None = None,
+    pool: Engine | None = None,
     fork_server: ForkServer | None = None,
+    values: Values = NO_VALUES,
 ) -> tuple[Federation, Engine, EngineChoice]:
-    """The engine of the settings, and the federation as this process sees it from then on.
+    """Open the engine of the settings; the federation as this process sees it from then on.
 
-    A pool that is there is used again; a new one has its workers from the nursery, or from its own.
+    pool: an engine of an earlier run, whose workers are used again. fork_server: where new workers
+    come from. values: objects without an importable name, by "python:NAME"; with any of them,
+    clients run in this process.
     """
-    choice = choose_engine(config, dataset, federation, clients, model)
-    if choice.engine == "inprocess":
-        return federation, InProcess(federation), choice
-    if choice.engine == "vectorised":
-        return (
-            federation,
-            Vectorised(_side_by_side(config, dataset, clients), InProcess(federation)),
-            choice,
-        )
-    if not _on_cpu(config):
+    workload = workload_of(config, dataset, federation, clients, pool, fork_server, values)
+    choice = choose_engine(config, dataset, clients, model, workload, values)
+    entry = registry.entry(choice.engine)
+    if entry.cpu_only and not _on_cpu(config):
         raise UserError(
-            f"engine '{choice.engine}' is for the cores of CPUs, not for device '{config.device}'; take --engine inprocess"
+            f"engine '{entry.name}' runs on the CPU only, not on device '{config.device}'; "
+            "use --engine inprocess"
         )
-    pool = pool or (
-        RayCluster(config.workers)
-        if choice.engine == "ray"
-        else Pool(worker_count(config), fork_server)
+    federation, engine = entry.open(workload)
+    return federation, engine, choice
+
+
+def workload_of(
+    config: Config,
+    dataset: Dataset,
+    federation: Federation,
+    clients: Clients,
+    pool: Engine | None = None,
+    fork_server: ForkServer | None = None,
+    values: Values = NO_VALUES,
+) -> Workload:
+    """What any engine may need to run these settings; arguments as for `open_engine`."""
+    return Workload(
+        federation,
+        lambda layout: _built_with(config, dataset, clients, layout, values),
+        _recipe(config, dataset, clients),
+        config.workers,
+        fork_server,
+        pool,
     )
-    try:
-        shared, recipe = _shared(pool, config, dataset, clients)
-        pool.start(recipe)
-    except BaseException:
-        pool.close()
-        raise
-    return build_federation(config, *shared), pool, choice
 
 
 def choose_engine(
-    config: Config, dataset: Dataset, federation: Federation, clients: Clients, model: Chain
+    config: Config,
+    dataset: Dataset,
+    clients: Clients,
+    model: Chain,
+    workload: Workload,
+    values: Values = NO_VALUES,
 ) -> EngineChoice:
-    """The engine by its name; for "auto", where there is enough to do, the fastest by calibration."""
-    if config.engine != "auto":
-        return EngineChoice(config.engine)
-    cohort = min(config.sample.args.get("per_round", len(clients)), len(clients))
-    each = config.train.epochs * float(np.mean(clients.sizes)) / config.train.batch
-    steps = math.ceil(each if config.train.steps is None else config.train.steps)
-    one = (
-        3 * rough_macs(model, dataset.shape) * config.train.batch
-    )  # backward costs twice a forward
-    if not _on_cpu(config) or one * steps * cohort * config.rounds <= PARALLEL_MACS:
+    """The engine of the settings; for "auto" the fastest, by a calibration if the run is large.
+
+    Objects without an importable name cannot be used by workers, so they run in-process.
+    """
+    if config.engine != AUTO:
+        entry = registry.entry(config.engine)
+        if values and entry.uses_workers:
+            return EngineChoice("inprocess", warning=_cannot_import(entry, config, values))
+        return EngineChoice(entry.name)
+    if values or not _on_cpu(config):
         return EngineChoice("inprocess")
-    named = config.model_dump(mode="json", include={"method", "model", "dtype"})
-    facts = {
-        **named,
-        "shape": dataset.shape,
-        "batch": config.train.batch,
-        "cohort": cohort,
-        "steps": steps,
-    }
-    few = max(1, min(cohort, CLIENTS, int(SHORT / (one * STEPS))))
-    timing = calibrated(
-        facts, federation, _side_by_side(config, dataset, clients), few, min(steps, STEPS)
-    )
-    return _fastest(timing, worker_count(config))
-
-
-def _side_by_side(config: Config, dataset: Dataset, clients: Clients) -> Federation:
-    """The federation as the vectorised engine plays it: weights that are stacked lie as torch lays them."""
-    return build_federation(config.model_copy(update={"layout": "contiguous"}), dataset, clients)
-
-
-def _fastest(found: Timing | str, workers: int) -> EngineChoice:
-    """The vectorised engine, if it is clearly ahead of the clients shared out among the workers."""
-    exact: Name = "pool" if workers > 1 else "inprocess"
-    if isinstance(found, str):
-        return EngineChoice(exact, f"not vectorised, since {found}")
-    figures = f"calibrated: vectorised {found.ratio:.2f} of in-process, pool of {workers} {1 / workers:.2f}"
-    if found.ratio > MARGIN / workers:
-        return EngineChoice(exact, figures)
-    return EngineChoice(
-        "vectorised", f"{figures}; within 1e-5 of the exact engines, not the same bits"
-    )
+    work = _estimated_work(config, dataset, clients, model)
+    workers = config.workers or usable_cores()
+    return fastest_engine(work, workload.federation, workload.rebuild, workers)
 
 
 def resume_config(config: Config, path: Path) -> Config:
-    """The settings of a run that goes on in its folder: what "auto" has taken so far, it takes to the end."""
-    manifest = (
-        newest(path / CHECKPOINT)
-        if config.engine == "auto" and (path / CHECKPOINT).is_dir()
-        else None
-    )
-    return (
-        config
-        if manifest is None
-        else config.model_copy(update={"engine": manifest.extra.get("engine", config.engine)})
-    )
+    """The settings with which a run resumes: the engine that "auto" has chosen stays the same."""
+    if config.engine != AUTO or not (path / CHECKPOINT).is_dir():
+        return config
+    manifest = newest_manifest(path / CHECKPOINT)
+    if manifest is None:
+        return config
+    return config.model_copy(update={"engine": manifest.extra.get("engine", AUTO)})
 
 
-def worker_count(config: Config) -> int:
-    """As many as asked for, or as there are cores this process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return config.workers or usable or 1
-
-
-def _on_cpu(config: Config) -> bool:
-    return resolve_device(config.device).type == "cpu"
-
-
-def _shared(
-    pool: Pool | RayCluster, config: Config, dataset: Dataset, clients: Clients
-) -> tuple[tuple[Dataset, Clients], dict[str, Any]]:
-    """The data in the pool's memory, as this process sees them there, and what a worker needs to see the same."""
-    tensors = {
-        "train.x": dataset.train.x,
-        "train.y": dataset.train.y,
-        "test.x": dataset.test.x,
-        "test.y": dataset.test.y,
+def build_in_worker(message: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Federation:
+    """The federation of a recipe: its settings, with the data in memory that workers share."""
+    config = load(tomllib.loads(message["settings"]))
+    facts: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in message["dataset"].items()
     }
-    tensors |= {
-        "rows": clients.rows,
-        "starts": _tensor(clients.starts),
-        "stops": _tensor(clients.stops),
-    }
-    layout, views = pool.share(tensors)
-    facts = {n: getattr(dataset, n) for n in ("name", "kind", "classes", "mean", "std")}
-    recipe = {
-        "build": "fedloom.experiment.open_engine:federation",
-        "settings": resolve_auto(config).text(),
-        "layout": layout,
-        "dataset": facts,
-    }
-    return _seen(config, facts, views), recipe
-
-
-def federation(recipe: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Federation:
-    """The federation of a worker: the same settings, and the data where the pool has put them."""
-    config = load(tomllib.loads(recipe["settings"]))
-    return build_federation(config, *_seen(config, recipe["dataset"], tensors))
-
-
-def _seen(
-    config: Config, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[Dataset, Clients]:
-    train, test = (Split(tensors[f"{part}.x"], tensors[f"{part}.y"]) for part in ("train", "test"))
-    plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in facts.items()}
-    dataset = Dataset(train=train, test=test, **plain)
+    train = Split(tensors["train.x"], tensors["train.y"])
+    test = Split(tensors["test.x"], tensors["test.y"])
+    dataset = Dataset(train=train, test=test, **facts)
     clients = Clients(
         split=train,
         rows=tensors["rows"],
@@ -208,8 +138,62 @@ def _seen(
         normalise=normaliser(dataset, getattr(torch, config.dtype)),
         augment=augment.build(config.data.augment),
     )
-    return dataset, clients
+    return build_federation(config, dataset, clients)
 
 
-def _tensor(numbers: np.ndarray) -> Tensor:
-    return torch.from_numpy(numbers.astype(np.int64))
+def _recipe(config: Config, dataset: Dataset, clients: Clients) -> Recipe:
+    """What `build_in_worker` needs."""
+    tensors = {
+        "train.x": dataset.train.x,
+        "train.y": dataset.train.y,
+        "test.x": dataset.test.x,
+        "test.y": dataset.test.y,
+        "rows": clients.rows,
+        "starts": torch.from_numpy(clients.starts.astype(np.int64)),
+        "stops": torch.from_numpy(clients.stops.astype(np.int64)),
+    }
+    facts = {name: getattr(dataset, name) for name in ("name", "kind", "classes", "mean", "std")}
+    build = f"{__name__}:{build_in_worker.__name__}"
+    return Recipe(build, resolve_auto(config).text(), facts, tensors)
+
+
+def _built_with(
+    config: Config, dataset: Dataset, clients: Clients, layout: str, values: Values
+) -> Federation:
+    """The federation with another memory layout."""
+    config = config.model_copy(update={"layout": layout})
+    return build_federation(config, dataset, clients, values)
+
+
+def _estimated_work(
+    config: Config, dataset: Dataset, clients: Clients, model: Chain
+) -> WorkEstimate:
+    samples = config.train.epochs * float(np.mean(clients.sizes))
+    steps = config.train.steps or math.ceil(samples / config.train.batch)
+    named = config.model_dump(mode="json", include={"method", "model", "dtype"})
+    return WorkEstimate(
+        # a backward pass costs twice a forward pass
+        macs_per_step=3 * rough_macs(model, dataset.shape) * config.train.batch,
+        steps=steps,
+        cohort=min(config.sample.args.get("per_round", len(clients)), len(clients)),
+        rounds=config.rounds,
+        facts={**named, "shape": dataset.shape, "batch": config.train.batch},
+    )
+
+
+def _cannot_import(entry: EngineEntry, config: Config, values: Values) -> str:
+    """The warning that workers cannot use these objects."""
+    names = " and ".join(
+        f"{'model' if key == config.model.name else 'method'} '{key.removeprefix(GIVEN)}'"
+        for key in values
+    )
+    them = "it" if len(values) == 1 else "them"
+    return (
+        f"engine '{entry.name}' runs clients in other processes, which cannot import {names} "
+        f"(defined in a notebook or script); running in-process. "
+        f"Put {them} into a module to use {entry.label}."
+    )
+
+
+def _on_cpu(config: Config) -> bool:
+    return resolve_device(config.device).type == "cpu"

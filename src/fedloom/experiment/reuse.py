@@ -113,5 +113,5 @@ def copy_rounds(folder: RunFolder, path: Path) -> None:
         assert restored is not None  # it is finished
         for line in other.metrics():
             folder.append_metrics(line)
-        folder.store.take_over(other.store)
+        folder.store.copy_from(other.store)
     folder.save(restored.state, **restored.manifest.extra)

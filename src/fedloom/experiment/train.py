@@ -1,9 +1,10 @@
-"""One run from its first round, or from where it stopped, to its last: train, score, write down, keep safe."""
+"""One run from its first round, or its last checkpoint, to the end: train, evaluate, record."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,210 +18,237 @@ from fedloom.core.params import sha256
 from fedloom.core.round import expected_uploads, init_state, resume_state, rounds
 from fedloom.core.round_report import RoundReport
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
-from fedloom.experiment.build import PreparedRun
-from fedloom.experiment.parts import resolve_device
+from fedloom.experiment.build import resolve_device
+from fedloom.experiment.callbacks import Callback, CallbackList, RunStart
+from fedloom.experiment.prepare import PreparedRun
+from fedloom.experiment.stored_run import read_history
 from fedloom.metrics.curve import first_round
-from fedloom.metrics.evaluate import personal_summary, summary
-from fedloom.runs.folder import RunFolder
+from fedloom.metrics.evaluate import global_scores, personal_scores
+from fedloom.metrics.records import ClientScores, History, RoundRecord, RunResult
+from fedloom.runs.folder import Restored, RunFolder
 
-Line = dict[str, Any]
-Watch = Callable[[Line], None]
-SPREADS = (
-    "weighted",
-    "recall",
-)  # of the clients' own models, for a metrics line: no list of clients
+Message = Callable[[str], None]
 
 
 class Interrupted(RunError):
-    """The user asked for a stop, and the last whole round is safe."""
+    """The user asked to stop; the last complete round is saved."""
 
 
-def run(
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished run: its records, the final state of the server, and what the clients remember."""
+
+    result: RunResult
+    history: History
+    state: ServerState
+    store: ClientStore
+
+
+def ignore(message: str) -> None:
+    """For messages that nobody wants to see."""
+
+
+def train(
     prepared: PreparedRun,
     folder: RunFolder | None = None,
-    watch: Watch = lambda line: None,
+    callbacks: Sequence[Callback] = (),
     stop: Callable[[], bool] = bool,
-    tell: Callable[[str], None] = lambda warning: None,
-) -> Line:
-    """Run to the end and return the result; with a folder, go on from its last checkpoint and keep it safe.
+    warn: Message = ignore,
+    inform: Message = ignore,
+) -> TrainedRun:
+    """Train to the last round. With a folder, resume from its last checkpoint and save as it goes.
 
-    watch sees every round's metrics line. stop is asked after every round. tell hears what the user should know.
+    stop is asked after every round. warn gets what the user should know, inform what helps only
+    someone who wonders why a run behaves as it does.
     """
     restored = folder.restore() if folder else None
-    for warning in restored.warnings if restored else ():
-        tell(f"note: {warning}")
-    for place in folder.edited(prepared.code) if folder else ():
-        tell(
-            f"note: '{place}' has been edited since the last checkpoint: the rounds before it were played by the code as it was"
-        )
-    for notice in () if restored else prepared.notices:
-        tell(notice)
-    if prepared.choice.why:
-        tell(f"engine: {prepared.choice.engine} ({prepared.choice.why})")
+    for message in _warnings(prepared, folder, restored):
+        warn(message)
+    if prepared.engine_choice.why:
+        inform(f"engine: {prepared.engine_choice.engine} ({prepared.engine_choice.why})")
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
-        tell(f"note: played in-process, since {why_not}")
+        warn(f"note: run in-process, since {why_not}")
+    callback = CallbackList(callbacks)
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(resolve_device(prepared.config.device)):
         state = (
-            resume_state(prepared.simulation, restored.state, tell)
+            resume_state(prepared.simulation, restored.state, warn)
             if restored
-            else init_state(prepared.simulation, prepared.model, tell)
+            else init_state(prepared.simulation, prepared.model, warn)
         )
-        lines = folder.metrics() if folder else []
-        state = _run_rounds(prepared, state, store, lines, folder, watch, stop)
-        result = _result(prepared, state, lines) | _personal(prepared, state, store)
+        records = read_history(folder) if folder else History()
+        callback.on_start(_start(prepared, state))
+        state, history = _run_rounds(prepared, state, store, list(records), folder, callback, stop)
+        result = _result(prepared, state, store, history)
     if folder is not None:
-        folder.finish(result)
-    return result
+        folder.finish(result.to_json())
+    callback.on_end(result)
+    return TrainedRun(result, history, state, store)
+
+
+def _warnings(
+    prepared: PreparedRun, folder: RunFolder | None, restored: Restored | None
+) -> Iterator[str]:
+    """What the user should know before the run begins or resumes."""
+    for warning in restored.warnings if restored else ():
+        yield f"note: {warning}"
+    for place in folder.edited(prepared.code) if folder else ():
+        yield (
+            f"note: '{place}' was edited after the last checkpoint: "
+            "the rounds before it were run with the earlier version"
+        )
+    if prepared.engine_choice.warning:
+        yield f"note: {prepared.engine_choice.warning}"
+    yield from () if restored else prepared.notices
+
+
+def _start(prepared: PreparedRun, state: ServerState) -> RunStart:
+    config = prepared.config
+    return RunStart(config.title, config, len(prepared.clients), config.rounds, state.round)
 
 
 def _run_rounds(
     prepared: PreparedRun,
     state: ServerState,
     store: ClientStore,
-    lines: list[Line],
+    records: list[RoundRecord],
     folder: RunFolder | None,
-    watch: Watch,
+    callback: Callback,
     stop: Callable[[], bool],
-) -> ServerState:
-    """Every round that is still to be done; the lines grow by one each."""
-    for reached, line in _scored(prepared, state, store):
+) -> tuple[ServerState, History]:
+    """Every round that is left; the final state, and the records of all rounds."""
+    for reached, record in _evaluated_rounds(prepared, state, store):
         state = reached
-        lines.append(line)
-        ask_every_round = stop()  # once a round: a stop that is heeded is also saved
+        records.append(record)
+        stop_requested = stop()  # asked once per round, so that a stop that is obeyed is also saved
         if folder is not None:
-            folder.append_metrics(line)
-            if _due(state, prepared) or ask_every_round:
-                folder.save(state, engine=prepared.choice.engine, code=dict(prepared.code))
-        watch(line)  # behind the save: what the user is shown is safe
-        if ask_every_round and state.round < prepared.config.rounds:
+            folder.append_metrics(record.to_json())
+            if _checkpoint_due(state, prepared) or stop_requested:
+                engine = prepared.engine_choice.engine
+                folder.save(state, engine=engine, code=dict(prepared.code))
+        callback.on_round(record)  # after the save: what the user is shown is safe
+        if stop_requested and state.round < prepared.config.rounds:
             raise Interrupted(f"stopped after round {state.round} of {prepared.config.rounds}")
-    return state
+    return state, History(records)
 
 
-def _due(state: ServerState, prepared: PreparedRun) -> bool:
-    return (
-        state.round % prepared.config.checkpoint_every == 0 or state.round == prepared.config.rounds
-    )
+def _checkpoint_due(state: ServerState, prepared: PreparedRun) -> bool:
+    config = prepared.config
+    return state.round % config.checkpoint_every == 0 or state.round == config.rounds
 
 
-def _scored(
+def _evaluated_rounds(
     prepared: PreparedRun, state: ServerState, store: ClientStore
-) -> Iterator[tuple[ServerState, Line]]:
-    """Rounds with their metrics lines, evaluated where the settings say so."""
+) -> Iterator[tuple[ServerState, RoundRecord]]:
+    """Rounds with their records, evaluated in the rounds that the settings name."""
     for reached, report in rounds(prepared.simulation, state, store, prepared.config.rounds):
-        line, started = _line(report), time.perf_counter()
-        if found := _figures(prepared, reached, store):
-            line |= {**found, "evaluation_seconds": round(time.perf_counter() - started, 4)}
-        yield reached, line
+        started = time.perf_counter()
+        scores = _evaluate(prepared, reached, store)
+        if scores:
+            scores["evaluation_seconds"] = round(time.perf_counter() - started, 4)
+        yield reached, replace(_record(report), **scores)
 
 
-def _figures(prepared: PreparedRun, state: ServerState, store: ClientStore) -> Line:
-    """What the settings want to know of the models after this round; own models at the end are the result's business."""
-    ask_every_round, last, found = (
-        prepared.config.evaluate,
-        state.round == prepared.config.rounds,
-        Line(),
+def _record(report: RoundReport) -> RoundRecord:
+    return RoundRecord(
+        round=report.round + 1,
+        participants=report.clients,
+        rejected=report.refused,
+        train_loss=report.loss,
+        steps=report.steps,
+        bytes_up=report.bytes_up,
+        bytes_down=report.bytes_down,
+        seconds=round(report.seconds, 4),
     )
-    if state.round % ask_every_round.every == 0 or last:
-        found |= summary(_evaluated(prepared, state), prepared.counts.sum(0), prepared.counts)
-    if (
-        ask_every_round.personal_every
-        and state.round % ask_every_round.personal_every == 0
-        and not last
-    ):
-        found |= {
-            word: {name: own[name] for name in SPREADS}
-            for word, own in _personal(prepared, state, store).items()
-        }
-    return found
 
 
-def _evaluated(prepared: PreparedRun, state: ServerState) -> ClassCounts:
-    """The server's model on the test data, piece by piece wherever the clients are played."""
-    pieces = prepared.simulation.engine.map(
-        Broadcast("evaluate", state.round, state.params), (Task(i) for i in range(TEST_PIECES))
-    )
+def _evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> dict[str, Any]:
+    """The scores that the settings ask for after this round; personal models at the end belong to
+    the result."""
+    settings, last = prepared.config.evaluate, state.round == prepared.config.rounds
+    scores: dict[str, Any] = {}
+    if state.round % settings.every == 0 or last:
+        counts = _count_on_test_data(prepared, state)
+        scores["accuracy"], scores["test_loss"] = counts.accuracy, counts.loss
+        scores["global_model"] = global_scores(counts, prepared.counts)
+    if settings.personal_every and state.round % settings.personal_every == 0 and not last:
+        personal = _personal_scores(prepared, state, store)
+        scores["personal_models"] = None if personal is None else personal.spreads()
+    return scores
+
+
+def _count_on_test_data(prepared: PreparedRun, state: ServerState) -> ClassCounts:
+    """The global model on the test data, in pieces that run wherever the clients run."""
+    broadcast = Broadcast("evaluate", state.round, state.params)
+    tasks = (Task(piece) for piece in range(TEST_PIECES))
+    pieces = prepared.simulation.engine.map(broadcast, tasks)
     return ClassCounts.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
 
 
-def _line(report: RoundReport) -> Line:
-    return {
-        "round": report.round + 1,
-        "participants": list(report.clients),
-        "refused": {str(c): why for c, why in report.refused.items()},
-        "train_loss": report.loss,
-        "steps": report.steps,
-        "bytes_up": report.bytes_up,
-        "bytes_down": report.bytes_down,
-        "seconds": round(report.seconds, 4),
-    }
-
-
-def _result(prepared: PreparedRun, state: ServerState, lines: list[Line]) -> Line:
-    config, scored = prepared.config, [line for line in lines if "accuracy" in line]
-    target, curve = config.evaluate.target, {line["round"]: line["accuracy"] for line in scored}
-    return {
-        "method": config.title,
-        "rounds": state.round,
-        "accuracy": scored[-1]["accuracy"],
-        "loss": scored[-1]["loss"],
-        "seconds": round(
-            sum(line["seconds"] + line.get("evaluation_seconds", 0.0) for line in lines), 3
-        ),
-        "weights_sha256": sha256(state.params),
-        "seed": config.seed,
-        "model": config.model.name,
-        "data": config.data.name,
-        "clients": len(prepared.clients),
-        "refused": sum(len(line["refused"]) for line in lines),
-        "bytes_up": sum(line["bytes_up"] for line in lines),
-        "bytes_down": sum(line["bytes_down"] for line in lines),
-        "rounds_to_target": None if target is None else first_round(curve, target),
-        "own_models": prepared.simulation.federation.method.personal,
-        "global": {
-            **scored[-1]["clients"],
-            "per_class": scored[-1]["per_class"],
-            "groups": scored[-1]["groups"],
-        },
-    }
-
-
-def _personal(prepared: PreparedRun, state: ServerState, store: ClientStore) -> Line:
-    """The clients' own models, scored on the test data, where the method makes some."""
-    if not (prepared.simulation.federation.method.personal and prepared.config.evaluate.personal):
-        return {}
-    sent = Broadcast("score", state.round, state.params, state.shared)
+def _personal_scores(
+    prepared: PreparedRun, state: ServerState, store: ClientStore
+) -> ClientScores | None:
+    """The clients' own models on the test data; None if the method makes none or nobody asked."""
+    method = prepared.simulation.federation.method
+    if not (method.personal and prepared.config.evaluate.personal):
+        return None
+    broadcast = Broadcast("score", state.round, state.params, state.shared)
     tasks = (Task(c, store.recall(c)) for c in range(len(prepared.clients)))
     hits = seen = torch.zeros_like(prepared.counts, dtype=torch.float64)
-    for client, found in prepared.simulation.engine.map(
-        sent, tasks
-    ):  # into one table: tallies that lie about would pin the heap
-        hits[client], seen = found.hits, found.seen
-    return {"personal": personal_summary(hits, seen, prepared.counts.sum(0), prepared.counts)}
+    # into one table at once: many small tensors kept alive would fragment the heap
+    for client, counts in prepared.simulation.engine.map(broadcast, tasks):
+        hits[client], seen = counts.hits, counts.seen
+    return personal_scores(hits, seen, prepared.counts)
 
 
-def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> Line:
-    """One client of the next round, alone: what it would answer. Nothing is kept."""
-    restored = folder.restore()
-    state = restored.state if restored else init_state(prepared.simulation, prepared.model)
-    simulation = prepared.simulation
-    with one_thread():
-        sent = training_broadcast(
-            state,
-            ask_every_round(
-                simulation.federation, simulation.engine.map, state, folder.store, [client]
-            ),
-        )
-        ((_, reply),) = simulation.engine.map(sent, [Task(client, folder.store.recall(client))])
-    why = simulation.guard.complaint(
-        reply, expected_uploads(simulation.federation.method, prepared.model, state)
+def _result(
+    prepared: PreparedRun, state: ServerState, store: ClientStore, history: History
+) -> RunResult:
+    config, curve = prepared.config, history.accuracy
+    last = next(record for record in reversed(history) if record.accuracy is not None)
+    assert (
+        last.accuracy is not None and last.test_loss is not None and last.global_model is not None
     )
+    target = config.evaluate.target
+    return RunResult(
+        method=config.title,
+        rounds=state.round,
+        accuracy=last.accuracy,
+        test_loss=last.test_loss,
+        seconds=round(history.total("seconds") + history.total("evaluation_seconds"), 3),
+        weights_sha256=sha256(state.params),
+        seed=config.seed,
+        model=config.model.name,
+        data=config.data.name,
+        clients=len(prepared.clients),
+        rejected=sum(len(record.rejected) for record in history),
+        bytes_up=int(history.total("bytes_up")),
+        bytes_down=int(history.total("bytes_down")),
+        rounds_to_target=None if target is None else first_round(curve, target),
+        personalised=prepared.simulation.federation.method.personal,
+        global_model=last.global_model,
+        personal_models=_personal_scores(prepared, state, store),
+    )
+
+
+def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict[str, Any]:
+    """One client of the next round, alone: what it would reply. Nothing is kept."""
+    restored = folder.restore()
+    simulation = prepared.simulation
+    state = restored.state if restored else init_state(simulation, prepared.model)
+    with one_thread():
+        exchanged = ask_every_round(
+            simulation.federation, simulation.engine.map, state, folder.store, [client]
+        )
+        broadcast = training_broadcast(state, exchanged)
+        task = Task(client, folder.store.recall(client))
+        ((_, reply),) = simulation.engine.map(broadcast, [task])
+    expected = expected_uploads(simulation.federation.method, prepared.model, state)
     return {
         "client": client,
         "round": state.round + 1,
         "samples": reply.samples,
         "steps": reply.steps,
-        "loss": reply.loss,
-        "complaint": why,
+        "train_loss": reply.loss,
+        "problem": simulation.guard.complaint(reply, expected),
     }

@@ -25,11 +25,12 @@ from fedloom.diagnostics.drift import by_block, drifts, grams
 from fedloom.diagnostics.landscape import POINTS, SPAN, landscape
 from fedloom.diagnostics.probes import Estimate, Probed, hutch_plus_plus, probed
 from fedloom.diagnostics.time_budget import Pace, Watch
-from fedloom.experiment.parts import resolve_device
+from fedloom.experiment.build import resolve_device
+from fedloom.experiment.reopen import ReopenedRun
 from fedloom.inspect.analysis_files import Findings, plain
 from fedloom.inspect.leakage import known, leaked
 from fedloom.inspect.per_user import by_user
-from fedloom.inspect.reopen import Reopened, Trained, cohort, replay, training_samples
+from fedloom.inspect.replay import Trained, cohort, replay, training_samples
 
 PARTS = ("eigen", "trace", "diagonal", "pairs", "landscape", "drift", "local", "leak")
 EIGENVALUES = 5
@@ -62,7 +63,7 @@ class AnalysisOptions:
         return bool({*names} & {*self.only})
 
 
-def analyze(run: Reopened, wish: AnalysisOptions, watch: Watch = lambda *seen: None) -> Findings:
+def analyze(run: ReopenedRun, wish: AnalysisOptions, watch: Watch = lambda *seen: None) -> Findings:
     """Everything wished for, or as much of it as there is time for."""
     with one_thread(), deterministic(resolve_device(run.prepared.config.device)):
         return _Analysis(run, wish, watch).work()
@@ -72,7 +73,7 @@ def analyze(run: Reopened, wish: AnalysisOptions, watch: Watch = lambda *seen: N
 class _Analysis:
     """An analysis at work; what several parts need is made when the first asks for it."""
 
-    run: Reopened
+    run: ReopenedRun
     wish: AnalysisOptions
     watch: Watch
     arrays: dict[str, np.ndarray] = field(default_factory=dict)

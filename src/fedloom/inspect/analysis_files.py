@@ -21,7 +21,7 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.diagnostics.landscape import Landscape, png
-from fedloom.runs.durable_files import BESIDE, failed, write_durably
+from fedloom.runs.durable_files import TMP_SUFFIX, file_error, write_durably
 
 FOLDER = "analysis"
 OLD = ".old"
@@ -38,7 +38,7 @@ class Findings:
 def keep(run: Path, found: Findings, tell: Callable[[str], None]) -> Path:
     """Write the folder of this analysis in the place of an earlier one."""
     place = run / FOLDER
-    beside, old = place.with_name(FOLDER + BESIDE), place.with_name(FOLDER + OLD)
+    beside, old = place.with_name(FOLDER + TMP_SUFFIX), place.with_name(FOLDER + OLD)
     try:
         for left in (beside, old):
             shutil.rmtree(left, ignore_errors=True)
@@ -54,7 +54,7 @@ def keep(run: Path, found: Findings, tell: Callable[[str], None]) -> Path:
             place.rename(old)
         beside.rename(place)
     except OSError as error:
-        raise failed(place, error) from error
+        raise file_error(place, error) from error
     shutil.rmtree(old, ignore_errors=True)
     return place
 

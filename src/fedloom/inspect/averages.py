@@ -11,8 +11,8 @@ from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.data.averages_plot import Gallery, pixels
 from fedloom.exchange.averaged_data import grouped, means
-from fedloom.experiment.build import check_names, load_data, partition_rows
-from fedloom.experiment.parts import build_clients
+from fedloom.experiment.build import build_clients, load_data, partition_rows
+from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import Config, load
 
 SIZES = (1, 5, 20, 0)  # samples an average; 0 is all of a client's

@@ -16,8 +16,7 @@ from fedloom.core.errors import unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parameters
 from fedloom.data import store
-from fedloom.experiment.build import prepare
-from fedloom.experiment.train import run
+from fedloom.experiment.execute import execute
 from fedloom.models import registry
 from fedloom.models.summary import summary
 from fedloom.settings.config import load
@@ -92,7 +91,7 @@ def _short_run() -> str:
         "sample": {"per_round": 2},
         "evaluate": {"batch": 500},
     }
-    return str(run(prepare(load(settings)))["weights_sha256"])
+    return execute(load(settings)).result.weights_sha256
 
 
 def _writable(folder: Path) -> bool:

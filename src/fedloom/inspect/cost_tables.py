@@ -26,8 +26,7 @@ from fedloom.core.spec import Spec, parse
 from fedloom.data.dataset import Dataset
 from fedloom.diagnostics.cost.count import Convention, Cost, cost
 from fedloom.diagnostics.cost.toy_federation import Scene
-from fedloom.experiment.build import check_model
-from fedloom.experiment.parts import build_model
+from fedloom.experiment.build import build_model, check_model
 from fedloom.methods import registry as methods
 from fedloom.models import registry as models
 from fedloom.settings import presets

@@ -21,22 +21,23 @@ import torch
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
-from fedloom.core.evaluate import ClassCounts, count_correct
+from fedloom.core.evaluate import ClassCounts
 from fedloom.core.job import build_isolated
 from fedloom.core.params import Params, sha256
-from fedloom.experiment.build import PreparedRun
-from fedloom.experiment.parts import build_federation, resolve_device
-from fedloom.inspect.reopen import Reopened, reopened
-from fedloom.metrics.evaluate import client_scores
+from fedloom.experiment.build import build_federation, resolve_device
+from fedloom.experiment.prepare import PreparedRun
+from fedloom.experiment.reopen import ReopenedRun, reopened
+from fedloom.experiment.stored_run import read_result
+from fedloom.metrics.evaluate import score_clients
+from fedloom.metrics.records import RunResult
 from fedloom.runs.checkpoint import made_with
-from fedloom.runs.durable_files import failed, write_durably
+from fedloom.runs.durable_files import file_error, write_durably
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.tensor_bytes import pack
 
-Tell = Callable[[str], None]
+Message = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -47,25 +48,28 @@ class Exported:
     facts: dict[str, Any]
 
 
-def export(path: Path, client: int | None, out: Path, tell: Tell, program: bool = True) -> Exported:
+def export(
+    path: Path, client: int | None, out: Path, warn: Message, program: bool = True
+) -> Exported:
     """Write the model of a client, or the server's, into a folder. tell hears what the user should know."""
     with RunFolder.read_only(path) as folder:
-        result = folder.result()
+        result = read_result(folder)
     if result is None:
         raise UserError(
             f"{path} is not finished, so its models are not final; go on with `fedloom resume {path}`"
         )
     with (
-        reopened(path, tell) as run,
+        reopened(path, warn) as run,
         one_thread(),
         deterministic(resolve_device(run.prepared.config.device)),
     ):
-        weights = _weights(run, client, tell)
-        scored = _tally(run.prepared, weights)
-        then = _in_the_run(result, client, run.prepared.simulation.federation.method.personal)
+        weights = _weights(run, client, warn)
+        scored = run.count(weights)
+        then = _accuracy_in_run(result, client)
         if then is not None and abs(scored.accuracy - then) > 1e-9:
-            tell(
-                f"note: it scores {scored.accuracy:.4f} here, and {then:.4f} in the run, which another machine or code has made"
+            warn(
+                f"note: the model scores {scored.accuracy:.4f} here and scored {then:.4f} in the run, "
+                "which was made on another machine or with other code"
             )
         name = "global" if client is None else f"client-{client}"
         facts = _facts(run, client, weights, scored)
@@ -80,58 +84,38 @@ def _written(out: Path, data: dict[str, bytes]) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise failed(out, error, UserError) from error
+        raise file_error(out, error, UserError) from error
     for name, content in data.items():
         write_durably(out / name, content)
     return [out / name for name in data]
 
 
-def _weights(run: Reopened, client: int | None, tell: Tell) -> Params:
-    """The server's, or those with which the client was scored."""
-    prepared, state, title = run.prepared, run.state, run.prepared.config.title
-    method, count = prepared.simulation.federation.method, len(prepared.clients)
-    if client is not None and not 0 <= client < count:
-        raise UserError(
-            f"--client {client} is not one of the {count} clients; take a number from 0 to {count - 1}"
-        )
+def _weights(run: ReopenedRun, client: int | None, warn: Message) -> Params:
+    """The global weights, or those with which the client was scored."""
+    title = run.prepared.config.title
     if client is None:
-        if method.personal:
-            tell(
-                f"note: '{title}' gives every client a model of its own, and this is the server's; name a client with --client"
+        if run.personalised:
+            warn(
+                f"note: '{title}' gives every client a model of its own, and this is the global one; "
+                "choose a client with --client"
             )
-        return state.params
-    if not method.personal:
-        tell(
-            f"note: '{title}' makes no models for clients, so this is the server's, which client {client} has like all others"
-        )
-        return state.params
-    sent = Broadcast("personalise", state.round, state.params, state.shared)
-    ((_, weights),) = prepared.simulation.engine.map(sent, [Task(client, run.store.recall(client))])
-    return {name: weights[name] for name in state.params}
+        return run.state.params
+    weights = run.client_weights(client)
+    if not run.personalised:
+        warn(f"note: '{title}' does not personalise, so client {client} has the global model")
+    return weights
 
 
-def _loaded(chain: Chain, weights: Params) -> Chain:
-    chain.load_state_dict(weights)
-    return chain.eval()
-
-
-def _tally(prepared: PreparedRun, weights: Params) -> ClassCounts:
-    federation = prepared.simulation.federation
-    return count_correct(
-        _loaded(build_isolated(federation.build), weights), federation.test, federation.classes
-    )
-
-
-def _in_the_run(result: dict[str, Any], client: int | None, personal: bool) -> float | None:
-    """The accuracy that the run has found; None where it has not asked."""
-    if client is None or not personal:
-        return float(result["accuracy"])
-    own = result.get("personal")
-    return None if own is None else sum(own["hits"][client]) / sum(own["seen"])
+def _accuracy_in_run(result: RunResult, client: int | None) -> float | None:
+    """The accuracy that the run recorded; None if it was not measured."""
+    if client is None or not result.personalised:
+        return result.accuracy
+    scores = result.personal_models
+    return None if scores is None else sum(scores.correct[client]) / sum(scores.test_samples)
 
 
 def _facts(
-    run: Reopened, client: int | None, weights: Params, scored: ClassCounts
+    run: ReopenedRun, client: int | None, weights: Params, scored: ClassCounts
 ) -> dict[str, Any]:
     prepared, config = run.prepared, run.prepared.config
     facts = {
@@ -148,14 +132,13 @@ def _facts(
     }
     if client is None:
         return facts
-    weighted, recall = client_scores(
-        scored.recall, scored.seen, prepared.counts[client : client + 1]
-    )
+    counts = prepared.counts[client : client + 1]
+    weighted, recall = score_clients(scored.recall, scored.seen, counts)
     return {
         **facts,
         "samples": len(prepared.clients[client]),
-        "weighted": float(weighted),
-        "recall": float(recall),
+        "label_weighted_accuracy": float(weighted),
+        "mean_class_recall": float(recall),
     }
 
 
@@ -172,9 +155,10 @@ def _input(prepared: PreparedRun) -> dict[str, Any]:
 def _program(prepared: PreparedRun, weights: Params) -> bytes:
     """The model without the arrangements of a run, layout and compiler, as torch.export has it."""
     bare = prepared.config.model_copy(update={"layout": "contiguous", "compile": False})
-    chain = _loaded(
-        build_isolated(build_federation(bare, prepared.dataset, prepared.clients).build), weights
-    )
+    federation = build_federation(bare, prepared.dataset, prepared.clients)
+    chain = build_isolated(federation.build)
+    chain.load_state_dict(weights)
+    chain.eval()
     x, _ = prepared.simulation.federation.test[0]
     return _traced(chain, x[:2], prepared.config.model.name)
 

@@ -25,20 +25,20 @@ from fedloom.data.client import ClientData, place
 from fedloom.diagnostics.leakage import Attacker, Seen, leak, seen
 from fedloom.exchange.averaged_data import NAME, clipped
 from fedloom.exchange.averaged_features import View
-from fedloom.inspect.reopen import Reopened
+from fedloom.experiment.reopen import ReopenedRun
 
 MOST = 2000  # members of a client that are looked at, and as many others
 COORDINATES = 4096  # of hidden states that have more; which ones is drawn
 
 
-def known(run: Reopened) -> bool:
+def known(run: ReopenedRun) -> bool:
     """Whether the run has averages to look at: kept, or such that clients give them again."""
     return NAME in run.state.shared or any(
         e.every_round and e.name == NAME for e in run.prepared.simulation.federation.method.prologue
     )
 
 
-def leaked(run: Reopened, key: Key) -> dict[str, Any]:
+def leaked(run: ReopenedRun, key: Key) -> dict[str, Any]:
     """The figures over all clients that sent averages; what the server has mixed is held against the data of all."""
     inquiry = _Inquiry(run, key)
     if run.prepared.dataset.kind == "text" and not inquiry.hidden:
@@ -49,7 +49,7 @@ def leaked(run: Reopened, key: Key) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Inquiry:
-    run: Reopened
+    run: ReopenedRun
     key: Key
 
     @property

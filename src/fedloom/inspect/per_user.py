@@ -12,12 +12,12 @@ from fedloom.core.job import build_isolated
 from fedloom.data.client import place
 from fedloom.data.dataset import Split
 from fedloom.data.per_user_accuracy import Local, by_size, local, owners
-from fedloom.inspect.reopen import Reopened
+from fedloom.experiment.reopen import ReopenedRun
 
 BOUNDS = (100, 200)  # training samples, as in the columns of FedMix's Table 13
 
 
-def by_user(run: Reopened) -> dict[str, Any]:
+def by_user(run: ReopenedRun) -> dict[str, Any]:
     """The server's model on those it was trained on: each by itself, all together, and in groups of their training samples."""
     found, names = _found(run), run.prepared.dataset.users
     edges = [0, *BOUNDS, None]
@@ -35,7 +35,7 @@ def by_user(run: Reopened) -> dict[str, Any]:
     }
 
 
-def _found(run: Reopened) -> Local:
+def _found(run: ReopenedRun) -> Local:
     prepared, dataset = run.prepared, run.prepared.dataset
     train, whose = owners(dataset)
     trained = torch.bincount(train[prepared.clients.rows.cpu()], minlength=len(dataset.users))

@@ -16,7 +16,7 @@ from fedloom.core import user_code
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.method import Method, Part
-from fedloom.core.spec import Spec, complaints, parameters
+from fedloom.core.spec import Spec, complaints, parameters, parse
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,25 @@ def _other_word(word: str) -> str:
     if word not in others:
         raise unknown_name("method", word, [*names(), *others], see="fedloom methods")
     return others[word]
+
+
+def method(name: str | Callable[..., Method], **parameters: Any) -> Method:
+    """A method with its parameters; add methods to combine them.
+
+    name: a registered name, "file.py:function", or a function that returns a Method.
+
+    >>> (method("fedprox", mu=0.1) + method("fedavgm")).name
+    'fedprox+fedavgm'
+    """
+    if isinstance(name, str):
+        first, *more = parse(name)
+        return build([Spec(first.name, {**first.args, **parameters}), *more])
+    reference = user_code.reference_to(name)
+    if reference is not None:
+        return build([Spec(reference, parameters)])
+    label = getattr(name, "__name__", "method")
+    raise_all(complaints(name, parameters), f"method '{label}'")
+    return user_code.call_user_function("method", label, Method, name, parameters)
 
 
 def build(specs: Sequence[Spec], values: Mapping[str, Method] = MappingProxyType({})) -> Method:

@@ -1,16 +1,17 @@
-"""The accuracy of a run by round, and how it is read: as the mean of its last evaluations, or as an exponential moving average.
+"""Accuracy by round, and how figures are taken from it.
 
-The average runs over evaluations, a_k being the k-th, whatever rounds lie between them: where evaluate.every is not 1, the same
-momentum m reaches further back in rounds.
+The accuracy of a run is the mean of its last evaluations, or an exponential moving average over all
+evaluations. With a_k the k-th evaluation, whatever rounds lie between, and momentum m:
 
     e_k = m e_{k-1} + (1 - m) a_k
 
-Papers leave open how it starts.
+Papers do not say how the average starts, so both ways are offered:
 
-first      e_1 = a_1. The default: the recursion and nothing else, and on a rising curve never the first to reach a target.
-debiased   e_0 = 0, and what is read is e_k / (1 - m^k), as TensorBoard and Weights & Biases draw it.
+first      e_1 = a_1. The default: nothing but the recursion. On a rising curve it never reaches a
+           target earlier than the curve itself.
+debiased   e_0 = 0, and the value is e_k / (1 - m^k), as TensorBoard and Weights & Biases draw it.
 
-The two differ by less than m^k, so the choice tells only in targets that are reached early.
+The two differ by less than m^k, so the choice matters only for targets that are reached early.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LAST = 5  # evaluations that are averaged for the accuracy of a run
 
 
 def final_accuracy(curve: Curve, last: int = LAST) -> float:
-    """Accuracy at the end of a run: on skewed clients it swings from round to round, so the last few are averaged."""
+    """Mean of the last evaluations, since on skewed clients accuracy swings from round to round."""
     return statistics.fmean(curve[r] for r in sorted(curve)[-last:])
 
 
@@ -39,23 +40,20 @@ def smoothed(curve: Curve, momentum: float, start: Start = "first") -> dict[int,
     >>> smoothed({1: 0.0, 2: 1.0}, 0.5), smoothed({1: 0.0, 2: 1.0}, 0.5, "debiased")
     ({1: 0.0, 2: 0.5}, {1: 0.0, 2: 0.6666666666666667})
     """
-    line: dict[int, float] = {}
+    averages: dict[int, float] = {}
     mean = curve[min(curve)]
     for done, number in enumerate(sorted(curve)):
-        # a + w (e - a) rather than w e + (1 - w) a: where nothing changes, the average stays where it is to the last bit
-        line[number] = mean = curve[number] + _weight(momentum, done, start) * (
-            mean - curve[number]
-        )
-    return line
+        # a + w (e - a) rather than w e + (1 - w) a: a constant curve stays constant to the last bit
+        weight = _weight(momentum, done, start)
+        averages[number] = mean = curve[number] + weight * (mean - curve[number])
+    return averages
 
 
 def _weight(momentum: float, done: int, start: Start) -> float:
-    """Of the average over so many evaluations beside the next one; the debiased one is an average with a weight that grows."""
-    return (
-        momentum
-        if start == "first"
-        else momentum * (1 - momentum**done) / (1 - momentum ** (done + 1))
-    )
+    """Of the average over `done` evaluations against the next one; the debiased weight grows."""
+    if start == "first":
+        return momentum
+    return momentum * (1 - momentum**done) / (1 - momentum ** (done + 1))
 
 
 def first_round(curve: Curve, target: float) -> int | None:
@@ -64,46 +62,53 @@ def first_round(curve: Curve, target: float) -> int | None:
 
 
 def up_to(curve: Curve, number: int) -> dict[int, float]:
-    """The evaluations until a round that the run has come to."""
+    """The evaluations up to a round; raises if the run was not evaluated before or has not got there."""
     first, last = min(curve), max(curve)
     if not first <= number <= last:
         evaluated = f"in round {first} only" if first == last else f"from round {first} to {last}"
         raise UserError(
-            f"there is no accuracy at round {number}: the run is evaluated {evaluated}; ask for {first} to {last}, or train longer"
+            f"there is no accuracy at round {number}: the run is evaluated {evaluated}; "
+            f"ask for {first} to {last}, or train longer"
         )
     return {r: y for r, y in curve.items() if r <= number}
 
 
 def evaluations(rounds: int, every: int) -> list[int]:
-    """The rounds in which a run is evaluated; the last always is."""
+    """The rounds in which a run is evaluated; the last one always is."""
     return sorted({*range(every, rounds + 1, every), rounds})
 
 
 @dataclass(frozen=True)
 class CurveOptions:
-    """What is read off a run besides its last accuracy, and how; ema None reads accuracies as the mean of the last few."""
+    """How figures are taken from accuracy curves.
+
+    targets: accuracies whose first round is wanted. at: rounds whose accuracy is wanted. ema: the
+    momentum of the moving average; None takes the mean of the last evaluations instead.
+    """
 
     targets: tuple[float, ...] = ()
     at: tuple[int, ...] = ()
     ema: float | None = None
     start: Start = "first"
 
-    def line(self, curve: Curve) -> dict[int, float]:
-        """The curve that targets are read off."""
+    def smoothed(self, curve: Curve) -> dict[int, float]:
+        """The curve in which targets are looked for."""
         return smoothed(curve, self.ema or 0.0, self.start)
 
     def accuracy(self, curve: Curve) -> float:
         """At the end of a curve."""
-        return final_accuracy(curve) if self.ema is None else final_accuracy(self.line(curve), 1)
+        if self.ema is None:
+            return final_accuracy(curve)
+        return final_accuracy(self.smoothed(curve), 1)
 
     def at_rounds(self, curve: Curve) -> list[float]:
-        """The accuracies at the rounds that are asked for."""
+        """The accuracies at the rounds `at`."""
         return [self.accuracy(up_to(curve, number)) for number in self.at]
 
     def reached(self, curve: Curve) -> list[int | None]:
         """The first rounds that reach the targets."""
-        line = self.line(curve)
-        return [first_round(line, target) for target in self.targets]
+        averages = self.smoothed(curve)
+        return [first_round(averages, target) for target in self.targets]
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""
@@ -112,6 +117,6 @@ class CurveOptions:
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:
-    """The mean over seeds, None if one of them has no value."""
+    """The mean over seeds; None if one of them has no value."""
     known = [v for v in values if v is not None]
     return statistics.fmean(known) if len(known) == len(values) else None

@@ -7,12 +7,12 @@ over the classes that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedloom.core.evaluate import ClassCounts
+from fedloom.metrics.records import ClientScores, Spread
 
 
 def class_groups(counts: Tensor) -> dict[str, list[int]]:
@@ -37,10 +37,11 @@ def recall_by_group(result: ClassCounts, groups: Mapping[str, list[int]]) -> dic
     return {g: float(result.recall[members].mean()) for g, members in kept.items() if members}
 
 
-def client_scores(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each client (a row of class counts): label-weighted accuracy, and mean recall over the classes it has.
+def score_clients(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """For each client: label-weighted accuracy, and mean recall over the classes that it has.
 
-    recall may be one row for all clients or a row each; a class without test samples counts for nobody.
+    recall: by class, one row for all clients or a row each. seen: test samples by class; a class
+    without any counts for no client. counts: training samples, clients by classes.
     """
     weights = counts.double() * (seen > 0)
     present = (weights > 0).double()
@@ -48,44 +49,38 @@ def client_scores(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor,
     return weighted, (present * recall).sum(1) / present.sum(1).clamp(min=1)
 
 
-def spread(scores: Tensor) -> dict[str, float]:
+def spread(scores: Tensor) -> Spread:
     """Mean, standard deviation and the mean of the worst tenth over clients."""
     worst = torch.sort(scores).values[: max(1, len(scores) // 10)]
-    return {
-        "mean": float(scores.mean()),
-        "std": float(scores.std(unbiased=False)),
-        "worst_tenth": float(worst.mean()),
-    }
+    return Spread(float(scores.mean()), float(scores.std(unbiased=False)), float(worst.mean()))
 
 
-def summary(result: ClassCounts, trained: Tensor, counts: Tensor) -> dict[str, Any]:
-    """One model's figures for a metrics line. trained: training samples by class; counts: clients by classes."""
-    weighted, recall = client_scores(result.recall, result.seen, counts)
-    return {
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        "per_class": [round(float(r), 6) for r in result.recall],
-        "groups": recall_by_group(result, class_groups(trained)),
-        "clients": {"weighted": spread(weighted), "recall": spread(recall)},
-    }
+def global_scores(result: ClassCounts, counts: Tensor) -> ClientScores:
+    """The global model as the clients meet it. counts: training samples, clients by classes."""
+    weighted, recall = score_clients(result.recall, result.seen, counts)
+    return ClientScores(
+        spread(weighted),
+        spread(recall),
+        class_recall=tuple(round(float(r), 6) for r in result.recall),
+        group_recall=recall_by_group(result, class_groups(counts.sum(0))),
+    )
 
 
-def personal_summary(hits: Tensor, seen: Tensor, trained: Tensor, counts: Tensor) -> dict[str, Any]:
-    """The figures of the clients' own models, a row of hits each; each is asked for the classes that its client has.
+def personal_scores(hits: Tensor, seen: Tensor, counts: Tensor) -> ClientScores:
+    """The clients' own models, each judged on the classes that its client has.
 
-    per_class: mean recall over the clients that have the class; None where none has it, or no test sample is of it.
-    hits: by client and class, out of `seen` test samples of the class.
+    hits: correct predictions by client and class, out of `seen` test samples of each class.
+    counts: training samples, clients by classes.
     """
     holds = counts > 0
-    weighted, recall = client_scores(hits / seen.clamp(min=1), seen, counts)
-    met = ClassCounts((hits * holds).sum(0), seen * holds.sum(0), loss=0.0)
-    return {
-        "weighted": spread(weighted),
-        "recall": spread(recall),
-        "per_class": [
-            round(float(r), 6) if n else None for r, n in zip(met.recall, met.seen, strict=True)
-        ],
-        "groups": recall_by_group(met, class_groups(trained)),
-        "hits": hits.long().tolist(),
-        "seen": seen.long().tolist(),
-    }
+    weighted, recall = score_clients(hits / seen.clamp(min=1), seen, counts)
+    held = ClassCounts((hits * holds).sum(0), seen * holds.sum(0), loss=0.0)
+    by_class = zip(held.recall, held.seen, strict=True)
+    return ClientScores(
+        spread(weighted),
+        spread(recall),
+        class_recall=tuple(round(float(r), 6) if n else None for r, n in by_class),
+        group_recall=recall_by_group(held, class_groups(counts.sum(0))),
+        correct=tuple(tuple(row) for row in hits.long().tolist()),
+        test_samples=tuple(seen.long().tolist()),
+    )

@@ -1,6 +1,6 @@
-"""What a table prints of a run, in the units of the papers.
+"""The figures that a paper's table prints of a run, in the papers' units.
 
-It is read off the accuracy by round (metrics/curve.py), or off what the clients end with (reports/client_scores.py).
+They are computed from the accuracy by round, or from the scores of the clients' final models.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.spec import Param, call, parameters, parse
-from fedloom.metrics import curve as reading
+from fedloom.metrics import curve as curves
 from fedloom.metrics.curve import LAST, Curve, final_accuracy, first_round, smoothed, up_to
-from fedloom.metrics.records import BLANK, Own
+from fedloom.metrics.records import EMPTY_SCORES, ClientScores
 
 Of = Annotated[
     float, Param("share of the run after which it is read; 1 is its end", above=0, high=1)
@@ -25,7 +25,7 @@ Momentum = Annotated[
     Param("momentum of the moving average over evaluations; 0 is each by itself", low=0, below=1),
 ]
 Start = Annotated[
-    reading.Start, Param("the first evaluation as it is, or from 0 and divided by 1 - momentum^k")
+    curves.Start, Param("the first evaluation as it is, or from 0 and divided by 1 - momentum^k")
 ]
 
 
@@ -59,34 +59,35 @@ def rounds(
 
 
 def personal(
-    own: Own | None,
+    scores: ClientScores | None,
     score: Annotated[
-        Literal["recall", "weighted"],
+        Literal["mean_class_recall", "label_weighted_accuracy"],
         Param("mean recall over a client's classes, or accuracy weighted by its labels"),
-    ] = "recall",
+    ] = "mean_class_recall",
     of: Annotated[Literal["mean", "std", "worst_tenth"], Param("over clients")] = "mean",
 ) -> float:
-    """A score in percent of the models that the clients end with, over clients."""
-    return 100 * float(_scored(own)[score][of])
+    """A score over clients, in percent, of the models that the clients end with."""
+    return 100 * float(getattr(getattr(_present(scores), score), of))
 
 
 def group(
-    own: Own | None,
+    scores: ClientScores | None,
     name: Annotated[Literal["head", "middle", "tail"], Param("third of the classes")],
 ) -> float:
-    """Recall in percent of the models that the clients end with, over a third of the classes by how frequent they are."""
-    groups = _scored(own)["groups"]
+    """Recall in percent, over a third of the classes, of the models that the clients end with."""
+    groups = _present(scores).group_recall
     if name not in groups:
         raise UserError(
-            f"there is no '{name}': the classes are equally frequent in training; raise data.longtail above 1"
+            f"there is no group '{name}': all classes are equally frequent in training; "
+            "raise data.longtail above 1"
         )
     return 100 * float(groups[name])
 
 
-def _scored(own: Own | None) -> Own:
-    if own is None:
+def _present(scores: ClientScores | None) -> ClientScores:
+    if scores is None:
         raise UserError("the clients' own models are not scored; set evaluate.personal=true")
-    return own
+    return scores
 
 
 def _until(curve: Curve, of: float, at: int | None) -> dict[int, float]:
@@ -105,26 +106,29 @@ MEASURES: Mapping[str, Callable[..., float | None]] = MappingProxyType(
 
 
 def is_measure(text: str) -> bool:
-    """Whether it is read off a run."""
+    """Whether the text names a measure of a run."""
     return parse(text)[0].name in MEASURES
 
 
 def counts_rounds(text: str) -> bool:
-    """Whether the figure is a number of rounds, and not a percentage."""
+    """Whether the measure is a number of rounds rather than a percentage."""
     return parse(text)[0].name == "rounds"
 
 
-def measured(text: str, curve: Curve, own: Own | None = None) -> float | None:
-    """The figure that a word such as `ema(at=500)`, `rounds(to=0.47, ema=0.9)` or `personal(score=weighted)` names."""
-    word, *more = parse(text)
-    if more or word.name not in MEASURES:
+def measured(text: str, curve: Curve, scores: ClientScores | None = None) -> float | None:
+    """The value of a measure such as `ema(at=500)`, `rounds(to=0.47, ema=0.9)` or `personal`.
+
+    curve: accuracy by round. scores: of the models that the clients end with.
+    """
+    spec, *more = parse(text)
+    if more or spec.name not in MEASURES:
         raise unknown_name("measure", text, MEASURES)
-    offered, function = {"curve": curve, "own": own}, MEASURES[word.name]
+    offered, function = {"curve": curve, "scores": scores}, MEASURES[spec.name]
     given = {name: value for name, value in offered.items() if name in parameters(function)}
-    figure: float | None = call("measure", word.name, function, word.args, **given)
-    return figure
+    value: float | None = call("measure", spec.name, function, spec.args, **given)
+    return value
 
 
-def check(text: str, rounds: int, every: int, own: Own | None = BLANK) -> None:
-    """Refuse, before a run of so many rounds begins, what could not be read off it at its end."""
-    measured(text, dict.fromkeys(reading.evaluations(rounds, every), 0.0), own)
+def check(text: str, rounds: int, every: int, scores: ClientScores | None = EMPTY_SCORES) -> None:
+    """Raise, before a run begins, if the measure could not be taken at its end."""
+    measured(text, dict.fromkeys(curves.evaluations(rounds, every), 0.0), scores)

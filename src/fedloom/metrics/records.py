@@ -1,14 +1,239 @@
-"""What is recorded of a run, as typed records."""
+"""Typed records of a run: a RoundRecord per line of metrics.jsonl, and the RunResult in result.json.
+
+Scores are fractions between 0 and 1. "Recall" of a class is the share of its test samples that are
+classified correctly. Importing this module does not import torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, overload
 
-Own = Mapping[str, Any]
-SPREAD = {"mean": 0.0, "std": 0.0, "worst_tenth": 0.0}
-BLANK: Own = {
-    "recall": SPREAD,
-    "weighted": SPREAD,
-    "groups": dict.fromkeys(("head", "middle", "tail"), 0.0),
-}
+from fedloom.core.errors import RunError, UserError
+
+FORMAT = 2  # of the records; another one is rejected when it is read
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Scores of all clients in three numbers; worst_tenth is the mean of the lowest tenth."""
+
+    mean: float
+    std: float
+    worst_tenth: float
+
+
+@dataclass(frozen=True)
+class ClientScores:
+    """How models do on the label distributions of the clients.
+
+    label_weighted_accuracy  per client: accuracy weighted by how often the client has each class
+    mean_class_recall        per client: mean recall over the classes that the client has
+    class_recall             recall of each class; of personal models the mean over the clients that
+                             have the class, None where no client has it
+    group_recall             recall of the most frequent third of the classes (head), the middle and
+                             the tail; empty if all classes are equally frequent
+    correct, test_samples    personal models only: correct predictions by client and class, out of
+                             this many test samples of each class
+    """
+
+    label_weighted_accuracy: Spread
+    mean_class_recall: Spread
+    class_recall: tuple[float | None, ...] = ()
+    group_recall: Mapping[str, float] = field(default_factory=dict)
+    correct: tuple[tuple[int, ...], ...] = ()
+    test_samples: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
+        return cls(
+            Spread(**facts["label_weighted_accuracy"]),
+            Spread(**facts["mean_class_recall"]),
+            tuple(facts.get("class_recall", ())),
+            dict(facts.get("group_recall", {})),
+            tuple(tuple(row) for row in facts.get("correct", ())),
+            tuple(facts.get("test_samples", ())),
+        )
+
+    def spreads(self) -> ClientScores:
+        """The two spreads alone, for a line of the metrics."""
+        return ClientScores(self.label_weighted_accuracy, self.mean_class_recall)
+
+
+EMPTY_SPREAD = Spread(0.0, 0.0, 0.0)
+EMPTY_SCORES = ClientScores(
+    EMPTY_SPREAD, EMPTY_SPREAD, group_recall=dict.fromkeys(("head", "middle", "tail"), 0.0)
+)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round. What is None was not evaluated in this round.
+
+    round            counted from 1
+    participants     the clients that were asked
+    rejected         clients whose reply was not used, with the reason
+    train_loss       mean over the local steps, weighted by the clients' samples
+    steps            local steps of all clients together
+    accuracy         of the global model on the test data; test_loss: its mean cross-entropy
+    global_model     the global model as the clients meet it
+    personal_models  the clients' own models, where the method has them and they were scored
+    """
+
+    round: int
+    participants: tuple[int, ...]
+    rejected: Mapping[int, str]
+    train_loss: float
+    steps: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    accuracy: float | None = None
+    test_loss: float | None = None
+    evaluation_seconds: float | None = None
+    global_model: ClientScores | None = None
+    personal_models: ClientScores | None = None
+
+    def to_json(self) -> Json:
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> RoundRecord:
+        """The record that a line of metrics.jsonl holds."""
+        known = _checked(cls, facts, "a line of metrics.jsonl")
+        known["participants"] = tuple(known["participants"])
+        known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The summary of a finished run.
+
+    accuracy, test_loss   of the global model in the last evaluation
+    weights_sha256        identifies the final weights of the global model
+    clients, rejected     number of clients, and of replies that were not used in all rounds
+    rounds_to_target      first round that reached evaluate.target; None if none did
+    personalised          whether the method gives every client a model of its own
+    personal_models       their scores; None if there are none or evaluate.personal is off
+    """
+
+    method: str
+    rounds: int
+    accuracy: float
+    test_loss: float
+    seconds: float
+    weights_sha256: str
+    seed: int
+    model: str
+    data: str
+    clients: int
+    rejected: int
+    bytes_up: int
+    bytes_down: int
+    personalised: bool
+    global_model: ClientScores
+    rounds_to_target: int | None = None
+    personal_models: ClientScores | None = None
+
+    def to_json(self) -> Json:
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
+        """The summary that result.json holds."""
+        return cls(**_checked(cls, facts, "result.json"))
+
+    @property
+    def client_scores(self) -> ClientScores | None:
+        """Of the models that the clients end with: their own if the method has them, else the global one."""
+        return self.personal_models if self.personalised else self.global_model
+
+
+class History(Sequence[RoundRecord]):
+    """The records of all rounds, in order."""
+
+    def __init__(self, records: Sequence[RoundRecord] = ()) -> None:
+        self._records = list(records)
+
+    @overload
+    def __getitem__(self, index: int) -> RoundRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> History: ...
+
+    def __getitem__(self, index: int | slice) -> RoundRecord | History:
+        found = self._records[index]
+        return History(found) if isinstance(found, list) else found
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[RoundRecord]:
+        return iter(self._records)
+
+    def __repr__(self) -> str:
+        curve = self.accuracy
+        last = f", accuracy {curve[max(curve)]:.4f}" if curve else ""
+        return f"<History of {len(self)} rounds{last}>"
+
+    @property
+    def accuracy(self) -> dict[int, float]:
+        """Accuracy of the global model by round, where it was evaluated."""
+        return {r.round: r.accuracy for r in self._records if r.accuracy is not None}
+
+    def total(self, name: str) -> float:
+        """The sum of a numeric field over the rounds, such as bytes_up or seconds."""
+        return sum(getattr(record, name) or 0 for record in self._records)
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row per round; nested scores become columns with dots."""
+        try:
+            import pandas
+        except ImportError:
+            raise UserError(
+                "history.to_pandas() needs pandas; install it with: pip install pandas"
+            ) from None
+        return pandas.json_normalize([record.to_json() for record in self._records])
+
+
+def to_json(record: Any) -> Json:
+    """A record as JSON, with its format version; fields that are None are left out."""
+    return {"format": FORMAT, **_plain(record)}
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dictionaries without their empty fields, mappings with text as keys."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        items = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {name: _plain(item) for name, item in items.items() if _is_written(name, item)}
+    return value
+
+
+def _is_written(name: str, value: Any) -> bool:
+    """None and empty collections are left out, except where their absence would be a question."""
+    return name in ("participants", "rejected") or (value is not None and value not in ((), {}))
+
+
+def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
+    """The facts of a record, if they are of this format and have its fields; scores made from them."""
+    if facts.get("format") != FORMAT:
+        raise RunError(
+            f"{place} has record format {facts.get('format', 'none')}, and this version of fedloom "
+            f"reads format {FORMAT}; use the version that wrote it"
+        )
+    known = {f.name: f for f in fields(cls)}
+    given = {name: value for name, value in facts.items() if name != "format"}
+    missing = [name for name, f in known.items() if f.default is MISSING and name not in given]
+    if odd := [*missing, *sorted(given.keys() - known.keys())]:
+        raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
+    for name in ("global_model", "personal_models"):
+        if given.get(name) is not None:
+            given[name] = ClientScores.from_json(given[name])
+    return given

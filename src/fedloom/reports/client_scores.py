@@ -1,48 +1,43 @@
-"""What the clients of a run end with: scores of their own models, or of the server's where its method makes no others.
+"""Recall by class of the models that clients end with: over all clients, or of one client.
 
-So methods that personalise and methods that do not stand side by side, and FedAvg is "no fine-tuning".
+A method that personalises is judged by the clients' own models, any other by the global model, so
+both kinds can be compared, and FedAvg stands for "no fine-tuning".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.experiment.build import partition_counts
+from fedloom.experiment.prepare import partition_counts
+from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import mean_of_all
-from fedloom.metrics.records import BLANK, Own
-from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.metrics.records import EMPTY_SCORES, ClientScores
 from fedloom.settings.config import Config
-from fedloom.settings.overrides import read
 
 
-def score_template(config: Config) -> Own | None:
-    """Something of the form of what a run will tell; None where it will not."""
-    return BLANK if config.evaluate.personal or not build_method(config.words).personal else None
+def score_template(config: Config) -> ClientScores | None:
+    """Placeholder scores, to check measures before a run; None if clients will not be scored."""
+    scored = config.evaluate.personal or not build_method(config.words).personal
+    return EMPTY_SCORES if scored else None
 
 
-def personal(path: Path) -> bool:
-    """Whether the clients of a run have ended with models of their own."""
-    return bool((RunFolder.read_only(path).result() or {}).get("own_models"))
+def final_scores(run: StoredRun) -> ClientScores | None:
+    """Of the models that the clients end with; None before the end, or if they were not scored."""
+    return None if run.result is None else run.result.client_scores
 
 
-def own(path: Path) -> Own | None:
-    """The scores that the clients of a run end with; None before its end, and where they were not asked for."""
-    with RunFolder.read_only(path) as run:
-        result, lines = run.result(), run.metrics()
-    if result is None or result.get("own_models"):
-        return (result or {}).get("personal")
-    last = [line for line in lines if "clients" in line][-1]
-    return {**last["clients"], "per_class": last["per_class"], "groups": last["groups"]}
+def is_personalised(run: StoredRun) -> bool:
+    """Whether the clients of a finished run have models of their own."""
+    return run.result is not None and run.result.personalised
 
 
-class ByClass(NamedTuple):
-    """Recall by class of the rows of a comparison, what the classes are called, and what this is a picture of."""
+class ClassRecalls(NamedTuple):
+    """Recall by class of the rows of a comparison, the names of the classes, and a title."""
 
     recalls: dict[str, list[float | None]]
     classes: list[str]
@@ -50,58 +45,62 @@ class ByClass(NamedTuple):
 
 
 def by_class(
-    ends: Mapping[str, Sequence[Own]], runs: Mapping[str, Sequence[Path]], client: int | None = None
-) -> ByClass | None:
-    """Of rows, each with what its runs end with, the mean over seeds; None where there is nothing to compare."""
+    scores: Mapping[str, Sequence[ClientScores]],
+    runs: Mapping[str, Sequence[StoredRun]],
+    client: int | None = None,
+) -> ClassRecalls | None:
+    """Recall by class of every row, the mean over its seeds; None if there is nothing to compare.
+
+    client: only the classes of this client, in the first run of every row.
+    """
     if client is not None:
-        return _of_client(ends, {name: paths[0] for name, paths in runs.items()}, client)
-    sizes = {len(o["per_class"]) for seeds in ends.values() for o in seeds}
-    if len(ends) < 2 or not all(ends.values()) or len(sizes) > 1:
+        return _of_client(scores, {name: group[0] for name, group in runs.items()}, client)
+    sizes = {len(s.class_recall) for seeds in scores.values() for s in seeds}
+    if len(scores) < 2 or not all(scores.values()) or len(sizes) > 1:
         return None
-    recalls = {
-        n: [mean_of_all(each) for each in zip(*(o["per_class"] for o in seeds), strict=True)]
-        for n, seeds in ends.items()
-    }
-    return ByClass(
-        recalls,
-        [str(c) for c in range(max(sizes))],
-        "Recall by class, over the clients that have it",
-    )
+    recalls = {name: _mean_over_seeds(seeds) for name, seeds in scores.items()}
+    classes = [str(c) for c in range(max(sizes))]
+    return ClassRecalls(recalls, classes, "Recall by class, over the clients that have it")
 
 
-def _of_client(ends: Mapping[str, Sequence[Own]], runs: Mapping[str, Path], client: int) -> ByClass:
-    """Of one client, the classes that it has."""
-    counts = {name: held(path) for name, path in runs.items()}
+def _mean_over_seeds(seeds: Sequence[ClientScores]) -> list[float | None]:
+    return [mean_of_all(each) for each in zip(*(s.class_recall for s in seeds), strict=True)]
+
+
+def _of_client(
+    scores: Mapping[str, Sequence[ClientScores]], runs: Mapping[str, StoredRun], client: int
+) -> ClassRecalls:
+    counts = {name: training_counts(run) for name, run in runs.items()}
     first, last = next(iter(counts.values())), min(map(len, counts.values())) - 1
     if not 0 <= client <= last:
         raise UserError(
-            f"--client {client} is not one of the {last + 1} clients; take a number from 0 to {last}"
+            f"--client {client} is not one of the {last + 1} clients; choose a number from 0 to {last}"
         )
     for name, other in counts.items():
-        if not ends[name]:
+        if not scores[name]:
             raise UserError(
-                f"'{runs[name]}' has no scores of client {client}; finish it with evaluate.personal=true"
+                f"'{runs[name].name}' has no scores of client {client}; "
+                "finish it with evaluate.personal=true"
             )
         if not np.array_equal(other[client], first[client]):
             raise UserError(
-                f"client {client} holds other data in '{runs[name]}'; compare runs of the same data, partition and seed"
+                f"client {client} holds different data in '{runs[name].name}'; "
+                "compare runs of the same data, partition and seed"
             )
-    has = np.flatnonzero(first[client]).tolist()
-    recalls = {name: [_recall(seeds[0], client)[c] for c in has] for name, seeds in ends.items()}
-    return ByClass(
-        recalls,
-        [f"{c}\n({first[client, c]})" for c in has],
-        f"Recall by class of client {client} (training samples)",
-    )
+    held = np.flatnonzero(first[client]).tolist()
+    recalls = {name: [_recall(s[0], client)[c] for c in held] for name, s in scores.items()}
+    classes = [f"{c}\n({first[client, c]})" for c in held]
+    return ClassRecalls(recalls, classes, f"Recall by class of client {client} (training samples)")
 
 
-def _recall(found: Own, client: int) -> list[float | None]:
-    """By class, of a client's model."""
-    if "hits" not in found:  # the server's model is everybody's
-        return list(found["per_class"])
-    return [h / n if n else None for h, n in zip(found["hits"][client], found["seen"], strict=True)]
+def _recall(scores: ClientScores, client: int) -> list[float | None]:
+    """Recall by class of a client's own model; of the global model where no other was scored."""
+    if not scores.correct:
+        return list(scores.class_recall)
+    pairs = zip(scores.correct[client], scores.test_samples, strict=True)
+    return [hits / tested if tested else None for hits, tested in pairs]
 
 
-def held(path: Path) -> np.ndarray:
-    """Training samples by client and class."""
-    return partition_counts(read(path / CONFIG))[1]
+def training_counts(run: StoredRun) -> np.ndarray:
+    """Training samples of a run, clients by classes."""
+    return partition_counts(run.config.model_dump(mode="json"))[1]

@@ -1,11 +1,11 @@
-"""Accuracy against compute, as Figure 4 of FedMLB plots it, from the folders of any runs.
+"""Accuracy against compute, as Figure 4 of FedMLB plots it, for any runs.
 
-Its axes: accuracy after the last round over the local computation of a client, which the number of local iterations varies. So
-runs that differ in train.steps or train.epochs are the line of a method, and a run alone is a point. Beside it stands the way
-there: accuracy by what all clients have computed so far.
+Left: accuracy after the last round against the compute of one client in one round, which the number
+of local steps varies. Runs that differ in train.steps or train.epochs form the line of a method, and
+a single run is a point. Right: accuracy against what all clients have computed so far.
 
-Compute is in multiply-accumulates (MACs) of training, forward and back, as `fedloom cost` counts them for a sample, times the
-samples of the steps that were made; a batch that is not full counts as full.
+Compute is counted in multiply-accumulates (MACs) of training, forward and backward, as `fedloom
+cost` counts them per sample, times the samples of the local steps. A partial batch counts as full.
 """
 
 from __future__ import annotations
@@ -22,22 +22,19 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.spec import Spec
 from fedloom.diagnostics.cost.count import FEWEST, cost
 from fedloom.diagnostics.cost.toy_federation import Scene
-from fedloom.experiment.build import load_data
-from fedloom.experiment.parts import build_model
+from fedloom.experiment.build import build_model, load_data
+from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import CurveOptions
-from fedloom.reports.comparison import accuracies
-from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import Config, load_file
+from fedloom.settings.config import Config
 
 PLAIN = CurveOptions()
 
 
 class Point(NamedTuple):
-    """An evaluated round, the MACs of all clients until then, and the accuracy as it is read."""
+    """An evaluated round, the MACs of all clients so far, and the accuracy."""
 
     round: int
     macs: float
@@ -45,73 +42,71 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Track:
-    """A run. length: of local training, as it is set. iterations, local: steps and MACs of a client in a round, in the mean.
+class ComputeCurve:
+    """One run against compute.
 
-    accuracy: at the end, as it is read.
+    local_training: its length as set. local_steps, local_macs: of one client in one round, on
+    average. accuracy: at the end.
     """
 
     method: str
-    length: str
-    iterations: float
-    local: float
+    local_training: str
+    local_steps: float
+    local_macs: float
     points: tuple[Point, ...]
     accuracy: float
 
 
 @dataclass(frozen=True)
 class ComputePoint:
-    """A method with local training of a length, the mean over its seeds: a point of the figure."""
+    """A method with one length of local training, averaged over its seeds."""
 
     method: str
-    length: str
-    iterations: float
-    local: float
+    local_training: str
+    local_steps: float
+    local_macs: float
     accuracies: tuple[float, ...]
 
     @property
     def accuracy(self) -> float:
         return statistics.fmean(self.accuracies)
 
-    def describe(self) -> dict[str, Any]:
-        """As JSON."""
-        known = {
+    def to_json(self) -> dict[str, Any]:
+        return {
             "method": self.method,
-            "length": self.length,
-            "iterations": self.iterations,
-            "local_macs": self.local,
+            "local_training": self.local_training,
+            "local_steps": self.local_steps,
+            "local_macs": self.local_macs,
+            "accuracy": self.accuracy,
+            "accuracies": list(self.accuracies),
         }
-        return {**known, "accuracy": self.accuracy, "accuracies": list(self.accuracies)}
 
 
-def tracks(paths: Sequence[Path], reading: CurveOptions = PLAIN) -> list[Track]:
-    """Each run against compute; what is the same in several runs is counted once."""
+def compute_curves(runs: Sequence[StoredRun], options: CurveOptions = PLAIN) -> list[ComputeCurve]:
+    """Each run against compute; the cost of a sample is counted once for runs that share it."""
     counted: dict[str, float] = {}
-    return [_track(path, reading, counted) for path in paths]
+    return [_compute_curve(run, options, counted) for run in runs]
 
 
-def _track(path: Path, reading: CurveOptions, counted: dict[str, float]) -> Track:
-    config, lines = (
-        load_file(path / CONFIG),
-        RunFolder.read_only(path).metrics(),
-    )
-    curve = accuracies(lines)
+def _compute_curve(
+    run: StoredRun, options: CurveOptions, counted: dict[str, float]
+) -> ComputeCurve:
+    curve = run.history.accuracy
     if not curve:
-        raise UserError(f"'{path}' has no evaluation yet; go on with: fedloom resume {path}")
-    work = config.train.batch * _sample_macs(config, counted)
-    steps = {line["round"]: line["steps"] for line in lines}
-    done = dict(zip(steps, itertools.accumulate(steps.values()), strict=True))
-    iterations = done[max(done)] / sum(
-        len(line["participants"]) - len(line["refused"]) for line in lines
-    )
-    points = tuple(Point(r, work * done[r], y) for r, y in sorted(reading.line(curve).items()))
-    return Track(
-        _title(config),
-        _length(config),
-        iterations,
-        work * iterations,
-        points,
-        reading.accuracy(curve),
+        raise UserError(f"'{run.name}' has no evaluation yet; resume it: fedloom resume {run.name}")
+    step_macs = run.config.train.batch * _sample_macs(run.config, counted)
+    steps = list(itertools.accumulate(record.steps for record in run.history))
+    done = dict(zip((record.round for record in run.history), steps, strict=True))
+    replies = sum(len(record.participants) - len(record.rejected) for record in run.history)
+    local_steps = steps[-1] / replies
+    smoothed = sorted(options.smoothed(curve).items())
+    return ComputeCurve(
+        method=_title(run.config),
+        local_training=_local_training(run.config),
+        local_steps=local_steps,
+        local_macs=step_macs * local_steps,
+        points=tuple(Point(r, step_macs * done[r], y) for r, y in smoothed),
+        accuracy=options.accuracy(curve),
     )
 
 
@@ -130,77 +125,56 @@ def _sample_macs(config: Config, counted: dict[str, float]) -> float:
 
 def _title(config: Config) -> str:
     """The method with its arguments, as on the command line."""
-    return "+".join(map(_called, config.words))
+    return "+".join(map(str, config.words))
 
 
-def _length(config: Config) -> str:
+def _local_training(config: Config) -> str:
     train = config.train
     count = f"{train.epochs} epochs" if train.steps is None else f"{train.steps} steps"
     return f"{count} of batches of {train.batch}"
 
 
-def _called(word: Spec) -> str:
-    return (
-        f"{word.name}({', '.join(f'{k}={v}' for k, v in word.args.items())})"
-        if word.args
-        else word.name
-    )
+def compute_points(curves: Sequence[ComputeCurve]) -> list[ComputePoint]:
+    """The points of the left figure: method by method, with growing local compute."""
+    methods: dict[str, dict[str, list[ComputeCurve]]] = {}
+    for curve in curves:
+        methods.setdefault(curve.method, {}).setdefault(curve.local_training, []).append(curve)
+    points = []
+    for lengths in methods.values():
+        points += sorted(map(_mean_over_seeds, lengths.values()), key=lambda p: p.local_macs)
+    return points
 
 
-def compute_points(found: Sequence[Track]) -> list[ComputePoint]:
-    """The points of the figure: method after method as they come, with growing local compute."""
-    groups: dict[str, dict[str, list[Track]]] = {}
-    for t in found:
-        groups.setdefault(t.method, {}).setdefault(t.length, []).append(t)
-    return [
-        s
-        for lengths in groups.values()
-        for s in sorted(map(_spot, lengths.values()), key=lambda s: s.local)
-    ]
-
-
-def _spot(seeds: Sequence[Track]) -> ComputePoint:
-    iterations, local = (
-        statistics.fmean(getattr(t, what) for t in seeds) for what in ("iterations", "local")
-    )
+def _mean_over_seeds(seeds: Sequence[ComputeCurve]) -> ComputePoint:
     return ComputePoint(
-        seeds[0].method, seeds[0].length, iterations, local, tuple(t.accuracy for t in seeds)
+        seeds[0].method,
+        seeds[0].local_training,
+        statistics.fmean(curve.local_steps for curve in seeds),
+        statistics.fmean(curve.local_macs for curve in seeds),
+        tuple(curve.accuracy for curve in seeds),
     )
 
 
-def draw(found: Sequence[Track], path: Path) -> None:
-    """Both pictures, side by side, a colour a method."""
+def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
+    """Both figures side by side, one colour per method."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import EngFormatter
     except ImportError:
         raise UserError(
-            'pictures need matplotlib; install it with: pip install "fedloom[plots]"'
+            'plots need matplotlib; install it with: pip install "fedloom[plots]"'
         ) from None
     figure = Figure(figsize=(11, 4.4), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for number, (method, ends) in enumerate(_by_method(compute_points(found))):
+    for number, (method, points) in enumerate(_by_method(compute_points(curves))):
         colour = f"C{number}"
-        left.plot(
-            [s.local for s in ends],
-            [100 * s.accuracy for s in ends],
-            "o-",
-            color=colour,
-            label=method,
-        )
-        for t in (t for t in found if t.method == method):
-            right.plot(
-                [p.macs for p in t.points],
-                [100 * p.accuracy for p in t.points],
-                color=colour,
-                lw=1.2,
-            )
-    left.set(
-        xlabel="MACs of a client in a round",
-        ylabel="test accuracy, %",
-        title="After the last round",
-    )
-    right.set(xlabel="MACs of all clients so far", title="On the way")
+        macs, accuracies = zip(*((p.local_macs, 100 * p.accuracy) for p in points), strict=True)
+        left.plot(macs, accuracies, "o-", color=colour, label=method)
+        for curve in (c for c in curves if c.method == method):
+            macs, accuracies = zip(*((p.macs, 100 * p.accuracy) for p in curve.points), strict=True)
+            right.plot(macs, accuracies, color=colour, lw=1.2)
+    left.set(xlabel="MACs per client and round", ylabel="test accuracy, %", title="After training")
+    right.set(xlabel="MACs of all clients so far", title="During training")
     left.legend(frameon=False)
     for axes in (left, right):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -210,6 +184,6 @@ def draw(found: Sequence[Track], path: Path) -> None:
     figure.savefig(path)
 
 
-def _by_method(ends: Sequence[ComputePoint]) -> Iterator[tuple[str, list[ComputePoint]]]:
-    for method, group in itertools.groupby(ends, key=lambda s: s.method):
+def _by_method(points: Sequence[ComputePoint]) -> Iterator[tuple[str, list[ComputePoint]]]:
+    for method, group in itertools.groupby(points, key=lambda p: p.method):
         yield method, list(group)

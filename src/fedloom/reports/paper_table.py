@@ -10,11 +10,11 @@ from typing import Any
 
 from fedloom.core.errors import UserError, raise_all
 from fedloom.data import store, synthetic
+from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
+from fedloom.experiment.stored_run import read_run
 from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.measures import check, measured
-from fedloom.reports.client_scores import own, score_template
-from fedloom.reports.comparison import PlannedRun, accuracies, folder_name, plan_seeds
-from fedloom.runs.folder import RunFolder
+from fedloom.reports.client_scores import final_scores, score_template
 from fedloom.settings.paper_table import Column, Printed, Row, Scale, Settings, Table
 
 
@@ -129,10 +129,10 @@ def cell_results(cells: Sequence[TableCell]) -> list[CellResult]:
 
 
 def _cell_result(cell: TableCell) -> CellResult:
-    folders = [RunFolder.read_only(run.path) for run in cell.runs]
-    results = [folder.result() or {} for folder in folders]
+    runs = [read_run(run.path) for run in cell.runs]
+    results = [run.result for run in runs if run.result is not None]
     measure = cell.column.measure
-    ours = [measured(measure, accuracies(f.metrics()), own(f.path)) for f in folders]
+    ours = [measured(measure, run.history.accuracy, final_scores(run)) for run in runs]
     # The paper prints one number for all choices; average_choices puts it next to their mean.
     printed = None if cell.row.choice else cell.row.printed.get(cell.column.name)
     return CellResult(
@@ -140,8 +140,8 @@ def _cell_result(cell: TableCell) -> CellResult:
         column=cell.column.name,
         ours=tuple(ours),
         printed=printed,
-        seconds=statistics.fmean(result["seconds"] for result in results),
-        rounds=min(result["rounds"] for result in results),
+        seconds=statistics.fmean(result.seconds for result in results),
+        rounds=min(result.rounds for result in results),
         measure=measure,
     )
 

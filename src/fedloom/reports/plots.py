@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.reports.comparison import Row
+from fedloom.reports.comparison import ComparisonRow
 
 if TYPE_CHECKING:
     from fedloom.reports.paper_table import CellResult
@@ -48,24 +48,26 @@ def _bar(value: float, low: float, high: float) -> str:
     return BARS[1 + round((len(BARS) - 2) * share - 0.01)]
 
 
-def curves(rows: Sequence[Row], path: Path, title: str) -> None:
-    """Plot the mean accuracy by round, one line per row.
+def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
+    """Plot the mean accuracy by round, one line per row, and return the matplotlib figure.
 
-    A moving average is drawn over a thin line of the accuracies that it averages.
+    A moving average is drawn over a thin line of the accuracies that it averages. Without a path
+    the figure is not saved.
     """
     figure, axes = _canvas()
-    reading = rows[0].reading
+    options = rows[0].options
     for number, row in enumerate(rows):
         dash, colour = _style(number)
-        if row.line != row.curve:
+        if row.smoothed != row.curve:
             axes.plot(*_in_percent(row.curve), "-", color=colour, lw=0.7, alpha=0.45)
         label = f"{row.name}  {100 * row.mean:.1f}"
-        axes.plot(*_in_percent(row.line), dash, color=colour, lw=1.8, label=label)
-    for target in reading.targets:
+        axes.plot(*_in_percent(row.smoothed), dash, color=colour, lw=1.8, label=label)
+    for target in options.targets:
         axes.axhline(100 * target, color="#999999", lw=0.8, ls=":")
     axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
-    averaging = "mean of the last" if reading.ema is None else f"moving average {reading.ema:g}"
+    averaging = "mean of the last" if options.ema is None else f"moving average {options.ema:g}"
     _save(figure, axes, path, averaging)
+    return figure
 
 
 def changes(
@@ -152,7 +154,7 @@ def _style(number: int) -> tuple[str, str]:
     return "-" if number < len(PALETTE) else "--", PALETTE[number % len(PALETTE)]
 
 
-def _save(figure: Any, axes: Any, path: Path, legend_title: str | None) -> None:
+def _save(figure: Any, axes: Any, path: Path | None, legend_title: str | None) -> None:
     axes.set_axisbelow(True)
     axes.grid(color="#e6e6e6", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -162,8 +164,9 @@ def _save(figure: Any, axes: Any, path: Path, legend_title: str | None) -> None:
     else:
         loc, anchor = "center left", (1.0, 0.5)
     axes.legend(frameon=False, title=legend_title, loc=loc, bbox_to_anchor=anchor)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
 
 
 def _in_percent(curve: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:

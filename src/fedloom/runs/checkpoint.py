@@ -1,7 +1,8 @@
-"""Checkpoints: the server's state in a safetensors file, and a sealed manifest that vouches for it and the rest of the folder.
+"""Checkpoints: the server's state in a safetensors file, and a manifest with the checksums of all.
 
-The manifest is written last. It names the checksum of the state, of the settings, of the metrics so far and of the clients'
-memories, and of the manifest before it; it counts only if all of them still fit. The last three are kept to fall back on.
+The manifest is written last. It holds the checksums of the state, the settings, the metrics so far,
+the clients' memories, and of the manifest before it. A checkpoint is valid only if all of them
+still match. The last three are kept, to fall back on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,28 +23,43 @@ from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.params import Params
 from fedloom.core.state import ServerState
-from fedloom.runs.client_store import Facts
-from fedloom.runs.durable_files import BESIDE, failed, read, seal, sha256, unseal, write_durably
+from fedloom.runs.client_store import DigestFacts
+from fedloom.runs.durable_files import (
+    TMP_SUFFIX,
+    file_error,
+    read_if_exists,
+    seal,
+    sha256,
+    unseal,
+    write_durably,
+)
 from fedloom.runs.journal import Prefix
 from fedloom.runs.tensor_bytes import pack, unpack
 
-FORMAT = 1
-KEEP = 3
-EDITED = "config.toml is not the one this run began with (edited or damaged)"
+MANIFEST_FORMAT = 1
+KEPT_CHECKPOINTS = 3
+CONFIG_CHANGED = "config.toml is not the one this run began with (edited or damaged)"
 
-_NAMES = re.compile(rf"(?:MANIFEST-(\d+)\.json|round-(\d+)\.safetensors)({re.escape(BESIDE)})?")
+_FILE_NAMES = re.compile(
+    rf"(?:MANIFEST-(\d+)\.json|round-(\d+)\.safetensors)({re.escape(TMP_SUFFIX)})?"
+)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint vouches for. layout: the names of the tensors by room, in their order; extra: the caller's own facts."""
+    """The contents of a manifest.
+
+    clients: the digest of the clients' memories. metrics: length and checksum of the metrics so
+    far. layout: the names of the server's tensors, in order. previous: round and checksum of the
+    manifest before this one. extra: facts of the caller.
+    """
 
     format: int
     round: int
     config_sha256: str
     payload_sha256: str
     weights_sha256: str
-    clients: Facts
+    clients: DigestFacts
     metrics: Prefix
     layout: dict[str, Any]
     made_with: dict[str, str]
@@ -53,24 +69,39 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The newest checkpoint that fits, and why newer ones, by round, do not."""
+class LoadedCheckpoint:
+    """The newest valid checkpoint, and why newer ones (by round) were rejected."""
 
     manifest: Manifest
     state: ServerState
-    refused: dict[int, str]
+    rejected: dict[int, str]
 
 
-Check = Callable[[Manifest], str | None]
+Check = Callable[[Manifest], str | None]  # returns why the checkpoint is invalid, or None
+
+_Kind = Literal["half-written", "manifest", "state"]
+
+
+class _File(NamedTuple):
+    """A file of the checkpoint folder. Sorted, a manifest comes before its state."""
+
+    round: int
+    kind: _Kind
+    path: Path
 
 
 def save(
-    folder: Path, state: ServerState, config_sha256: str, clients: Facts, metrics: Prefix, extra: Mapping[str, Any]
+    folder: Path,
+    state: ServerState,
+    config_sha256: str,
+    clients: DigestFacts,
+    metrics: Prefix,
+    extra: Mapping[str, Any],
 ) -> Manifest:
     """Write the state, then the manifest."""
-    payload = pack(_flat(state))
+    payload = pack(_flattened(state))
     manifest = Manifest(
-        format=FORMAT,
+        format=MANIFEST_FORMAT,
         round=state.round,
         config_sha256=config_sha256,
         payload_sha256=sha256(payload),
@@ -84,13 +115,13 @@ def save(
         extra=dict(extra),
     )
     text = seal(asdict(manifest))
-    write_durably(_payload(folder, state.round), payload)
-    write_durably(_manifest(folder, state.round), text)
+    write_durably(_payload_path(folder, state.round), payload)
+    write_durably(_manifest_path(folder, state.round), text)
     return manifest
 
 
 def made_with() -> dict[str, str]:
-    """What the bits of a result depend on, beside the settings."""
+    """The versions that the bits of a result depend on, besides the settings."""
     return {
         "fedloom": fedloom.__version__,
         "torch": torch.__version__,
@@ -100,152 +131,207 @@ def made_with() -> dict[str, str]:
     }
 
 
-def differences(manifest: Manifest) -> list[str]:
-    """What has changed since then that may change the bits of the result."""
+def version_warnings(manifest: Manifest) -> list[str]:
+    """A warning for each version that has changed since the checkpoint and may change the bits."""
     now = made_with()
     return [
-        f"the checkpoint of round {manifest.round} was made with {what} {then}, and this is {what} {now[what]}: "
+        f"the checkpoint of round {manifest.round} was made with {what} {then}, "
+        f"and this is {what} {now[what]}: "
         "the result may differ in its last bits from an uninterrupted run"
         for what, then in manifest.made_with.items()
         if what != "python" and now.get(what) != then
     ]
 
 
-def rounds(folder: Path) -> list[int]:
-    """The rounds of which there is a manifest, newest first."""
-    return sorted((number for number, kind, _ in _contents(folder) if kind == "manifest"), reverse=True)
+def saved_rounds(folder: Path) -> list[int]:
+    """The rounds that have a manifest, newest first."""
+    return sorted((file.round for file in _files(folder) if file.kind == "manifest"), reverse=True)
 
 
 def keep_only(folder: Path, wanted: Callable[[int], bool]) -> None:
-    """Delete the checkpoints of other rounds and what a crash left half-written; a manifest goes before its state."""
-    for number, _, path in sorted(_contents(folder)):
-        if not wanted(number) or path.name.endswith(BESIDE):
+    """Delete the checkpoints of other rounds and half-written files that a crash left.
+
+    A manifest is deleted before its state.
+    """
+    for file in sorted(_files(folder)):
+        if not wanted(file.round) or file.kind == "half-written":
             try:
-                path.unlink()
+                file.path.unlink()
             except OSError as error:
-                raise failed(path, error) from error
+                raise file_error(file.path, error) from error
 
 
-def newest(folder: Path) -> Manifest | None:
-    """The newest manifest that is sound in itself; what it vouches for is not looked at."""
-    manifests = (_opened(folder, number) for number in rounds(folder))
+def newest_manifest(folder: Path) -> Manifest | None:
+    """The newest readable manifest. Whether its checksums still match is not checked."""
+    manifests = (_read_manifest(folder, number) for number in saved_rounds(folder))
     return next((m for m in manifests if isinstance(m, Manifest)), None)
 
 
-def latest(folder: Path, checks: Sequence[Check], device: torch.device | str = "cpu") -> Found | None:
-    """The newest checkpoint that passes every check; None where no save was ever completed; an error where none is left."""
-    refused: dict[int, str] = {}
-    for number in rounds(folder):
-        found = _examined(folder, number, checks, device)
-        if not isinstance(found, str):
-            return Found(*found, refused)
-        refused[number] = found
-    orphans = [number for number, kind, _ in _contents(folder) if kind == "state"]
-    if not refused and len(orphans) <= 1:  # one state without a manifest: the first save was cut short
+def load_newest(
+    folder: Path, checks: Sequence[Check], device: torch.device | str = "cpu"
+) -> LoadedCheckpoint | None:
+    """The newest checkpoint that passes every check; None if no save was ever completed.
+
+    Raises an error if there are checkpoints, but none of them is valid.
+    """
+    rejected: dict[int, str] = {}
+    for number in saved_rounds(folder):
+        checkpoint = _load(folder, number, checks, device)
+        if not isinstance(checkpoint, str):
+            return LoadedCheckpoint(*checkpoint, rejected)
+        rejected[number] = checkpoint
+    states = [file.round for file in _files(folder) if file.kind == "state"]
+    # a single state without a manifest: the first save was interrupted
+    if not rejected and len(states) <= 1:
         return None
-    raise none_left(folder.parent, refused or dict.fromkeys(orphans, "its manifest is missing"))
+    reasons = rejected or dict.fromkeys(states, "its manifest is missing")
+    raise no_valid_checkpoint(folder.parent, reasons)
 
 
-def _examined(folder: Path, number: int, checks: Sequence[Check], device: torch.device | str) -> tuple[Manifest, ServerState] | str:
-    """The checkpoint of a round, or why it cannot be used."""
-    manifest = _opened(folder, number)
+def _load(
+    folder: Path, number: int, checks: Sequence[Check], device: torch.device | str
+) -> tuple[Manifest, ServerState] | str:
+    """The checkpoint of a round, or why it is invalid."""
+    manifest = _read_manifest(folder, number)
     if isinstance(manifest, str):
         return manifest
-    for check in (lambda m: _out_of_line(folder, m), *checks):
-        if (why := check(manifest)) is not None:
-            return why
-    payload = read(_payload(folder, number))
-    if payload is None or sha256(payload) != manifest.payload_sha256:
-        return f"{_payload(folder, number).name} is {'missing' if payload is None else 'damaged'}"
-    state = _arranged(number, manifest.layout, unpack(payload, device))
+    for check in (lambda m: _wrong_predecessor(folder, m), *checks):
+        if (reason := check(manifest)) is not None:
+            return reason
+    path = _payload_path(folder, number)
+    payload = read_if_exists(path)
+    if payload is None:
+        return f"{path.name} is missing"
+    if sha256(payload) != manifest.payload_sha256:
+        return f"{path.name} is damaged"
+    state = _unflattened(number, manifest.layout, unpack(payload, device))
     if params.sha256(state.params) != manifest.weights_sha256:
-        return f"{_payload(folder, number).name} holds other weights than its manifest says"
+        return f"{path.name} holds other weights than its manifest says"
     return manifest, state
 
 
-def _opened(folder: Path, number: int) -> Manifest | str:
-    """A manifest that is sound in itself, or why it is not."""
-    path = _manifest(folder, number)
-    facts = unseal(read(path))
+def _read_manifest(folder: Path, number: int) -> Manifest | str:
+    """The manifest of a round, or why it cannot be read."""
+    path = _manifest_path(folder, number)
+    facts = unseal(read_if_exists(path))
     if facts is None:
         return f"{path.name} is damaged"
-    if facts.get("format") != FORMAT:
-        return f"{path.name} has format {facts.get('format')}, and this fedloom reads {FORMAT}"
-    return Manifest(**facts) if facts["round"] == number else f"{path.name} belongs to round {facts['round']}"
+    if facts.get("format") != MANIFEST_FORMAT:
+        format = facts.get("format")
+        return f"{path.name} has format {format}, and this fedloom reads {MANIFEST_FORMAT}"
+    if facts["round"] != number:
+        return f"{path.name} belongs to round {facts['round']}"
+    return Manifest(**facts)
 
 
 def _previous(folder: Path, number: int) -> dict[str, Any] | None:
-    before = next((r for r in rounds(folder) if r < number), None)
-    return None if before is None else {"round": before, "sha256": sha256(read(_manifest(folder, before)) or b"")}
-
-
-def _out_of_line(folder: Path, manifest: Manifest) -> str | None:
-    """Whether it follows on another history than the manifest before it, which counts if it is there and sound."""
-    before = manifest.previous
-    data = None if before is None else read(_manifest(folder, before["round"]))
-    if before is None or unseal(data) is None or sha256(data or b"") == before["sha256"]:
+    """Round and checksum of the manifest before this round."""
+    earlier = next((r for r in saved_rounds(folder) if r < number), None)
+    if earlier is None:
         return None
-    return f"it does not follow on the checkpoint of round {before['round']}, and comes from another run"
+    data = read_if_exists(_manifest_path(folder, earlier)) or b""
+    return {"round": earlier, "sha256": sha256(data)}
 
 
-def none_left(run: Path, refused: Mapping[int, str]) -> RunError | UserError:
-    """What to say where no checkpoint can be used, by round and reason."""
-    reasons: dict[str, list[str]] = {}
-    for number, why in refused.items():
-        reasons.setdefault(why, []).append(str(number))
-    said = "; ".join(f"round {', '.join(numbers)}: {why}" for why, numbers in reasons.items())
-    remedy = f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
-    if EDITED in reasons:
-        return UserError(f"{run} cannot be resumed: {said}; put the file back as it was, or {remedy}")
-    return RunError(f"{run} has no sound checkpoint: {said}; put the files back from a copy, or {remedy}")
+def _wrong_predecessor(folder: Path, manifest: Manifest) -> str | None:
+    """Why a checkpoint belongs to another run: the manifest before it is not the one it names.
+
+    A manifest before it that is missing or damaged is no reason.
+    """
+    previous = manifest.previous
+    if previous is None:
+        return None
+    data = read_if_exists(_manifest_path(folder, previous["round"]))
+    if data is None or unseal(data) is None or sha256(data) == previous["sha256"]:
+        return None
+    return (
+        f"it does not follow the checkpoint of round {previous['round']}, so it is from another run"
+    )
 
 
-def _flat(state: ServerState) -> Params:
-    """All tensors by their paths, of which no two may be the same."""
-    flat, rooms = state.tensors(), [*state.shared.values(), *(p for m in state.memory.values() for p in m.values())]
-    if len(flat) < len(state.params) + sum(len(room) for room in rooms):
-        raise RunError("two tensors of the server have the same path; leave '/' out of the names of stages and exchanges")
+def no_valid_checkpoint(run: Path, rejected: Mapping[int, str]) -> RunError | UserError:
+    """The error for a run without a valid checkpoint. rejected: why, by round."""
+    rounds_by_reason: dict[str, list[str]] = {}
+    for number, reason in rejected.items():
+        rounds_by_reason.setdefault(reason, []).append(str(number))
+    reasons = "; ".join(
+        f"round {', '.join(numbers)}: {reason}" for reason, numbers in rounds_by_reason.items()
+    )
+    restart = (
+        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
+    )
+    if CONFIG_CHANGED in rounds_by_reason:
+        return UserError(
+            f"{run} cannot be resumed: {reasons}; put the file back as it was, or {restart}"
+        )
+    return RunError(
+        f"{run} has no valid checkpoint: {reasons}; restore the files from a copy, or {restart}"
+    )
+
+
+def _flattened(state: ServerState) -> Params:
+    """All tensors by their paths. Raises if two paths are the same."""
+    flat = state.tensors()
+    groups = [state.params, *state.shared.values()]
+    groups += [group for memory in state.memory.values() for group in memory.values()]
+    if len(flat) < sum(len(group) for group in groups):
+        raise RunError(
+            "two tensors of the server have the same path; "
+            "leave '/' out of the names of stages and exchanges"
+        )
     return flat
 
 
 def _layout(state: ServerState) -> dict[str, Any]:
-    """The names by room, in order. Rooms without tensors count too: a stage may begin with an empty memory."""
+    """The names of all tensors, nested as in the state and in order.
+
+    Groups without tensors are listed too: a stage may begin with an empty memory.
+    """
+    memory = {
+        stage: {name: list(group) for name, group in groups.items()}
+        for stage, groups in state.memory.items()
+    }
     return {
         "params": list(state.params),
-        "shared": {word: list(p) for word, p in state.shared.items()},
-        "memory": {stage: {word: list(p) for word, p in m.items()} for stage, m in state.memory.items()},
+        "shared": {name: list(group) for name, group in state.shared.items()},
+        "memory": memory,
     }
 
 
-def _arranged(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
-    """The state of which `ServerState.tensors` made the flat dictionary."""
+def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
+    """The state from which `ServerState.tensors` made the flat dictionary."""
 
-    def room(path: str, names: Sequence[str]) -> Params:
+    def group(path: str, names: Sequence[str]) -> Params:
         return {name: flat[f"{path}/{name}"] for name in names}
 
-    memory = {s: {w: room(f"memory/{s}/{w}", names) for w, names in words.items()} for s, words in layout["memory"].items()}
-    shared = {word: room(f"shared/{word}", names) for word, names in layout["shared"].items()}
-    return ServerState(number, room("params", layout["params"]), memory, shared)
+    memory = {
+        stage: {key: group(f"memory/{stage}/{key}", names) for key, names in groups.items()}
+        for stage, groups in layout["memory"].items()
+    }
+    shared = {key: group(f"shared/{key}", names) for key, names in layout["shared"].items()}
+    return ServerState(number, group("params", layout["params"]), memory, shared)
 
 
-def _manifest(folder: Path, number: int) -> Path:
+def _manifest_path(folder: Path, number: int) -> Path:
     return folder / f"MANIFEST-{number}.json"
 
 
-def _payload(folder: Path, number: int) -> Path:
+def _payload_path(folder: Path, number: int) -> Path:
     return folder / f"round-{number}.safetensors"
 
 
-def _contents(folder: Path) -> list[tuple[int, str, Path]]:
-    """What is ours in the folder: round, kind (manifest, state or half), path."""
+def _files(folder: Path) -> list[_File]:
+    """The files in the folder that are part of a checkpoint; others are ignored."""
     try:
         paths = list(folder.iterdir())
     except OSError as error:
-        raise failed(folder, error) from error
-    found = []
+        raise file_error(folder, error) from error
+    files = []
     for path in paths:
-        if (match := _NAMES.fullmatch(path.name)) is not None:
-            manifest, state, half = match.groups()
-            kind = "half" if half else "manifest" if manifest else "state"
-            found.append((int(manifest or state), kind, path))
-    return found
+        if (match := _FILE_NAMES.fullmatch(path.name)) is not None:
+            manifest, state, temporary = match.groups()
+            kind: _Kind = "manifest" if manifest else "state"
+            if temporary:
+                kind = "half-written"
+            files.append(_File(int(manifest or state), kind, path))
+    return files

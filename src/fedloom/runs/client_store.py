@@ -1,8 +1,9 @@
-"""The clients' memories in one SQLite file. A memory is a row for each client, slot and round in which it was made.
+"""The clients' memories in one SQLite file: a row per client, slot and round of writing.
 
-Old versions stay until no kept checkpoint needs them, so that a run can go back. A row is sealed with a checksum over whose
-it is and what it holds; a checkpoint names the sum of the seals of all memories in force, which tells a row that was lost,
-added, swapped or edited. The sum is kept up to date row by row: a commit costs what it writes, whatever the number of clients.
+Old versions stay until no kept checkpoint needs them, so that a run can roll back. Every row has a
+checksum over its key and its value. A checkpoint records the sum of the checksums of all current
+memories, which reveals a row that was lost, added, swapped or edited. The sum is updated row by
+row: the cost of a commit depends on what it writes, not on the number of clients.
 """
 
 from __future__ import annotations
@@ -20,68 +21,77 @@ import torch
 
 from fedloom.core.errors import RunError
 from fedloom.core.params import Params
-from fedloom.runs.durable_files import failed, sync_folder
+from fedloom.runs.durable_files import file_error, sync_folder
 from fedloom.runs.tensor_bytes import pack, unpack
 
-NEWEST = 2**62
-_PAGE = 16384  # bytes; memories of 5 KB to 2 MB are written about twice as fast as with SQLite's 4096
+NEWEST = 2**62  # later than any round
+_PAGE_BYTES = 16384  # writes memories of 5 KB to 2 MB about twice as fast as SQLite's default, 4096
 
-_TABLE = """CREATE TABLE IF NOT EXISTS memory (client INTEGER NOT NULL, slot TEXT NOT NULL, round INTEGER NOT NULL,
+_TABLE = """CREATE TABLE IF NOT EXISTS memory
+            (client INTEGER NOT NULL, slot TEXT NOT NULL, round INTEGER NOT NULL,
             seal BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (client, slot, round))"""
-_IN_FORCE = """SELECT slot, round, seal, value FROM memory AS m WHERE client = ?1 AND round =
-               (SELECT max(round) FROM memory WHERE client = ?1 AND slot = m.slot AND round <= ?2) ORDER BY slot"""
+_CURRENT = """SELECT slot, round, seal, value FROM memory AS m WHERE client = ?1 AND round =
+              (SELECT max(round) FROM memory
+               WHERE client = ?1 AND slot = m.slot AND round <= ?2) ORDER BY slot"""
 _LAST = "SELECT round, seal FROM memory WHERE client = ? AND slot = ? ORDER BY round DESC LIMIT 1"
 _REPLACED = """SELECT later, client, slot, round FROM (SELECT client, slot, round, lead(round)
-               OVER (PARTITION BY client, slot ORDER BY round) AS later FROM memory) WHERE later IS NOT NULL ORDER BY later"""
+               OVER (PARTITION BY client, slot ORDER BY round) AS later FROM memory)
+               WHERE later IS NOT NULL ORDER BY later"""
+_INSERT = "INSERT INTO memory VALUES (?, ?, ?, ?, ?)"
+_DELETE = "DELETE FROM memory WHERE client = ? AND slot = ? AND round = ?"
 
 _REMEDIES = {
     "SQLITE_FULL": "free some space, then `fedloom resume {0}`",
     "SQLITE_READONLY": "change its permissions, then `fedloom resume {0}`",
-    "SQLITE_CANTOPEN": "it or its folder may be read-only or not yours: change the permissions, then `fedloom resume {0}`",
-    "SQLITE_IOERR": "look at the disk, then `fedloom resume {0}`",
-    "SQLITE_BUSY": "close the program that holds it, then `fedloom resume {0}`",
+    "SQLITE_CANTOPEN": "it or its folder may be read-only or belong to someone else: "
+    "change the permissions, then `fedloom resume {0}`",
+    "SQLITE_IOERR": "check the disk, then `fedloom resume {0}`",
+    "SQLITE_BUSY": "close the program that uses it, then `fedloom resume {0}`",
 }
 
 
-class Facts(TypedDict):
-    """The memories in force, as a checkpoint writes them down."""
+class DigestFacts(TypedDict):
+    """A MemoryDigest, as a checkpoint stores it."""
 
     count: int
     digest: str
 
 
-class Damaged(RunError):
-    """What was read is not what was written; what: in a few words."""
+class StoreDamaged(RunError):
+    """The database does not hold what was written. reason: a short phrase."""
 
-    def __init__(self, path: Path, what: str) -> None:
-        self.what, run = f"{path.name}: {what}", path.parent
+    def __init__(self, path: Path, reason: str) -> None:
+        self.reason, run = f"{path.name}: {reason}", path.parent
         super().__init__(
-            f"{path}: {what}; go back with `fedloom resume {run}`, or start again with "
-            f"`fedloom run --config {run}/config.toml --out NEW`"
+            f"{path}: {reason}; go back to an earlier checkpoint with `fedloom resume {run}`, "
+            f"or start again with `fedloom run --config {run}/config.toml --out NEW`"
         )
 
 
 @dataclass(frozen=True)
-class Stock:
-    """The memories in force: how many, and the sum of their seals modulo 2^256, in which their order plays no part."""
+class MemoryDigest:
+    """The number of current memories, and the sum of their checksums modulo 2^256.
+
+    A sum does not depend on their order, and can be updated when one memory is replaced.
+    """
 
     count: int = 0
     total: int = 0
 
-    def plus(self, seal: bytes) -> Stock:
-        return Stock(self.count + 1, (self.total + int.from_bytes(seal, "big")) % 2**256)
+    def plus(self, seal: bytes) -> MemoryDigest:
+        return MemoryDigest(self.count + 1, (self.total + int.from_bytes(seal, "big")) % 2**256)
 
-    def minus(self, seal: bytes) -> Stock:
-        return Stock(self.count - 1, (self.total - int.from_bytes(seal, "big")) % 2**256)
+    def minus(self, seal: bytes) -> MemoryDigest:
+        return MemoryDigest(self.count - 1, (self.total - int.from_bytes(seal, "big")) % 2**256)
 
     @property
-    def facts(self) -> Facts:
-        """As JSON."""
+    def facts(self) -> DigestFacts:
+        """For JSON."""
         return {"count": self.count, "digest": f"{self.total:064x}"}
 
 
-class Replaced(NamedTuple):
-    """A version that a later round has replaced."""
+class ReplacedVersion(NamedTuple):
+    """A version of a memory that was replaced in the round `later`."""
 
     later: int
     client: int
@@ -90,164 +100,190 @@ class Replaced(NamedTuple):
 
 
 class SqliteStore:
-    """A client store that survives its process. What is remembered counts at once, and is durable after `commit`.
+    """A client store that survives its process.
 
-    The file is made with the first memory: a method without any pays nothing.
+    `recall` sees at once what `remember` was given; it is durable after `commit`. The file is
+    created with the first memory: a method without memories has no file.
     """
 
-    def __init__(self, path: Path, device: torch.device | str = "cpu", read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, device: torch.device | str = "cpu", read_only: bool = False
+    ) -> None:
         self.path, self._device, self._read_only = path, device, read_only
         self._db: sqlite3.Connection | None = None
         self._pending: dict[int, dict[str, bytes]] = {}
-        self._until = NEWEST
-        self._books: tuple[Stock, list[Replaced]] | None = None
+        self._as_of = NEWEST
+        # the digest of the current memories and all replaced versions; None: not read yet
+        self._index: tuple[MemoryDigest, list[ReplacedVersion]] | None = None
 
     def recall(self, client: int) -> Mapping[str, Params]:
         """What the client remembers, by slot."""
-        fresh = self._pending.get(client, {})
-        kept = {slot: value for slot, _, value in self._in_force(client, self._until) if slot not in fresh}
-        return {slot: unpack(value, self._device) for slot, value in {**kept, **fresh}.items()}
+        pending = self._pending.get(client, {})
+        stored = {
+            slot: value
+            for slot, _, value in self._current(client, self._as_of)
+            if slot not in pending
+        }
+        return {slot: unpack(value, self._device) for slot, value in {**stored, **pending}.items()}
 
     def remember(self, client: int, memories: Mapping[str, Params]) -> None:
         """Replace these slots of the client, and no others."""
         if memories:
-            self._pending.setdefault(client, {}).update({slot: pack(params) for slot, params in memories.items()})
+            packed = {slot: pack(params) for slot, params in memories.items()}
+            self._pending.setdefault(client, {}).update(packed)
 
-    def commit(self, round: int) -> Stock:
-        """Make durable, as of this round, what was remembered since the last commit; the memories now in force."""
-        stock, replaced = self._stocktaking()
+    def commit(self, round: int) -> MemoryDigest:
+        """Make durable, as of this round, what was remembered since the last commit.
+
+        Returns the digest of the memories that are current now.
+        """
+        digest, replaced = self._loaded_index()
         if self._pending:
-            fresh: list[Replaced] = []
-            with self._writing() as db:
-                for client, slot, value in self._in_order():
+            newly_replaced: list[ReplacedVersion] = []
+            with self._transaction() as db:
+                for client, slot, value in self._pending_in_order():
                     if (last := db.execute(_LAST, (client, slot)).fetchone()) is not None:
-                        stock = stock.minus(last[1])
-                        fresh.append(Replaced(round, client, slot, last[0]))
-                    seal = _seal(client, slot, round, value)
-                    stock = stock.plus(seal)
-                    db.execute("INSERT INTO memory VALUES (?, ?, ?, ?, ?)", (client, slot, round, seal, value))
-            self._pending, self._books = {}, (stock, replaced + fresh)
-        return stock
+                        digest = digest.minus(last[1])
+                        newly_replaced.append(ReplacedVersion(round, client, slot, last[0]))
+                    seal = _row_seal(client, slot, round, value)
+                    digest = digest.plus(seal)
+                    db.execute(_INSERT, (client, slot, round, seal, value))
+            self._pending, self._index = {}, (digest, replaced + newly_replaced)
+        return digest
 
-    def _in_order(self) -> Iterator[tuple[int, str, bytes]]:
+    def _pending_in_order(self) -> Iterator[tuple[int, str, bytes]]:
         for client, memories in sorted(self._pending.items()):
             yield from ((client, slot, value) for slot, value in sorted(memories.items()))
 
-    def stock(self, round: int) -> Stock:
-        """The memories in force at the end of a round, each of them read and checked, as `recall` reads them."""
-        stock = Stock()
-        for (found,) in self._query("PRAGMA quick_check(1)"):
-            if found != "ok":
-                raise Damaged(self.path, "its pages do not fit together")
+    def digest(self, round: int) -> MemoryDigest:
+        """The digest of the memories that were current at the end of a round.
+
+        Every one of them is read and checked, in the same way as by `recall`.
+        """
+        digest = MemoryDigest()
+        for (verdict,) in self._query("PRAGMA quick_check(1)"):
+            if verdict != "ok":
+                raise StoreDamaged(self.path, "its pages do not fit together")
         for (client,) in self._query("SELECT DISTINCT client FROM memory"):
-            for _, seal, _ in self._in_force(client, round):
-                stock = stock.plus(seal)
-        return stock
+            for _, seal, _ in self._current(client, round):
+                digest = digest.plus(seal)
+        return digest
 
-    def look_back(self, round: int) -> None:
-        """Recall as of this round from now on; later versions stay where they are."""
-        self._until, self._pending = round, {}
+    def read_as_of(self, round: int) -> None:
+        """Recall the memories of this round from now on; later versions are not deleted."""
+        self._as_of, self._pending = round, {}
 
-    def rollback_to(self, round: int, stock: Stock) -> None:
-        """Forget for good what was remembered after this round, of which the caller has checked the stock."""
+    def rollback_to(self, round: int, digest: MemoryDigest) -> None:
+        """Delete what was remembered after this round. The caller has checked its digest."""
         if self._connection() is not None:
-            with self._writing() as db:
+            with self._transaction() as db:
                 db.execute("DELETE FROM memory WHERE round > ?", (round,))
-        self.look_back(NEWEST)
-        self._books = stock, self._replaced()
+        self.read_as_of(NEWEST)
+        self._index = digest, self._replaced_versions()
 
     def prune(self, oldest: int) -> None:
-        """Drop the versions that no checkpoint from this round on can need."""
-        stock, replaced = self._stocktaking()
-        doomed = [r[1:] for r in replaced if r.later <= oldest]
-        if doomed:
-            with self._writing() as db:
-                db.executemany("DELETE FROM memory WHERE client = ? AND slot = ? AND round = ?", doomed)
-            self._books = stock, [r for r in replaced if r.later > oldest]
+        """Delete the versions that no checkpoint of this round or later can need."""
+        digest, replaced = self._loaded_index()
+        unneeded = [version[1:] for version in replaced if version.later <= oldest]
+        if unneeded:
+            with self._transaction() as db:
+                db.executemany(_DELETE, unneeded)
+            self._index = digest, [version for version in replaced if version.later > oldest]
 
-    def take_over(self, other: SqliteStore) -> None:
-        """All memories of another store, row by row, into this one, which has none yet."""
+    def copy_from(self, other: SqliteStore) -> None:
+        """Copy all memories of another store, row by row, into this one, which must be empty."""
         if other._connection() is not None:
-            with self._writing() as db:
+            with self._transaction() as db:
                 rows = other._query("SELECT client, slot, round, seal, value FROM memory")
-                db.executemany("INSERT INTO memory VALUES (?, ?, ?, ?, ?)", rows)
-            self._books = None
+                db.executemany(_INSERT, rows)
+            self._index = None
 
     def close(self) -> None:
-        """Fold the log into the one file, so that it can be read on its own and from anywhere."""
+        """Merge the log into the main file, so that it can be copied and read without it."""
         if self._db is not None:
-            with suppress(sqlite3.Error):  # a reader that is still at it keeps the log; nothing is lost
+            # while a reader is active the log stays; nothing is lost
+            with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA journal_mode = DELETE")
             self._db.close()
             self._db = None
 
-    def _in_force(self, client: int, round: int) -> Iterator[tuple[str, bytes, bytes]]:
-        for slot, made, seal, value in self._query(_IN_FORCE, (client, round)):
-            if not isinstance(value, bytes) or _seal(client, slot, made, value) != seal:
-                raise Damaged(self.path, f"the memory '{slot}' of client {client} has a wrong checksum")
+    def _current(self, client: int, round: int) -> Iterator[tuple[str, bytes, bytes]]:
+        """Slot, checksum and value of the client's memories that were current in a round."""
+        for slot, written, seal, value in self._query(_CURRENT, (client, round)):
+            if not isinstance(value, bytes) or _row_seal(client, slot, written, value) != seal:
+                raise StoreDamaged(
+                    self.path, f"the memory '{slot}' of client {client} has a wrong checksum"
+                )
             yield slot, seal, value
 
-    def _stocktaking(self) -> tuple[Stock, list[Replaced]]:
-        if self._books is None:
-            self._books = self.stock(NEWEST), self._replaced()
-        return self._books
+    def _loaded_index(self) -> tuple[MemoryDigest, list[ReplacedVersion]]:
+        if self._index is None:
+            self._index = self.digest(NEWEST), self._replaced_versions()
+        return self._index
 
-    def _replaced(self) -> list[Replaced]:
-        return [Replaced(*row) for row in self._query(_REPLACED)]
+    def _replaced_versions(self) -> list[ReplacedVersion]:
+        return [ReplacedVersion(*row) for row in self._query(_REPLACED)]
 
     def _connection(self) -> sqlite3.Connection | None:
         """The database, or None as long as there is none."""
         if self._db is None and self.path.exists() and self.path.stat().st_size > 0:
-            self._db = _opened(self.path, "ro" if self._read_only else "rw")
+            self._db = _connect(self.path, "ro" if self._read_only else "rw")
         return self._db
 
     def _query(self, sql: str, args: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        with self._speaking():
+        with self._readable_errors():
             db = self._connection()
             yield from db.execute(sql, args) if db is not None else ()
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of it or nothing, and durable at the end."""
-        with self._speaking():
-            old = self._connection()
-            self._db = db = old or _opened(self.path, "rwc")
-            _make_ready(db)
-            if old is None:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it or nothing, and durable at the end."""
+        with self._readable_errors():
+            existing = self._connection()
+            self._db = db = existing or _connect(self.path, "rwc")
+            _set_up(db)
+            if existing is None:
                 sync_folder(self.path.parent)
             with db:
                 yield db
 
     @contextmanager
-    def _speaking(self) -> Iterator[None]:
-        """Errors of the database, in a sentence."""
+    def _readable_errors(self) -> Iterator[None]:
+        """Turn errors of the database into errors that name the file and the remedy."""
         try:
             yield
         except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", "")
-            remedy = next((r for start, r in _REMEDIES.items() if name.startswith(start)), None)
-            if remedy is None:
-                raise Damaged(self.path, str(error)) from error
-            raise RunError(f"{self.path}: {error}; {remedy.format(self.path.parent)}") from error
+            raise self._translated(error) from error
         except OSError as error:
-            raise failed(self.path, error) from error
+            raise file_error(self.path, error) from error
+
+    def _translated(self, error: sqlite3.Error) -> RunError:
+        name = getattr(error, "sqlite_errorname", "")
+        for prefix, remedy in _REMEDIES.items():
+            if name.startswith(prefix):
+                return RunError(f"{self.path}: {error}; {remedy.format(self.path.parent)}")
+        return StoreDamaged(self.path, str(error))
 
 
-def _seal(client: int, slot: str, round: int, value: bytes) -> bytes:
-    """The checksum of a row. It covers whose row it is, so that no damage to an index can pass one off as another."""
+def _row_seal(client: int, slot: str, round: int, value: bytes) -> bytes:
+    """The checksum of a row. It covers the key, so that a damaged index cannot swap two rows."""
     digest = hashlib.sha256(json.dumps([client, slot, round]).encode())
     digest.update(value)
     return digest.digest()
 
 
-def _opened(path: Path, mode: str) -> sqlite3.Connection:
-    # an engine may ask for the next client's memory from a thread of its own, while nobody else does
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, check_same_thread=False)
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    # an engine may recall the next client's memories from another thread, but only one at a time
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False)
 
 
-def _make_ready(db: sqlite3.Connection) -> None:
-    """Every commit shall reach the disk. The table comes before the log, so that a file is empty or has its table."""
-    db.execute(f"PRAGMA page_size = {_PAGE}")
+def _set_up(db: sqlite3.Connection) -> None:
+    """Every commit reaches the disk.
+
+    The table is created before the log, so that a file is empty or has its table.
+    """
+    db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     db.execute(_TABLE)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")

@@ -1,4 +1,7 @@
-"""Files that survive: written beside, synced, renamed. What cannot be written is said in a sentence; a changed byte is noticed."""
+"""Files that survive a crash, errors that say what to do about a disk, and JSON with a checksum.
+
+A file is written under a temporary name, synced, and renamed, so that it is whole or not there.
+"""
 
 from __future__ import annotations
 
@@ -14,51 +17,57 @@ from typing import Any
 
 from fedloom.core.errors import RunError, UserError
 
-BESIDE = ".tmp"
+TMP_SUFFIX = ".tmp"
 
-_FULL = "free some space, then go on (the last checkpoint stands)"
-_CLOSED = "change its permissions, or choose another folder"
+_DISK_FULL = "free some space, then resume (the last checkpoint is intact)"
+_NO_ACCESS = "change its permissions, or choose another folder"
 _MISSING = "put back the folder it belongs in, or choose another"
 _REMEDIES = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EROFS: _CLOSED,
-    errno.EACCES: _CLOSED,
-    errno.EPERM: _CLOSED,
+    errno.ENOSPC: _DISK_FULL,
+    errno.EDQUOT: _DISK_FULL,
+    errno.EROFS: _NO_ACCESS,
+    errno.EACCES: _NO_ACCESS,
+    errno.EPERM: _NO_ACCESS,
     errno.ENOENT: _MISSING,
     errno.ENOTDIR: _MISSING,
 }
+_OTHER_REMEDY = "check the disk, then resume (the last checkpoint is intact)"
 
 
-def failed(path: Path, error: OSError, kind: type[RunError] | type[UserError] = RunError) -> RunError | UserError:
-    """The error for a file that could not be read or written: which, why, and what to do.
+def file_error(
+    path: Path, error: OSError, kind: type[RunError] | type[UserError] = RunError
+) -> RunError | UserError:
+    """The error for a file that could not be read or written: which file, why, and what to do.
 
-    >>> print(failed(Path("run/lock"), OSError(errno.EROFS, "Read-only file system")))
+    >>> print(file_error(Path("run/lock"), OSError(errno.EROFS, "Read-only file system")))
     run/lock: read-only file system; change its permissions, or choose another folder
     """
-    remedy = _REMEDIES.get(error.errno or 0, "look at the disk, then go on (the last checkpoint stands)")
-    why = (error.strerror or str(error)).lower()
-    return kind(f"{path}: {why}; {remedy}")
+    remedy = _REMEDIES.get(error.errno or 0, _OTHER_REMEDY)
+    reason = (error.strerror or str(error)).lower()
+    return kind(f"{path}: {reason}; {remedy}")
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Put the whole file in place, or leave what was there: after this call a power cut does not take it away."""
-    beside = path.with_name(path.name + BESIDE)
+    """Put the whole file in place, or leave what was there.
+
+    After this call, a power cut does not lose it.
+    """
+    temporary = path.with_name(path.name + TMP_SUFFIX)
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise failed(path, error) from error
+            temporary.unlink(missing_ok=True)
+        raise file_error(path, error) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; syncing a file alone does not."""
+    """Make the names in a folder durable; syncing a file does not."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -66,29 +75,30 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read(path: Path) -> bytes | None:
-    """The bytes of a file, or None where there is none."""
+def read_if_exists(path: Path) -> bytes | None:
+    """The bytes of a file, or None if there is no such file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise failed(path, error) from error
+        raise file_error(path, error) from error
 
 
 def sha256(data: bytes) -> str:
-    """The checksum that is written down wherever one file speaks of another."""
+    """The checksum by which one file refers to the contents of another."""
     return hashlib.sha256(data).hexdigest()
 
 
 def seal(facts: Mapping[str, Any]) -> bytes:
-    """Facts as JSON, with a checksum over the rest as the last entry."""
-    plain = json.loads(json.dumps(facts))  # as they will be read: names of entries are strings, lists are lists
-    return _text({**plain, "checksum": sha256(_text(plain))})
+    """The facts as JSON, with a checksum over the rest as the last entry."""
+    # as they will be read: keys become strings, tuples become lists
+    plain = json.loads(json.dumps(facts))
+    return _json_bytes({**plain, "checksum": sha256(_json_bytes(plain))})
 
 
 def unseal(data: bytes | None) -> dict[str, Any] | None:
-    """The facts that were sealed, or None where so much as one byte differs.
+    """The facts that were sealed, or None if as much as one byte differs.
 
     >>> unseal(seal({"round": 3}))
     {'round': 3}
@@ -105,9 +115,10 @@ def unseal(data: bytes | None) -> dict[str, Any] | None:
     return facts if seal(facts) == data else None
 
 
-def _text(facts: Mapping[str, Any]) -> bytes:
+def _json_bytes(facts: Mapping[str, Any]) -> bytes:
     raw = io.BytesIO()
-    with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:  # piece by piece: the scores of a crowd are many pieces
+    # json.dump writes piece by piece: with scores of many clients, json.dumps would hold all pieces
+    with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:
         json.dump(facts, out, indent=1)
         out.write("\n")
         out.flush()

@@ -1,27 +1,31 @@
-"""A run is a folder, and to go on with it nothing else is needed.
+"""A run is a folder, and the folder is all that is needed to resume the run.
 
-    config.toml      the settings, complete, as the run began with them
-    metrics.jsonl    a line a round
-    checkpoint/      round-N.safetensors and MANIFEST-N.json, the last three
-    clients.sqlite   what the clients remember; only if a method has such memories
+    config.toml      the format of the folder, and the complete settings the run began with
+    metrics.jsonl    one line per round
+    checkpoint/      round-N.safetensors and MANIFEST-N.json of the last three checkpoints
+    clients.sqlite   the clients' memories; only if the method has memories
     result.json      the summary of a finished run
     lock             held by the process that writes
 
-A save goes in this order, each step durable before the next: clients' memories, metrics, state, manifest; then what is too
-old is deleted. A crash
+A save takes these steps, each durable before the next: clients' memories, metrics, state, manifest;
+then old checkpoints are deleted. A crash
 
-    before the manifest   leaves memories and lines of a round that no manifest knows: `restore` goes back to the last manifest,
-                          drops the later versions of the memories and the later lines. A state without manifest is ignored.
-    after the manifest    leaves old versions and old checkpoints lying about; the next save deletes them.
-    in the middle of one  is the business of SQLite for the memories (a transaction) and of a rename for the files. A line of
-                          the metrics may be torn: it lies behind what the manifest vouches for.
-    during `restore`      finds the manifest in force untouched, for only what is newer than it is deleted; it starts over.
+    before the manifest   leaves memories and metrics of a round without a manifest: `restore` goes
+                          back to the last manifest and drops later versions of the memories and
+                          later lines. A state without a manifest is ignored.
+    after the manifest    leaves old versions and old checkpoints; the next save deletes them.
+    during one step       is handled by SQLite for the memories (a transaction) and by a rename for
+                          the files. A line of the metrics may be torn: it lies after the part that
+                          the manifest covers.
+    during `restore`      leaves the manifest that is restored intact, since only what is newer is
+                          deleted; `restore` can start over.
 
-So what is restored is always a save that was completed, and the last one unless its files were damaged later.
+So `restore` always returns a completed save, and the last one unless its files were damaged later.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +37,22 @@ import torch
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.state import ServerState
 from fedloom.runs import checkpoint
-from fedloom.runs.checkpoint import Found, Manifest
-from fedloom.runs.client_store import Damaged, SqliteStore, Stock
-from fedloom.runs.durable_files import BESIDE, failed, read, seal, sha256, sync_folder, unseal, write_durably
+from fedloom.runs.checkpoint import LoadedCheckpoint, Manifest
+from fedloom.runs.client_store import MemoryDigest, SqliteStore, StoreDamaged
+from fedloom.runs.durable_files import (
+    TMP_SUFFIX,
+    file_error,
+    read_if_exists,
+    seal,
+    sha256,
+    sync_folder,
+    unseal,
+    write_durably,
+)
 from fedloom.runs.journal import Journal, begins_with, records
 from fedloom.runs.lock import Lock
 
+FORMAT = 2  # of the folder; another number means that other versions of fedloom cannot read it
 CONFIG = "config.toml"
 METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint"
@@ -46,10 +60,13 @@ CLIENTS = "clients.sqlite"
 RESULT = "result.json"
 LOCK = "lock"
 
+_HEADER = f"# fedloom run folder, format {FORMAT}\n"
+_ANY_HEADER = re.compile(rb"# fedloom run folder, format (\d{1,9})\r?\n")
+
 
 @dataclass(frozen=True)
 class Restored:
-    """Where a run goes on: the state, the manifest that vouches for it, and what the user should know."""
+    """The state from which a run resumes, its manifest, and warnings for the user."""
 
     state: ServerState
     manifest: Manifest
@@ -57,171 +74,234 @@ class Restored:
 
 
 class RunFolder:
-    """The folder of a run, open. As a context manager it is closed at the end, and with it the lock and the database."""
+    """The folder of a run, open.
+
+    As a context manager it closes the database and releases the lock at the end. config_text: the
+    settings, without the line that names the format. config_sha256: of the whole file.
+    """
 
     def __init__(self, path: Path, lock: Lock | None, device: torch.device | str = "cpu") -> None:
         self.path, self._lock, self._device = path, lock, device
-        config = read(path / CONFIG) or b""
+        config = read_if_exists(path / CONFIG) or b""
         self.config_sha256 = sha256(config)
-        self.config_text = _decoded(path / CONFIG, config)
+        self.config_text = _decoded(path / CONFIG, config).removeprefix(_HEADER)
         self.store = SqliteStore(path / CLIENTS, device, read_only=lock is None)
         self._journal = None if lock is None else Journal(path / METRICS)
-        self._stocks: dict[int, Stock] = {}
+        self._digests: dict[int, MemoryDigest] = {}  # by round, as `restore` has found them
 
     @classmethod
     def create(cls, path: Path, config_text: str, device: torch.device | str = "cpu") -> RunFolder:
         """A new run. config.toml is written last: it makes the folder a run."""
-        _check_vacant(path)
+        check_vacant(path)
         try:
             (path / CHECKPOINT).mkdir(parents=True, exist_ok=True)
             sync_folder(path.parent)
         except OSError as error:
-            raise failed(path, error, UserError) from error
+            raise file_error(path, error, UserError) from error
         lock = Lock(path / LOCK)
-        _check_vacant(path)  # again: another process may have been faster
+        check_vacant(path)  # again: another process may have been faster
         write_durably(path / METRICS, b"")
-        write_durably(path / CONFIG, config_text.encode())
+        write_durably(path / CONFIG, (_HEADER + config_text).encode())
         return cls(path, lock, device)
 
     @classmethod
     def open(cls, path: Path, device: torch.device | str = "cpu") -> RunFolder:
-        """A run that is there, to go on with; no other process can at the same time."""
+        """An existing run, to resume it. No other process can write to it at the same time."""
         _check_run(path)
         return cls(path, Lock(path / LOCK), device)
 
     @classmethod
     def read_only(cls, path: Path, device: torch.device | str = "cpu") -> RunFolder:
-        """A run to look at, even while it goes on elsewhere. Nothing in the folder changes."""
+        """An existing run, to read it, even while it is running. Nothing in the folder changes."""
         _check_run(path)
         return cls(path, None, device)
 
     def check_config(self) -> None:
-        """Refuse settings that are not those the run began with, before anybody interprets them."""
-        manifest = checkpoint.newest(self.path / CHECKPOINT)
-        if manifest is not None and (why := self._other_config(manifest)) is not None:
-            raise checkpoint.none_left(self.path, {manifest.round: why})
+        """Raise if config.toml has changed since the run began."""
+        manifest = checkpoint.newest_manifest(self.path / CHECKPOINT)
+        if manifest is not None and (reason := self._config_problem(manifest)) is not None:
+            raise checkpoint.no_valid_checkpoint(self.path, {manifest.round: reason})
 
     def edited(self, code: Mapping[str, str]) -> list[str]:
-        """The user's own files among these that are not those with which the run came to its last checkpoint."""
-        manifest = checkpoint.newest(self.path / CHECKPOINT)
-        then = manifest.extra.get("code", {}) if manifest is not None else {}
+        """The user's files among these that have changed since the last checkpoint.
+
+        code: checksums of the files as they are now.
+        """
+        manifest = checkpoint.newest_manifest(self.path / CHECKPOINT)
+        then = {} if manifest is None else manifest.extra.get("code", {})
         return [place for place, now in code.items() if then.get(place, now) != now]
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """One more line; it outlives this process at once, and a power cut after the next save."""
-        self._writer().append(line)
+        """Add one line. It survives this process at once, and a power cut after the next save."""
+        self._open_journal().append(line)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines so far, one a round. Those behind the last checkpoint are provisional: a resumed run makes them again."""
-        # the manifest first: a run that goes on elsewhere only adds to the lines that it vouches for
-        manifest = checkpoint.newest(self.path / CHECKPOINT) if self._lock is None else None
-        data = read(self.path / METRICS) or b""
+        """The lines so far, one per round.
+
+        Those after the last checkpoint are provisional: a resumed run writes them again.
+        """
+        # the manifest first: a process that runs meanwhile only appends to the lines it covers
+        manifest = None
+        if self._lock is None:
+            manifest = checkpoint.newest_manifest(self.path / CHECKPOINT)
+        data = read_if_exists(self.path / METRICS) or b""
         if manifest is not None and not begins_with(data, manifest.metrics):
-            raise RunError(f"{self.path / METRICS} is damaged or was edited; `fedloom resume {self.path}` repairs what can be")
+            raise RunError(
+                f"{self.path / METRICS} is damaged or was edited; "
+                f"`fedloom resume {self.path}` repairs what it can"
+            )
         return records(data)
 
     def save(self, state: ServerState, **extra: Any) -> Manifest:
-        """A checkpoint of everything, in the order of this module's first lines."""
-        journal, folder = self._writer(), self.path / CHECKPOINT
+        """Write a checkpoint of everything, in the order described at the top of this module."""
+        journal, folder = self._open_journal(), self.path / CHECKPOINT
         clients = self.store.commit(state.round).facts
-        manifest = checkpoint.save(folder, state, self.config_sha256, clients, journal.sync(), extra)
-        kept = checkpoint.rounds(folder)[: checkpoint.KEEP]
+        metrics = journal.sync()
+        manifest = checkpoint.save(folder, state, self.config_sha256, clients, metrics, extra)
+        kept = checkpoint.saved_rounds(folder)[: checkpoint.KEPT_CHECKPOINTS]
         checkpoint.keep_only(folder, kept.__contains__)
         self.store.prune(min(kept))
         return manifest
 
     def restore(self) -> Restored | None:
-        """Go back to the newest sound checkpoint, and the whole folder with it; None if the run has none yet."""
-        checks = (self._other_config, self._other_metrics, self._other_clients)
-        found = checkpoint.latest(self.path / CHECKPOINT, checks, self._device)
+        """Go back to the newest valid checkpoint; None if the run has none yet.
+
+        A folder that is open for writing is rolled back to that checkpoint as a whole.
+        """
+        checks = (self._config_problem, self._metrics_problem, self._clients_problem)
+        loaded = checkpoint.load_newest(self.path / CHECKPOINT, checks, self._device)
         if self._journal is None:
-            self.store.look_back(found.manifest.round if found else -1)
+            self.store.read_as_of(-1 if loaded is None else loaded.manifest.round)
         else:
-            self._go_back(found, self._journal)
-        return None if found is None else Restored(found.state, found.manifest, _warnings(found))
+            self._roll_back(loaded, self._journal)
+        if loaded is None:
+            return None
+        return Restored(loaded.state, loaded.manifest, _warnings(loaded))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write down how it ended."""
-        self._writer()
-        write_durably(self.path / RESULT, seal({"config_sha256": self.config_sha256, "summary": summary}))
+        """Write the result."""
+        self._open_journal()  # raises if the folder is open for reading only
+        facts = {"format": FORMAT, "config_sha256": self.config_sha256, "summary": summary}
+        write_durably(self.path / RESULT, seal(facts))
 
     def result(self) -> dict[str, Any] | None:
-        """How it ended, or None if it has not."""
+        """The result, or None if the run is not finished."""
         path = self.path / RESULT
-        data = read(path)
-        facts = unseal(data)
-        if data is not None and (facts is None or facts.get("config_sha256") != self.config_sha256):
+        data = read_if_exists(path)
+        if data is None:
+            return None
+        facts = unseal(data) or {}
+        written_by = facts.get("format"), facts.get("config_sha256")
+        if written_by != (FORMAT, self.config_sha256):
             raise RunError(
-                f"{path} is damaged or belongs to other settings; delete it, and `fedloom resume {self.path}` writes it anew"
+                f"{path} is damaged or belongs to other settings; "
+                f"delete it, and `fedloom resume {self.path}` writes it again"
             )
-        return None if facts is None else dict(facts["summary"])
+        return dict(facts["summary"])
 
     def close(self) -> None:
         self.store.close()
-        for held in (self._journal, self._lock):
-            if held is not None:
-                held.close()
+        for resource in (self._journal, self._lock):
+            if resource is not None:
+                resource.close()
 
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
-    def _writer(self) -> Journal:
+    def _open_journal(self) -> Journal:
         if self._journal is None:
-            raise RunError(f"{self.path} was opened for reading; open it with RunFolder.open to write")
+            raise RunError(
+                f"{self.path} was opened for reading; open it with RunFolder.open to write"
+            )
         return self._journal
 
-    def _go_back(self, found: Found | None, journal: Journal) -> None:
-        last = found.manifest.round if found else -1
+    def _roll_back(self, loaded: LoadedCheckpoint | None, journal: Journal) -> None:
+        """Delete everything newer than the checkpoint."""
+        last = -1 if loaded is None else loaded.manifest.round
         checkpoint.keep_only(self.path / CHECKPOINT, lambda number: number <= last)
-        self.store.rollback_to(last, self._stocks.get(last, Stock()))
-        journal.cut(found.manifest.metrics["bytes"] if found else 0)
+        self.store.rollback_to(last, self._digests.get(last, MemoryDigest()))
+        journal.truncate(0 if loaded is None else loaded.manifest.metrics["bytes"])
 
-    def _other_config(self, manifest: Manifest) -> str | None:
-        return None if manifest.config_sha256 == self.config_sha256 else checkpoint.EDITED
+    def _config_problem(self, manifest: Manifest) -> str | None:
+        unchanged = manifest.config_sha256 == self.config_sha256
+        return None if unchanged else checkpoint.CONFIG_CHANGED
 
-    def _other_metrics(self, manifest: Manifest) -> str | None:
-        fits = begins_with(read(self.path / METRICS) or b"", manifest.metrics)
-        return None if fits else f"{METRICS} is damaged or was edited"
+    def _metrics_problem(self, manifest: Manifest) -> str | None:
+        unchanged = begins_with(read_if_exists(self.path / METRICS) or b"", manifest.metrics)
+        return None if unchanged else f"{METRICS} is damaged or was edited"
 
-    def _other_clients(self, manifest: Manifest) -> str | None:
+    def _clients_problem(self, manifest: Manifest) -> str | None:
         try:
-            self._stocks[manifest.round] = found = self.store.stock(manifest.round)
-        except Damaged as error:
-            return error.what
-        if found.facts == manifest.clients:
+            digest = self.store.digest(manifest.round)
+        except StoreDamaged as error:
+            return error.reason
+        self._digests[manifest.round] = digest
+        if digest.facts == manifest.clients:
             return None
-        return f"{CLIENTS} holds {found.count} memories that are not the {manifest.clients['count']} of this checkpoint"
+        return (
+            f"{CLIENTS} holds {digest.count} memories "
+            f"that are not the {manifest.clients['count']} of this checkpoint"
+        )
 
 
-def _warnings(found: Found) -> list[str]:
-    last = found.manifest.round
-    skipped = [f"the checkpoint of round {r} is left out ({why}); going on from round {last}" for r, why in found.refused.items()]
-    return skipped + checkpoint.differences(found.manifest)
+def _warnings(loaded: LoadedCheckpoint) -> list[str]:
+    last = loaded.manifest.round
+    skipped = [
+        f"the checkpoint of round {number} is skipped ({reason}); resuming from round {last}"
+        for number, reason in loaded.rejected.items()
+    ]
+    return skipped + checkpoint.version_warnings(loaded.manifest)
 
 
 def _decoded(path: Path, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text (byte {error.start}); put it back as it was when the run began") from error
+        raise UserError(
+            f"{path} is not text (byte {error.start}); put it back as it was when the run began"
+        ) from error
 
 
 def _check_run(path: Path) -> None:
+    """Raise unless the folder holds a run in the format of this version."""
     missing = [name for name in (CONFIG, CHECKPOINT) if not (path / name).exists()]
     if missing:
-        raise UserError(f"{path} is not the folder of a run: it has no {' and no '.join(missing)}; make one with `fedloom run`")
+        raise UserError(
+            f"{path} is not the folder of a run: it has no {' and no '.join(missing)}; "
+            "make one with `fedloom run`"
+        )
+    header = _ANY_HEADER.match(read_if_exists(path / CONFIG) or b"")
+    if header is None or int(header[1]) != FORMAT:
+        written = "1 (or without a version)" if header is None else header[1].decode()
+        raise UserError(
+            f"{path} was written in run-folder format {written}, "
+            f"and this version of fedloom reads format {FORMAT}; "
+            "start a new run, or use the version that wrote it"
+        )
 
 
-def _check_vacant(path: Path) -> None:
-    """Nothing there, or what a `create` that was killed has left."""
+def check_vacant(path: Path) -> None:
+    """Raise unless there is nothing, or only what a killed `create` has left."""
     if (path / CONFIG).exists():
-        raise UserError(f"{path} holds a run already; go on with `fedloom resume {path}`, or choose another --out")
-    if path.exists() and not path.is_dir():
+        raise UserError(
+            f"{path} holds a run already; "
+            f"resume it with `fedloom resume {path}`, or choose another --out"
+        )
+    if not path.exists():
+        return
+    if not path.is_dir():
         raise UserError(f"{path} is a file; choose another --out")
-    ours = {LOCK, METRICS, CHECKPOINT, CONFIG + BESIDE, METRICS + BESIDE}
-    others = sorted(p.name for p in path.iterdir() if p.name not in ours) if path.exists() else []
+    ours = {LOCK, METRICS, CHECKPOINT, CONFIG + TMP_SUFFIX, METRICS + TMP_SUFFIX}
+    others = sorted(p.name for p in path.iterdir() if p.name not in ours)
     if others:
-        raise UserError(f"{path} is not empty (it holds {others[0]}); choose another --out, or an empty folder")
+        raise UserError(
+            f"{path} is not empty (it holds {others[0]}); choose another --out, or an empty folder"
+        )

@@ -1,4 +1,4 @@
-"""One writer for a folder. The operating system drops the lock with its process, however that ends: no stale locks."""
+"""One writer per folder. The operating system releases the lock when its process ends, always."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import platform
 from pathlib import Path
 
 from fedloom.core.errors import UserError
-from fedloom.runs.durable_files import failed
+from fedloom.runs.durable_files import file_error
 
 
 class Lock:
-    """Held from construction to `close`. The file stays: to delete it would let two processes lock two files of one name."""
+    """Held from construction to `close`.
+
+    The file is never deleted: otherwise two processes could lock two files of the same name.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
@@ -22,15 +25,17 @@ class Lock:
             self._file.write(f"process {os.getpid()} on {platform.node()}\n")
             self._file.flush()
         except BlockingIOError as error:
-            raise self._refused(path) from error
+            raise self._in_use(path) from error
         except OSError as error:
-            raise failed(path, error, UserError) from error
+            raise file_error(path, error, UserError) from error
 
-    def _refused(self, path: Path) -> UserError:
+    def _in_use(self, path: Path) -> UserError:
         with self._file as file:
             file.seek(0)
             holder = file.read(200).strip() or "another process"
-        return UserError(f"{path.parent} is being written by {holder}; wait until that is done, or stop it")
+        return UserError(
+            f"{path.parent} is being written by {holder}; wait until it is done, or stop it"
+        )
 
     def close(self) -> None:
         self._file.close()

@@ -1,4 +1,4 @@
-"""Named tensors as bytes and back, bit for bit: names in their order, types, shapes, values."""
+"""Named tensors to bytes and back, bit for bit: names in their order, types, shapes, values."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ _ORDER = "order"
 def pack(params: Mapping[str, Tensor]) -> bytes:
     """The tensors in the safetensors format.
 
-    It sorts by name, and sums over names are exact only in one order: the order travels in the header.
+    safetensors sorts by name, but floating-point sums over tensors depend on their order, so the
+    order is stored in the header.
     """
-    return safetensors.torch.save(_owned(params), {_ORDER: json.dumps(list(params))})
+    return safetensors.torch.save(_unshared(params), {_ORDER: json.dumps(list(params))})
 
 
 def unpack(data: bytes, device: torch.device | str = "cpu") -> Params:
-    """The tensors that were packed, each in memory of its own.
+    """The tensors that were packed, each in its own memory.
 
-    Views of the file's bytes lie unaligned, which vector kernels may answer with other bits: hence the copy.
+    They are copied, because views of the file's bytes are unaligned, for which vector kernels may
+    compute other bits.
     """
     tensors = safetensors.torch.load(data)
-    return {name: tensors[name].to(device, copy=True) for name in json.loads(_metadata(data)[_ORDER])}
+    names = json.loads(_metadata(data)[_ORDER])
+    return {name: tensors[name].to(device, copy=True) for name in names}
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """The notes in a safetensors header, which starts behind its own length in eight bytes."""
+    """The metadata in a safetensors header, which follows its own length in eight bytes."""
     end = 8 + int.from_bytes(data[:8], "little")
-    notes: dict[str, str] = json.loads(data[8:end])["__metadata__"]
-    return notes
+    metadata: dict[str, str] = json.loads(data[8:end])["__metadata__"]
+    return metadata
 
 
-def _owned(params: Mapping[str, Tensor]) -> Params:
-    """Contiguous tensors on the CPU, no two of them in the same memory, as the format wants them."""
+def _unshared(params: Mapping[str, Tensor]) -> Params:
+    """Contiguous tensors on the CPU, no two of which share memory, as the format requires."""
     seen: set[int] = set()
-    owned: Params = {}
+    unshared: Params = {}
     for name, tensor in params.items():
         t = tensor.detach().cpu().contiguous()
-        place = t.untyped_storage().data_ptr()
-        owned[name] = t.clone() if place in seen else t
-        seen.add(place)
-    return owned
+        address = t.untyped_storage().data_ptr()
+        unshared[name] = t.clone() if address in seen else t
+        seen.add(address)
+    return unshared

@@ -24,6 +24,8 @@ from pydantic import (
 from fedloom.core.errors import raise_all
 from fedloom.core.spec import Spec, parse
 from fedloom.core.user_code import checksums, short_reference
+from fedloom.engines.registry import CHOICES as ENGINE_CHOICES
+from fedloom.engines.registry import check_name as check_engine
 from fedloom.settings import toml
 from fedloom.settings.overrides import normalised, read
 
@@ -187,9 +189,10 @@ class Config(Settings):
     )
     evaluate: EvaluateSettings = EvaluateSettings()
     guard: GuardSettings = GuardSettings()
-    engine: Literal["auto", "inprocess", "pool", "vectorised", "ray"] = Field(
+    engine: str = Field(
         "auto",
-        description="where clients are played; auto: the fastest for this run, by a calibration that is kept",
+        description=f"how clients are simulated: {', '.join(ENGINE_CHOICES)}; "
+        "auto: the fastest for this run, by a calibration that is stored",
     )
     workers: int = Field(
         0, ge=0, description="processes of the pool or of Ray; 0: as many as cores"
@@ -207,6 +210,11 @@ class Config(Settings):
     checkpoint_every: int = Field(
         1, ge=1, description="rounds between two checkpoints; the last round always has one"
     )
+
+    @field_validator("engine")
+    @classmethod
+    def _engine(cls, name: str) -> str:
+        return check_engine(name)
 
     @field_validator("method")
     @classmethod

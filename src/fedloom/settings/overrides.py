@@ -11,6 +11,15 @@ from fedloom.core.errors import UserError
 from fedloom.core.spec import Spec, literal, parse
 from fedloom.core.user_code import absolute_reference
 
+SHORT_NAMES = {  # of settings that have a flag of their own, and an argument of Experiment
+    "data": "data.name",
+    "clients": "data.clients",
+    "partition": "data.partition",
+    "per_round": "sample.per_round",
+    "lr": "train.lr",
+    "batch": "train.batch",
+    "epochs": "train.epochs",
+}
 WORDS = ("method", "model", "sample", "partition")
 
 

@@ -6,10 +6,8 @@ once more, so that the learning rate is one that the run has used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -21,27 +19,9 @@ from fedloom.core.params import Params, add
 from fedloom.core.round import expected_uploads
 from fedloom.core.sampler import uniform
 from fedloom.core.server import Reply
-from fedloom.core.state import ClientStore, ServerState
 from fedloom.data.client import Batch, ClientData
-from fedloom.experiment.build import PreparedRun, prepare
-from fedloom.experiment.parts import resolve_device
-from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import load
-from fedloom.settings.overrides import read
-
-
-@dataclass(frozen=True)
-class Reopened:
-    """A run as its last sound checkpoint has it."""
-
-    prepared: PreparedRun
-    state: ServerState
-    store: ClientStore
-
-    @property
-    def round(self) -> int:
-        """The round that is replayed, counted from 0."""
-        return min(self.state.round, self.prepared.config.rounds - 1)
+from fedloom.experiment.prepare import PreparedRun
+from fedloom.experiment.reopen import ReopenedRun
 
 
 @dataclass(frozen=True)
@@ -54,31 +34,7 @@ class Trained:
     model: Params
 
 
-@contextmanager
-def reopened(path: Path, tell: Callable[[str], None]) -> Iterator[Reopened]:
-    """A run to look at; it may go on elsewhere meanwhile. tell hears what the user should know."""
-    with RunFolder.read_only(path) as look:
-        look.check_config()
-    settings = load({**read(path / CONFIG), "engine": "inprocess"}, f"'{path / CONFIG}'")
-    with (
-        RunFolder.read_only(path, resolve_device(settings.device)) as folder,
-        prepare(settings) as prepared,
-    ):
-        restored = folder.restore()
-        if restored is None:
-            raise UserError(
-                f"{path} has no checkpoint yet, so there is no model to look at; go on with `fedloom resume {path}`"
-            )
-        for warning in restored.warnings:
-            tell(f"note: {warning}")
-        if restored.state.round < settings.rounds:
-            tell(
-                f"note: the run is unfinished; this is its model after round {restored.state.round} of {settings.rounds}"
-            )
-        yield Reopened(prepared, restored.state, folder.store)
-
-
-def cohort(run: Reopened, count: int | None, key: Key) -> list[int]:
+def cohort(run: ReopenedRun, count: int | None, key: Key) -> list[int]:
     """The round's own clients, or so many of all, drawn from the key."""
     sizes, simulation = [len(c) for c in run.prepared.clients], run.prepared.simulation
     if count is None:
@@ -92,7 +48,7 @@ def cohort(run: Reopened, count: int | None, key: Key) -> list[int]:
     return uniform(count)(run.round, key, sizes)
 
 
-def replay(run: Reopened, clients: list[int], go: Callable[[], bool]) -> list[Trained]:
+def replay(run: ReopenedRun, clients: list[int], go: Callable[[], bool]) -> list[Trained]:
     """These clients after their round, as far as there is time; two at least, since they are compared. Nothing is kept."""
     simulation, state, replies = run.prepared.simulation, replace(run.state, round=run.round), []
     sent = training_broadcast(

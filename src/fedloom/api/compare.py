@@ -1,0 +1,90 @@
+"""`fedloom.compare`: runs of a session, run folders, or an experiment with several methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedloom.api.experiment import Experiment
+from fedloom.api.run import Run
+from fedloom.core.errors import UserError
+from fedloom.experiment.schedule import folder_name
+from fedloom.experiment.stored_run import StoredRun, read_run
+from fedloom.metrics.curve import CurveOptions
+from fedloom.reports.comparison import Comparison, compare_runs
+
+
+def compare(
+    *runs: Run | str | Path | Experiment,
+    methods: Sequence[Any] = (),
+    seeds: int = 1,
+    folder: str | Path | None = None,
+    options: CurveOptions | None = None,
+) -> Comparison:
+    """Compare runs: a row for each method, over its seeds.
+
+    runs      Run objects or run folders; or one Experiment, together with `methods`
+    methods   methods to run with the settings of that experiment, on the same clients and batches
+    seeds     number of seeds, counted from the experiment's
+    folder    where to keep these runs; finished ones are not repeated, interrupted ones resume
+    """
+    if methods:
+        if len(runs) != 1 or not isinstance(runs[0], Experiment):
+            raise UserError("methods= needs one Experiment whose settings they share")
+        return _compare_methods(runs[0], methods, seeds, folder, options)
+    stored = [_stored(run) for run in runs]
+    return compare_runs(_by_title(stored), options)
+
+
+def _stored(run: Any) -> StoredRun:
+    if isinstance(run, Run):
+        return run.stored
+    if isinstance(run, str | Path):
+        return read_run(Path(run))
+    raise UserError(
+        f"{run!r} is a {type(run).__name__}; pass runs, run folders, or an Experiment with methods="
+    )
+
+
+def _by_title(runs: Sequence[StoredRun]) -> dict[str, list[StoredRun]]:
+    """Runs that differ in nothing but their seed become one row; others get names of their own."""
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        settings = run.config.model_dump(mode="json", exclude={"seed"})
+        label = next(
+            (n for n, group in groups.items() if _settings(group[0]) == settings),
+            _free(groups, run),
+        )
+        groups.setdefault(label, []).append(run)
+    return groups
+
+
+def _settings(run: StoredRun) -> dict[str, Any]:
+    return run.config.model_dump(mode="json", exclude={"seed"})
+
+
+def _free(groups: dict[str, list[StoredRun]], run: StoredRun) -> str:
+    """The method's name, or the run's folder if another row has that name."""
+    title = run.config.title
+    return title if title not in groups else run.name
+
+
+def _compare_methods(
+    experiment: Experiment,
+    methods: Sequence[Any],
+    seeds: int,
+    folder: str | Path | None,
+    options: CurveOptions | None,
+) -> Comparison:
+    groups: dict[str, list[StoredRun]] = {}
+    first = experiment.config.seed
+    experiments = [experiment.replace(method=method) for method in methods]
+    for one in experiments:
+        one.check()  # all of them, before the first one trains
+    for one in experiments:
+        for seed in range(first, first + seeds):
+            name = folder_name(one.label)
+            path = None if folder is None else Path(folder) / name / f"seed-{seed}"
+            groups.setdefault(one.label, []).append(one.replace(seed=seed).run(path).stored)
+    return compare_runs(groups, options)

@@ -1,0 +1,122 @@
+"""What a user passes to `Experiment`, sorted into settings (text) and values (Python objects).
+
+An object that can be imported by name is written into the settings by that name, so that workers and
+a later `fedloom resume` can import it. Any other object, such as a lambda or a function of a notebook,
+is kept as a value under "python:NAME", and the run stays in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import nn
+
+from fedloom.core.errors import UserError
+from fedloom.core.method import Method
+from fedloom.core.params import sha256
+from fedloom.core.spec import Spec
+from fedloom.core.user_code import GIVEN, call_user_function, reference_to
+from fedloom.data.dataset import Dataset
+from fedloom.data.from_python import as_dataset
+from fedloom.settings.config import Config, load
+from fedloom.settings.overrides import SHORT_NAMES, merged, method_table
+
+DATA_OPTIONS = ("test", "client_ids", "target", "client")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The settings of a run, and what was passed as objects. raw: the settings before checking."""
+
+    raw: Mapping[str, Any]
+    dataset: Dataset | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def config(self) -> Config:
+        return load(self.raw, "Experiment")
+
+
+def collect(given: Mapping[str, Any]) -> Inputs:
+    """The arguments of an Experiment as settings and values; raises for settings that do not exist."""
+    values: dict[str, Any] = {}
+    settings = dict(given)
+    settings["method"] = _method(given.get("method", "fedavg"), values)
+    if "model" in given:
+        settings["model"] = _model(given["model"], values)
+    dataset = _dataset({name: settings.pop(name) for name in DATA_OPTIONS if name in settings},
+                       given.get("data"))  # fmt: skip
+    if dataset is not None:
+        settings["data"] = dataset.name
+        if dataset.train.users is not None:
+            settings.setdefault("partition", "user")
+            settings.setdefault("clients", 0)
+    raw: dict[str, Any] = {}
+    for name, value in settings.items():
+        path = name if isinstance(value, Mapping) else SHORT_NAMES.get(name, name)
+        raw = merged(raw, _nested(path, value))
+    inputs = Inputs(raw, dataset, values)
+    inputs.config  # noqa: B018 (raises if a setting is wrong)
+    return inputs
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    """The settings {"a": {"b": value}} for the path "a.b"."""
+    for step in reversed(path.split(".")):
+        value = {step: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def _method(method: Any, values: dict[str, Any]) -> Any:
+    """A method as settings; parts that have no importable name become values."""
+    if isinstance(method, str | Mapping):
+        return method
+    if callable(method) and not isinstance(method, Method):
+        if reference := reference_to(method):
+            return reference
+        method = call_user_function("method", _name_of(method), Method, method, {})
+    if not isinstance(method, Method):
+        raise UserError(
+            f"method={method!r} is a {type(method).__name__}; "
+            "pass a name, a Method, or a function that returns a Method"
+        )
+    values |= {part.spec.name: part.value for part in method.parts if part.value is not None}
+    return method_table([part.spec for part in method.parts])
+
+
+def _model(model: Any, values: dict[str, Any]) -> Any:
+    """A model as settings; one that has no importable name becomes a value."""
+    if isinstance(model, str | Mapping | Spec):
+        return model
+    if isinstance(model, nn.Module):
+        name = f"{GIVEN}{type(model).__name__}-{sha256(model.state_dict())[:12]}"
+    elif callable(model):
+        if reference := reference_to(model):
+            return reference
+        name = f"{GIVEN}{_name_of(model)}"
+    else:
+        raise UserError(
+            f"model={model!r} is a {type(model).__name__}; pass a name, an nn.Module, a class, "
+            "a function of (shape, classes), or 'file.py:function'"
+        )
+    values[name] = model
+    return {"name": name}
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return "lambda" if name == "<lambda>" else name
+
+
+def _dataset(options: Mapping[str, Any], data: Any) -> Dataset | None:
+    """Data that were passed as an object; None if they are named, or left to the settings."""
+    if data is None or isinstance(data, str | Mapping):
+        if options:
+            name = next(iter(options))
+            raise UserError(f"{name}= describes data that are passed as an object; leave it out")
+        return None
+    return as_dataset(data, **options)

@@ -1,0 +1,253 @@
+"""`Run`: what an experiment has done, in memory or in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedloom.api.inputs import Inputs, collect
+from fedloom.api.warn import warn_user
+from fedloom.core import user_code
+from fedloom.core.chain import Chain
+from fedloom.core.errors import UserError
+from fedloom.core.params import Params
+from fedloom.data.sources.pixel_arrays import images
+from fedloom.experiment.build import resolve_device
+from fedloom.experiment.callbacks import Callback
+from fedloom.experiment.execute import execute
+from fedloom.experiment.prepare import PreparedRun, prepare
+from fedloom.experiment.reopen import ReopenedRun, reopened
+from fedloom.experiment.stored_run import StoredRun, read_run
+from fedloom.experiment.train import TrainedRun, ignore
+from fedloom.metrics.evaluate import score_clients
+from fedloom.metrics.records import History, RunResult
+from fedloom.runs.tensor_bytes import pack
+from fedloom.settings.config import Config
+
+
+@dataclass(frozen=True)
+class ClientModel:
+    """The model that one client ends with, and its scores on the test data.
+
+    model: the client's own where the method personalises, else the global one. accuracy: on all test
+    data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples, counts:
+    training samples of the client, in all and by class.
+    """
+
+    number: int
+    model: nn.Module
+    accuracy: float
+    label_weighted_accuracy: float
+    mean_class_recall: float
+    samples: int
+    counts: tuple[int, ...]
+
+
+class Run:
+    """A run, finished or not: its history and result, its models, and a way to continue it.
+
+    Made by `Experiment.run` and `fedloom.open`.
+    """
+
+    def __init__(
+        self, inputs: Inputs, stored: StoredRun, trained: TrainedRun | None = None
+    ) -> None:
+        self._inputs, self._stored, self._trained = inputs, stored, trained
+
+    @classmethod
+    def finished(cls, inputs: Inputs, trained: TrainedRun, path: Path | None) -> Run:
+        """The run that training has just completed; in memory if there is no path."""
+        stored = StoredRun(inputs.config, trained.history, trained.result, path)
+        return cls(inputs, stored, trained if path is None else None)
+
+    def __repr__(self) -> str:
+        done = f"{len(self.history)} of {self.config.rounds} rounds"
+        score = f", accuracy {self.accuracy:.4f}" if self.history.accuracy else ""
+        return f"<Run {self.config.title}, {done}{score}, in {self.folder or 'memory'}>"
+
+    @property
+    def config(self) -> Config:
+        """The complete settings."""
+        return self._stored.config
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the run is saved; None if it is only in memory."""
+        return self._stored.path
+
+    @property
+    def stored(self) -> StoredRun:
+        """The records of the run, as reports read them."""
+        return self._stored
+
+    @property
+    def history(self) -> History:
+        """A RoundRecord per round; `.to_pandas()` makes a table of them."""
+        return self._stored.history
+
+    @property
+    def result(self) -> RunResult | None:
+        """The summary; None while the run is not finished."""
+        return self._stored.result
+
+    @property
+    def accuracy(self) -> float:
+        """Of the global model in the last evaluation, between 0 and 1."""
+        curve = self.history.accuracy
+        if not curve:
+            raise UserError(f"{self!r} has not been evaluated yet; call resume() to train it")
+        return curve[max(curve)]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the model's outputs."""
+        return self._prepared.dataset.classes
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The global model with its final weights, in evaluation mode.
+
+        It takes what it was trained on: samples as passed from Python for float arrays, normalised
+        images otherwise. `predict` takes raw samples of either kind.
+        """
+        with self._reopened() as run:
+            return self._module(run.model(run.state.params))
+
+    def client(self, number: int) -> ClientModel:
+        """The model that a client ends with, and its scores."""
+        with self._reopened() as run:
+            weights = run.client_weights(number)
+            return self._client_model(run, number, weights)
+
+    def predict(self, x: Any, client: int | None = None) -> np.ndarray:
+        """The predicted class of each raw sample, by the global model or by a client's.
+
+        x: samples in the form of the training data, an array or tensor with the samples along the
+        first axis. Returns class names, or integers if all class names are integers.
+        """
+        model = self.model if client is None else self.client(client).model
+        with torch.inference_mode():
+            predicted = model(self.normalise(x)).argmax(1).cpu().numpy()
+        names = np.array(self.classes)
+        if all(name.lstrip("-").isdigit() for name in self.classes):
+            names = names.astype(np.int64)
+        labels: np.ndarray = names[predicted]
+        return labels
+
+    def normalise(self, x: Any) -> Tensor:
+        """Raw samples as the model takes them, on its device."""
+        prepared = self._prepared
+        dataset, array = prepared.dataset, np.asarray(x)
+        if dataset.kind == "image":
+            array = images(array, "the samples")
+        if array.shape[1:] != tuple(dataset.shape):
+            raise UserError(
+                f"the samples have shape {array.shape[1:]} each, and the model takes "
+                f"{tuple(dataset.shape)}; pass an array with one row per sample"
+            )
+        tensor = torch.as_tensor(array).to(resolve_device(self.config.device))
+        return prepared.clients.normalise(tensor)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Accuracy by round as a matplotlib Figure, which a notebook shows; with a path, saved."""
+        from fedloom.api.compare import compare
+
+        return compare(self).plot(path)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the weights of the global model to a safetensors file, and return its path."""
+        with self._reopened() as run:
+            content = pack(run.state.params)
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        return target
+
+    def resume(self, callbacks: Sequence[Callback] = (), engine: str | None = None) -> Run:
+        """Train the rounds that are left and return the finished run; a finished run is returned.
+
+        engine: where to run clients from now on, instead of where the run began.
+        """
+        if self.result is not None:
+            return self
+        path = self.folder
+        assert path is not None  # a run in memory is always finished
+        trained = execute(
+            self.config,
+            path,
+            dataset=self._inputs.dataset,
+            values=self._inputs.values,
+            elsewhere=None if engine is None else {"engine": engine},
+            callbacks=callbacks,
+            warn=warn_user,
+        )
+        return Run.finished(self._inputs, trained, path)
+
+    @cached_property
+    def _prepared(self) -> PreparedRun:
+        config = self.config.model_copy(update={"engine": "inprocess"})
+        return prepare(config, self._inputs.dataset, values=self._inputs.values)
+
+    @contextmanager
+    def _reopened(self, warn: Callable[[str], None] = ignore) -> Iterator[ReopenedRun]:
+        """The run at its last checkpoint, prepared in this process."""
+        if self._trained is not None:
+            yield ReopenedRun(self._prepared, self._trained.state, self._trained.store)
+            return
+        assert self.folder is not None
+        with reopened(self.folder, warn, self._inputs.dataset, self._inputs.values) as run:
+            yield run
+
+    def _module(self, chain: Chain) -> nn.Module:
+        """The user's own module, where the chain is nothing but a wrapper around it."""
+        wrapped = user_code.is_reference(self.config.model.name) and chain.names == ("model",)
+        return chain.block("model") if wrapped else chain
+
+    def _client_model(self, run: ReopenedRun, number: int, weights: Params) -> ClientModel:
+        counts = run.prepared.counts[number : number + 1]
+        correct = run.count(weights)
+        weighted, recall = score_clients(correct.recall, correct.seen, counts)
+        return ClientModel(
+            number,
+            self._module(run.model(weights)),
+            correct.accuracy,
+            float(weighted),
+            float(recall),
+            len(run.prepared.clients[number]),
+            tuple(int(n) for n in counts[0]),
+        )
+
+
+def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data: Any = None,
+             **data_options: Any) -> Run:  # fmt: skip
+    """The run in a folder, finished or not.
+
+    method, model, data: what the run was given as Python objects that have no importable name; they
+    are needed only to resume it or to use its models. data_options: as for Experiment.
+    """
+    path = Path(folder)
+    stored = read_run(path)
+    objects = {"method": method, "model": model, "data": data, **data_options}
+    given = collect({name: value for name, value in objects.items() if value is not None})
+    _check_same(stored.config, given, objects)
+    return Run(replace(given, raw=stored.config.model_dump(mode="json")), stored)
+
+
+def _check_same(config: Config, given: Inputs, objects: dict[str, Any]) -> None:
+    """Raise if an object passed again is not the one that the run was made with."""
+    pairs = {
+        "method": (config.method["name"], given.config.method["name"]),
+        "model": (config.model.name, given.config.model.name),
+        "data": (config.data.name, given.config.data.name),
+    }
+    for name, (then, now) in pairs.items():
+        if objects[name] is not None and then != now:
+            raise UserError(f"the run was made with {name} '{then}', and this is '{now}'")

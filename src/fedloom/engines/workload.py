@@ -1,0 +1,89 @@
+"""What an engine is opened with: the federation, and how another process can build the same one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedloom.core import user_code
+from fedloom.core.client import Federation
+from fedloom.core.round import Engine
+from fedloom.engines.forkserver import ForkServer
+from fedloom.engines.wire import Facts
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How another process builds the federation.
+
+    build: "module:function" of a function that takes the message and the tensors and returns the
+    Federation. settings: the settings as text. dataset: facts about the data set that are not
+    tensors. tensors: the data, which an engine shares with its workers.
+    """
+
+    build: str
+    settings: str
+    dataset: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def message(self, **more: Any) -> Facts:
+        """The recipe without its tensors, as JSON for a worker; `more` is what the engine adds."""
+        return {
+            "build": self.build,
+            "settings": self.settings,
+            "dataset": dict(self.dataset),
+            "sys_path": _import_path(),
+            **more,
+        }
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All that any engine may need.
+
+    rebuild: builds the federation again with the given memory layout. workers: the number of worker
+    processes asked for; 0 leaves it to the engine. open_engine: an engine of an earlier run whose
+    workers can be used again.
+    """
+
+    federation: Federation
+    rebuild: Callable[[str], Federation]
+    recipe: Recipe
+    workers: int = 0
+    fork_server: ForkServer | None = None
+    open_engine: Engine | None = None
+
+
+def build_federation(message: Facts, tensors: Mapping[str, Tensor]) -> Federation:
+    """Follow a recipe, in a worker or in the server's process.
+
+    Modules of the user that the server's process can import can be imported here as well.
+    """
+    _extend_path(message.get("sys_path", ()))
+    build = user_code.load("federation", message["build"])
+    federation: Federation = build(message, tensors)
+    return federation
+
+
+def _extend_path(folders: Iterable[str]) -> None:
+    """Append the folders that are missing in sys.path."""
+    present = _import_path()
+    sys.path.extend(folder for folder in folders if folder not in present)
+
+
+def _import_path() -> list[str]:
+    """sys.path with every folder absolute; an empty entry stands for the current folder."""
+    return [str(Path(folder).absolute()) for folder in sys.path]
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1

@@ -1,0 +1,64 @@
+"""What can be attached to a run: progress bars, trackers, live plots.
+
+A callback sees a run but cannot change it. `on_round` is called after the round is safe in the run
+folder, so whatever a callback shows survives a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedloom.metrics.records import RoundRecord, RunResult
+from fedloom.settings.config import Config
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """What is known before the first round of a run, or before the next one of a resumed run.
+
+    title: the method as tables name it. completed: rounds that an earlier process has finished.
+    """
+
+    title: str
+    config: Config
+    clients: int
+    rounds: int
+    completed: int = 0
+
+
+class Callback:
+    """Base class: override what you need.
+
+    >>> class Printer(Callback):
+    ...     def on_round(self, record):
+    ...         print(record.round, record.accuracy)
+    """
+
+    def on_start(self, start: RunStart) -> None:
+        """Before the first round of this process."""
+
+    def on_round(self, record: RoundRecord) -> None:
+        """After every round."""
+
+    def on_end(self, result: RunResult) -> None:
+        """After the last round, with the summary of the run; not called if the run is interrupted."""
+
+
+class CallbackList(Callback):
+    """Several callbacks as one, called in order."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self.callbacks = tuple(callbacks)
+
+    def on_start(self, start: RunStart) -> None:
+        for callback in self.callbacks:
+            callback.on_start(start)
+
+    def on_round(self, record: RoundRecord) -> None:
+        for callback in self.callbacks:
+            callback.on_round(record)
+
+    def on_end(self, result: RunResult) -> None:
+        for callback in self.callbacks:
+            callback.on_end(result)

@@ -1,0 +1,75 @@
+"""A run from its settings to its result: every way to start or resume one goes through `execute`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedloom.core.errors import UserError
+from fedloom.data.dataset import Dataset
+from fedloom.engines.forkserver import ForkServer
+from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, resolve_device
+from fedloom.experiment.callbacks import Callback
+from fedloom.experiment.open_engine import resume_config
+from fedloom.experiment.prepare import prepare
+from fedloom.experiment.reuse import check_same_rounds, copy_rounds
+from fedloom.experiment.train import Message, TrainedRun, ignore, train
+from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.settings.config import Config, load
+
+
+def execute(
+    config: Config,
+    path: Path | None = None,
+    *,
+    dataset: Dataset | None = None,
+    values: Values = NO_VALUES,
+    rounds_of: Path | None = None,
+    elsewhere: Mapping[str, Any] | None = None,
+    fork_server: ForkServer | None = None,
+    callbacks: Sequence[Callback] = (),
+    stop: Callable[[], bool] = bool,
+    warn: Message = ignore,
+    inform: Message = ignore,
+) -> TrainedRun:
+    """Train to the last round; in memory if there is no path.
+
+    A folder that holds this run is resumed from its last checkpoint; one that holds another run is
+    an error. dataset, values: what was passed as Python objects. rounds_of: a finished run with the
+    same rounds, which are copied. elsewhere: engine or workers to use instead of those in the
+    settings, which exact engines allow without changing the result. The rest is for `train`.
+    """
+    config = resolve_auto(config)
+    resuming = path is not None and (path / CONFIG).exists()
+    if rounds_of is not None:
+        check_same_rounds(config, rounds_of)
+    if path is not None and resuming:
+        check_same_settings(path, config)
+    running = config if path is None else resume_config(config, path)
+    if elsewhere:
+        running = load({**running.model_dump(mode="json"), **elsewhere})
+    with prepare(running, dataset, fork_server=fork_server, values=values) as prepared:
+        if path is None:
+            return train(prepared, None, callbacks, stop, warn, inform)
+        with _open(path, config, resuming) as folder:
+            if rounds_of is not None:
+                copy_rounds(folder, rounds_of)
+            return train(prepared, folder, callbacks, stop, warn, inform)
+
+
+def check_same_settings(path: Path, config: Config) -> None:
+    """Raise if a folder holds a run with other settings."""
+    with RunFolder.read_only(path) as folder:
+        folder.check_config()
+        if folder.config_text != config.text():
+            raise UserError(
+                f"'{path}' holds a run with other settings; choose another folder, or delete it"
+            )
+
+
+def _open(path: Path, config: Config, resuming: bool) -> RunFolder:
+    device = resolve_device(config.device)
+    return (
+        RunFolder.open(path, device) if resuming else RunFolder.create(path, config.text(), device)
+    )

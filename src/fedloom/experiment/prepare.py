@@ -1,0 +1,209 @@
+"""From settings to a run that is ready to begin.
+
+`prepare` checks the names in the settings, loads and partitions the data, builds the method, the
+model and the federation, and opens the engine, in this order. Every problem is reported before
+round 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedloom.core.chain import Chain
+from fedloom.core.client import Federation
+from fedloom.core.errors import UserError, raise_all
+from fedloom.core.exchange import notices
+from fedloom.core.guard import Guard
+from fedloom.core.method import Method
+from fedloom.core.round import Simulation
+from fedloom.core.select import has_batch_statistics
+from fedloom.core.spec import Spec
+from fedloom.data import augment
+from fedloom.data.client import Clients
+from fedloom.data.dataset import Dataset
+from fedloom.data.partition import check as check_partition
+from fedloom.data.statistics import class_counts
+from fedloom.engines.choose import EngineChoice
+from fedloom.engines.forkserver import ForkServer
+from fedloom.engines.pool import Pool
+from fedloom.engines.ray import RayCluster
+from fedloom.experiment.build import (
+    NO_VALUES,
+    Values,
+    build_clients,
+    build_federation,
+    build_sampler,
+    check_model,
+    load_data,
+    partition_rows,
+    resolve_device,
+)
+from fedloom.experiment.memory_layout import check_compiler
+from fedloom.experiment.open_engine import open_engine
+from fedloom.methods.registry import build as build_method
+from fedloom.settings.config import Config, load
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that is ready to begin. Close it to end its workers.
+
+    counts: training samples, clients by classes. notices: what the user must know before clients
+    send anything but weights. code: checksums of the user's own source files.
+    """
+
+    config: Config
+    dataset: Dataset
+    clients: Clients
+    counts: Tensor
+    model: Chain
+    simulation: Simulation
+    engine_choice: EngineChoice
+    notices: tuple[str, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)
+
+    def close(self) -> None:
+        self.simulation.engine.close()
+
+    def __enter__(self) -> PreparedRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def prepare(
+    config: Config,
+    dataset: Dataset | None = None,
+    pool: Pool | RayCluster | None = None,
+    fork_server: ForkServer | None = None,
+    values: Values = NO_VALUES,
+) -> PreparedRun:
+    """Everything a run needs.
+
+    dataset: used instead of the one that the settings name. pool, fork_server: reused instead of
+    new ones. values: methods and models that were passed as Python objects.
+    """
+    method = check_names(config, values)
+    dataset = load_data(config, dataset)
+    rows = partition_rows(config, dataset)
+    counts = torch.from_numpy(class_counts(dataset.train.labels, rows, len(dataset.classes)))
+    clients = build_clients(config, dataset, rows)
+    federation = build_federation(config, dataset, clients, values, method)
+    model = check_model_output(federation, config.model, dataset)
+    raise_all(_conflicts(config, model, clients.sizes), "settings")
+    method.check(model)
+    messages = tuple(notices(federation, config.rounds))
+    federation, engine, choice = open_engine(
+        config, dataset, federation, clients, model, pool, fork_server, values
+    )
+    guard = Guard(**config.guard.model_dump())
+    simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
+    return PreparedRun(
+        config, dataset, clients, counts, model, simulation, choice, messages, config.code()
+    )
+
+
+def check_names(config: Config, values: Values = NO_VALUES) -> Method:
+    """Check every name and argument in the settings without reading data; the method they describe.
+
+    Raises all problems at once.
+    """
+    checks: list[Callable[[], Any]] = [
+        lambda: build_method(config.words, values),
+        lambda: check_model(config.model, values),
+        lambda: check_partition(config.data.partition),
+        lambda: augment.check(config.data.augment),
+        lambda: build_sampler(config.sample),
+        lambda: resolve_device(config.device),
+        lambda: check_compiler(config.compile),
+    ]
+    results, problems = [], []
+    for check in checks:
+        try:
+            results.append(check())
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise UserError("\n".join(problems))
+    method: Method = results[0]
+    return method
+
+
+def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
+    """The settings and their partition's counts, clients by classes, without building a model."""
+    config = load(raw)
+    check_names(config)
+    dataset = load_data(config)
+    rows = partition_rows(config, dataset)
+    return config, class_counts(dataset.train.labels, rows, len(dataset.classes))
+
+
+def check_model_output(federation: Federation, spec: Spec, dataset: Dataset) -> Chain:
+    """The model, after checking that it takes a sample and returns a number for every class."""
+    x, _ = federation.test[0]
+    try:
+        model = federation.build()
+        with torch.no_grad():
+            found = tuple(model.eval()(x[:1]).shape)
+    except RuntimeError as error:
+        raise UserError(
+            f"model '{spec.name}' does not accept a sample of shape {dataset.shape}: {error}; "
+            "choose another model"
+        ) from error
+    wanted = (1, len(dataset.classes))
+    if found != wanted:
+        raise UserError(
+            f"model '{spec.name}' returns shape {found} for one sample, and {wanted} is needed; "
+            "fix its last layer"
+        )
+    return model.train()
+
+
+def _conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:
+    """Settings that are valid alone but not together, or not with these clients and this model."""
+    return [*_cohort_conflicts(config, len(sizes)), *_batch_conflicts(config, model, sizes)]
+
+
+def _cohort_conflicts(config: Config, clients: int) -> list[str]:
+    per_round, minimum = config.sample.args.get("per_round", 1), config.guard.min_replies
+    problems = []
+    if per_round > clients:
+        problems.append(
+            f"sample.per_round={per_round} is more than the {clients} clients; "
+            "lower it or raise data.clients"
+        )
+    if minimum > min(per_round, clients) and config.sample.name != "all":
+        problems.append(
+            f"guard.min_replies={minimum} is more than the {per_round} clients per round; lower it"
+        )
+    return problems
+
+
+def _batch_conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:
+    train, problems = config.train, []
+    if has_batch_statistics(model) and not train.drop_last:
+        single = np.flatnonzero(sizes < 2)
+        if train.batch == 1:
+            problems.append(
+                "train.batch=1 gives batch norm a single sample; "
+                "raise it, or use a model with norm='group'"
+            )
+        elif len(single):
+            problems.append(
+                f"client {single[0]} has 1 sample, and model '{config.model.name}' has batch norm, "
+                "which needs at least 2; raise min_size in data.partition, "
+                "or use a model with norm='group'"
+            )
+    if train.drop_last and (sizes < train.batch).all():
+        problems.append(
+            "train.drop_last=true leaves no batch: every client has fewer than "
+            f"train.batch={train.batch} samples; lower train.batch"
+        )
+    return problems

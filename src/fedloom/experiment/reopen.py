@@ -1,0 +1,110 @@
+"""A run opened at its last checkpoint, to look at its models; nothing is trained or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedloom.core.chain import Chain
+from fedloom.core.client import Broadcast, Task
+from fedloom.core.determinism import deterministic, one_thread
+from fedloom.core.errors import UserError
+from fedloom.core.evaluate import ClassCounts, count_correct
+from fedloom.core.job import build_isolated
+from fedloom.core.params import Params
+from fedloom.core.state import ClientStore, ServerState
+from fedloom.data.dataset import Dataset
+from fedloom.experiment.build import NO_VALUES, Values, resolve_device
+from fedloom.experiment.prepare import PreparedRun, prepare
+from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.settings.config import load_file
+
+
+@dataclass(frozen=True)
+class ReopenedRun:
+    """A run at a checkpoint, prepared in this process: its models can be built and scored."""
+
+    prepared: PreparedRun
+    state: ServerState
+    store: ClientStore
+
+    @property
+    def round(self) -> int:
+        """The round to replay, counted from 0: the next one, or the last one of a finished run."""
+        return min(self.state.round, self.prepared.config.rounds - 1)
+
+    @property
+    def personalised(self) -> bool:
+        """Whether the method gives every client a model of its own."""
+        return self.prepared.simulation.federation.method.personal
+
+    def client_weights(self, client: int) -> Params:
+        """What the client ends with; the global weights if the method does not personalise.
+
+        No run stores the clients' final models: they are computed again, with the keys of the run.
+        """
+        self.check_client(client)
+        if not self.personalised:
+            return self.state.params
+        state = self.state
+        broadcast = Broadcast("personalise", state.round, state.params, state.shared)
+        task = Task(client, self.store.recall(client))
+        with one_thread(), deterministic(resolve_device(self.prepared.config.device)):
+            ((_, weights),) = self.prepared.simulation.engine.map(broadcast, [task])
+        return {name: weights[name] for name in state.params}
+
+    def check_client(self, client: int) -> None:
+        """Raise for a client that the run does not have."""
+        count = len(self.prepared.clients)
+        if not 0 <= client < count:
+            raise UserError(
+                f"client {client} is not one of the {count} clients; "
+                f"choose a number from 0 to {count - 1}"
+            )
+
+    def model(self, weights: Params) -> Chain:
+        """A new model with these weights, in evaluation mode."""
+        chain = build_isolated(self.prepared.simulation.federation.build)
+        chain.load_state_dict(weights)
+        return chain.eval()
+
+    def count(self, weights: Params) -> ClassCounts:
+        """Correct predictions of these weights on the test data."""
+        federation = self.prepared.simulation.federation
+        return count_correct(self.model(weights), federation.test, federation.classes)
+
+
+@contextmanager
+def reopened(
+    path: Path,
+    warn: Callable[[str], None],
+    dataset: Dataset | None = None,
+    values: Values = NO_VALUES,
+) -> Iterator[ReopenedRun]:
+    """The run in a folder, which another process may be training; warn gets what users should know.
+
+    dataset, values: what the run was given as Python objects.
+    """
+    with RunFolder.read_only(path) as folder:
+        folder.check_config()
+    config = load_file(path / CONFIG).model_copy(update={"engine": "inprocess"})
+    with (
+        RunFolder.read_only(path, resolve_device(config.device)) as folder,
+        prepare(config, dataset, values=values) as prepared,
+    ):
+        restored = folder.restore()
+        if restored is None:
+            raise UserError(
+                f"{path} has no checkpoint yet, so it has no model; "
+                f"train it with `fedloom resume {path}`"
+            )
+        for warning in restored.warnings:
+            warn(f"note: {warning}")
+        if restored.state.round < config.rounds:
+            warn(
+                "note: the run is unfinished; this is its model after "
+                f"round {restored.state.round} of {config.rounds}"
+            )
+        yield ReopenedRun(prepared, restored.state, folder.store)

@@ -1,0 +1,183 @@
+"""Many runs: planned and checked before the first one begins, each in a folder of its own.
+
+A schedule that was interrupted continues where it stopped, because runs that are finished are
+skipped and runs that have begun are resumed. A run whose rounds another finished run shares takes
+them over (experiment/reuse.py).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedloom.core.errors import RunError, UserError
+from fedloom.core.spec import parse
+from fedloom.experiment.build import resolve_auto, resolve_device
+from fedloom.experiment.open_engine import resume_config
+from fedloom.experiment.prepare import check_names
+from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds
+from fedloom.experiment.stored_run import is_finished
+from fedloom.metrics.curve import CurveOptions, evaluations
+from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.settings.config import DEFAULTS, Config, load
+from fedloom.settings.overrides import overlay
+
+Message = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a schedule: a method and a seed, and in a paper's table a column."""
+
+    method: str
+    seed: int
+    path: Path
+    config: Config
+    column: str = ""
+
+    @property
+    def title(self) -> str:
+        return " ".join(filter(None, (self.method, self.column, f"seed {self.seed}")))
+
+    def open(self) -> RunFolder:
+        """The folder of the run: the existing one, or a new one."""
+        device = resolve_device(self.config.device)
+        if (self.path / CONFIG).exists():
+            return RunFolder.open(self.path, device)
+        return RunFolder.create(self.path, self.config.text(), device)
+
+
+def plan_methods(
+    raw: Mapping[str, Any], methods: Sequence[str], seeds: int, folder: Path
+) -> list[PlannedRun]:
+    """A run for each method and seed, every one checked before the first begins."""
+    if not methods:
+        raise UserError(
+            "--methods names no method; write for example --methods fedavg,fedprox "
+            "(see: fedloom methods)"
+        )
+    if len({repr(parse(m)) for m in methods}) < len(methods):
+        raise UserError(f"--methods {','.join(methods)} names a method twice; name each once")
+    plans = []
+    for method in methods:
+        settings = overlay(raw, [("method", method)], DEFAULTS)
+        plans += plan_seeds(method, settings, seeds, folder / folder_name(method))
+    return plans
+
+
+def plan_seeds(
+    method: str, raw: Mapping[str, Any], seeds: int, folder: Path, column: str = ""
+) -> list[PlannedRun]:
+    """One checked run per seed, counted from the seed of the settings."""
+    first = load(raw)
+    check_names(first)
+    plans = []
+    for seed in range(first.seed, first.seed + seeds):
+        config = resolve_auto(load(overlay(raw, [("seed", seed)], DEFAULTS)))
+        plans.append(PlannedRun(method, seed, folder / f"seed-{seed}", config, column))
+    for planned in plans:
+        _check_existing(planned)
+    return plans
+
+
+def _check_existing(planned: PlannedRun) -> None:
+    """A folder that exists must hold a run with these settings and the user's code as it is now."""
+    if not (planned.path / CONFIG).exists():
+        return
+    remedy = "choose another --out, or delete that folder"
+    with RunFolder.read_only(planned.path) as folder:
+        if folder.config_text != planned.config.text():
+            raise UserError(f"'{planned.path}' holds a run with other settings; {remedy}")
+        for place in folder.edited(planned.config.code()):
+            raise UserError(
+                f"'{planned.path}' holds a run of an earlier version of '{place}'; {remedy}"
+            )
+
+
+def folder_name(method: str) -> str:
+    """A method as the name of a folder."""
+    return "".join(c if c.isalnum() or c in "-+=.," else "_" for c in method)
+
+
+def check_options(plans: Sequence[PlannedRun], options: CurveOptions) -> None:
+    """Raise, before the first run begins, for rounds that its curve will not have."""
+    for config in (planned.config for planned in plans):
+        options.at_rounds(dict.fromkeys(evaluations(config.rounds, config.evaluate.every), 0.0))
+
+
+def by_method(plans: Sequence[PlannedRun]) -> dict[str, list[Path]]:
+    """The folders of each method's runs."""
+    groups: dict[str, list[Path]] = {}
+    for planned in plans:
+        groups.setdefault(planned.method, []).append(planned.path)
+    return groups
+
+
+def unfinished(plans: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs that have not reached their last round."""
+    return [p for p in plans if not (p.path / CONFIG).exists() or not is_finished(p.path)]
+
+
+def run_all(
+    plans: Sequence[PlannedRun],
+    jobs: int,
+    run_one: Callable[[PlannedRun], None],
+    say: Message,
+) -> None:
+    """Finish every run that is not finished.
+
+    jobs: runs at a time. One at a time, `run_one` is called for each in this process; several at a
+    time are processes of their own, each of which resumes its folder.
+    """
+    todo = unfinished(plans)
+    if not todo:
+        return
+    say(f"{len(todo)} of {len(plans)} runs to do, {jobs} at a time")
+    folders = [planned.path for planned in plans]
+    if jobs > 1:
+        _run_in_processes(todo, folders, jobs, say)
+        return
+    for planned in todo:
+        _take_over_rounds(planned, folders, say)
+        run_one(planned)
+
+
+def _take_over_rounds(planned: PlannedRun, folders: Sequence[Path], say: Message) -> None:
+    """Give a run that has not begun the rounds of a finished run with the same rounds, if any."""
+    with planned.open() as folder:
+        if folder.restore() is not None:
+            return
+        other = find_run_with_same_rounds(planned.config, folders)
+        if other is not None:
+            copy_rounds(folder, other)
+            say(f"{planned.title}: has the same rounds as '{other}', which are reused")
+
+
+def _run_in_processes(
+    plans: Sequence[PlannedRun], folders: Sequence[Path], jobs: int, say: Message
+) -> None:
+    def run(planned: PlannedRun) -> int:
+        _take_over_rounds(planned, folders, say)
+        command = [sys.executable, "-m", "fedloom", "resume", str(planned.path)]
+        if resume_config(planned.config, planned.path).engine == "auto":
+            command += ["--engine", "inprocess"]  # the cores are taken by the other runs
+        return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+
+    for planned in plans:
+        planned.open().close()
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        codes = list(pool.map(run, plans))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    failed = [planned for planned, code in zip(plans, codes, strict=True) if code]
+    if failed:
+        raise RunError(
+            f"{len(failed)} runs did not finish, the first in '{failed[0].path}'; "
+            "repeat the command to continue"
+        )
