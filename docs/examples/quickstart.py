@@ -1,6 +1,6 @@
 """A custom loss term, a plain torch model, arrays as data: train, compare, plot, reopen.
 
-    python docs/examples/quickstart.py
+python docs/examples/quickstart.py
 """
 
 from torch import nn

@@ -41,7 +41,7 @@ OURS = {"fedavg", "fedbn-ft", "crt-fresh", "fedafa-lam0", "fedafa-authors", "fed
 
 def config(table: str, row: str, column: str, scale: Scale = "paper") -> Config:
     study = TABLES[table].at(scale, [row], [column])
-    return load(study.run(study.rows[0], study.columns[0], scale))
+    return load(study.run_settings(study.rows[0], study.columns[0], scale))
 
 
 def printed(row: str) -> list[str]:
@@ -91,10 +91,12 @@ def test_what_is_not_in_print_says_so_and_is_read_like_the_rest() -> None:
     measures = {c.name.rpartition(" ")[2]: c.measure for c in TABLES["table1"].columns}
     assert measures == {
         "recall": "personal",
-        "weighted": "personal(score=weighted)",
+        "weighted": "personal(score=label_weighted_accuracy)",
         "worst": "personal(of=worst_tenth)",
     }
-    assert len({c.runs for c in TABLES["table1"].columns}) == 4  # three scores of the same runs
+    assert (
+        len({c.runs_from for c in TABLES["table1"].columns}) == 4
+    )  # three scores of the same runs
 
 
 def test_settings_at_the_papers_scale() -> None:

@@ -55,9 +55,9 @@ def test_every_run_of_every_table_can_be_built(
         scale, [r.name for r in study.rows], [c.name for c in study.columns]
     )  # also what is not run unasked
     for row, column in product(chosen.rows, chosen.columns):
-        config = load(chosen.run(row, column, scale))
+        config = load(chosen.run_settings(row, column, scale))
         check_measure(column.measure, config.rounds, config.evaluate.every)
-        if column.runs == column.name:
+        if column.runs_from == column.name:
             check_names(config)
             build(config.method_specs).check(models(config.model, config.data.pixels))
 
@@ -66,7 +66,7 @@ STUDY = {
     "rounds": 9,
     "train": {"lr": 0.5, "epochs": 4},
     "data": {"partition": {"name": "dirichlet", "alpha": 0.5, "legacy_seed": 1}},
-    "about": {"title": "t", "shows": "s", "settings": "p", "cut": "c"},
+    "about": {"title": "t", "shows": "s", "settings": "p", "reduced": "c"},
     "small": {
         "rounds": 3,
         "columns": ["far"],
@@ -103,14 +103,14 @@ def test_later_layers_win_and_a_named_word_brings_all_its_arguments() -> None:
     made = study()
     plain, _, own = made.rows
     near, far, *_ = made.columns
-    assert made.run(plain, near, "paper") == {
+    assert made.run_settings(plain, near, "paper") == {
         **{k: STUDY[k] for k in ("rounds", "train", "data")},
         "method": "fedavg",
     }
-    small = made.run(own, far, "small")
+    small = made.run_settings(own, far, "small")
     assert small["rounds"] == 20 and small["train"] == {"lr": 0.1, "epochs": 2}
     assert small["data"]["partition"] == {"name": "dirichlet", "alpha": 0.1}
-    assert made.run(own, far, "paper")["data"]["partition"] == {
+    assert made.run_settings(own, far, "paper")["data"]["partition"] == {
         "name": "dirichlet",
         "alpha": 0.1,
         "legacy_seed": 1,
@@ -127,9 +127,7 @@ def test_the_part_that_is_run() -> None:
         UserError, match=r"no row 'helt'; did you mean 'held'\?.*fedloom presets made/table1"
     ):
         made.at("paper", rows=["helt"])
-    with pytest.raises(
-        UserError, match="column 'flat' of 'made/table1' is not read off accuracies"
-    ):
+    with pytest.raises(UserError, match="column 'flat' of 'made/table1' cannot be computed"):
         made.at("paper", columns=["flat"])
 
 
@@ -151,7 +149,7 @@ def test_a_printed_bound_is_no_number_to_reckon_with() -> None:
         "made/bound", {**STUDY, "rows": [{"name": "plain", "printed": [924, "1000+", 900, []]}]}
     )
     near, far, half = made.rows[0].printed.values()
-    assert far == Printed(1000, beyond=True) and str(far) == "1000+"
+    assert far == Printed(1000, lower_bound=True) and str(far) == "1000+"
     assert half.gain(near) == -24 and far.gain(near) is None and near.gain(far) is None
 
 
@@ -160,17 +158,17 @@ WRITTEN_SHORT = {
     "setups": {
         "crowd": {"settings": {"data": {"clients": 500}}, "small": {"data": {"clients": 5}}}
     },
-    "reads": {"ends": {"half": "ema(of=0.5)", "goal": ["rounds(to=0.8)", "rounds(to=0.3)"]}},
-    "columns": [{"name": "few", "reads": "ends"}, {"name": "crowd", "reads": "ends"}],
+    "measure_sets": {"ends": {"half": "ema(of=0.5)", "goal": ["rounds(to=0.8)", "rounds(to=0.3)"]}},
+    "columns": [{"name": "few", "measure_set": "ends"}, {"name": "crowd", "measure_set": "ends"}],
     "methods": {"some": {"method": {"name": "fedmlb", "fedmlb": {"pathways": "{}", "ce": 2.0}}}},
-    "rows": [{"name": "some", "take": 2, "of": "1 2 3", "printed": [1, [2, 0.5], 3, "9+"]}],
+    "rows": [{"name": "some", "choose": 2, "among": "1 2 3", "printed": [1, [2, 0.5], 3, "9+"]}],
     "small": {},
 }
 
 
 def test_what_is_written_short_is_written_out() -> None:
     made = table("made/short", WRITTEN_SHORT)
-    assert [(c.name, c.runs) for c in made.columns] == [
+    assert [(c.name, c.runs_from) for c in made.columns] == [
         ("few half", "few half"),
         ("few goal", "few half"),
         ("crowd half", "crowd half"),
@@ -182,7 +180,7 @@ def test_what_is_written_short_is_written_out() -> None:
         ("2 3", "2 of 3"),
     ]
     assert [str(n) for n in made.rows[1].printed.values()] == ["1", "2 ± 0.5", "3", "9+"]
-    last = made.run(made.rows[2], made.columns[3], "small")
+    last = made.run_settings(made.rows[2], made.columns[3], "small")
     assert last["data"]["clients"] == 5 and last["method"] == {
         "name": "fedmlb",
         "fedmlb": {"pathways": "2 3", "ce": 2.0},
@@ -199,12 +197,12 @@ def test_columns_of_the_same_settings_are_read_off_the_same_runs(tmp_path: Path)
     spots = paper_table.plan(
         study().at("paper"), "paper", 2, tmp_path, lambda raw: {**raw, "seed": 4}
     )
-    assert len(spots) == 9 and len(paper_table.runs_of(spots)) == 3 * 2 * 2
-    assert {c.path for c in spots[0].cells} == {
+    assert len(spots) == 9 and len(paper_table.distinct_runs(spots)) == 3 * 2 * 2
+    assert {c.path for c in spots[0].runs} == {
         tmp_path / "plain" / "near" / f"seed-{s}" for s in (4, 5)
     }
     half = next(s for s in spots if s.column.name == "half" and s.row.name == "plain")
-    assert half.cells == spots[0].cells
+    assert half.runs == spots[0].runs
 
 
 def test_data_sets_that_are_missing_are_all_said_before_the_first_run(tmp_path: Path) -> None:
@@ -237,13 +235,13 @@ def test_measures_by_hand(measure: str, figure: float | None) -> None:
 
 
 def test_gains_are_taken_seed_by_seed() -> None:
-    first = paper_table.Figure("a", "c", (10.0, 20.0), Printed(50.0), 1.0)
-    better = paper_table.Figure("b", "c", (11.0, 24.0), None, 1.0)
-    never = paper_table.Figure("d", "c", (11.0, None), None, 1.0)
+    first = paper_table.CellResult("a", "c", (10.0, 20.0), Printed(50.0), 1.0)
+    better = paper_table.CellResult("b", "c", (11.0, 24.0), None, 1.0)
+    never = paper_table.CellResult("d", "c", (11.0, None), None, 1.0)
     assert (better.mean, better.std) == (17.5, pytest.approx(9.1924, abs=1e-4))
     assert paper_table.gain(better, first) == 2.5
     assert never.mean is None and never.std is None and paper_table.gain(never, first) is None
-    assert paper_table.Figure("e", "c", (7.0,), None, 1.0).std is None
+    assert paper_table.CellResult("e", "c", (7.0,), None, 1.0).std is None
 
 
 def test_fedalign_as_printed() -> None:

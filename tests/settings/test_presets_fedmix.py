@@ -41,7 +41,7 @@ def runs(study: Table, scale: Scale) -> Iterator[tuple[Config, str]]:
     part = study.at(scale, [r.name for r in study.rows], [c.name for c in study.columns])
     for column in part.columns:
         for row in part.rows:
-            yield load(part.run(row, column, scale)), column.measure
+            yield load(part.run_settings(row, column, scale)), column.measure
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_all_tables_and_figures_but_those_that_are_no_runs() -> None:
 
 @every_table
 def test_the_first_comment_says_the_command(study: Table) -> None:
-    assert preset(study.name).about.endswith(f". fedloom compare --preset {study.name}")
+    assert preset(study.name).about.endswith(f". fedloom reproduce {study.name}")
 
 
 METHODS = "globalmixup fedavg localmix naivemix fedmix"
@@ -200,7 +200,7 @@ def test_rows_do_what_they_are_called(row: str, method: Spec) -> None:
     name, _, called = row.partition("/")
     study = TABLES[name]
     found = next(r for r in study.rows if r.name == called)
-    assert load(study.run(found, study.columns[0], "paper")).method_specs == [method]
+    assert load(study.run_settings(found, study.columns[0], "paper")).method_specs == [method]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_settings_of_table_8(
     model: str,
 ) -> None:
     study = TABLES[name]
-    by_row = {r.name: load(study.run(r, study.columns[0], "paper")) for r in study.rows}
+    by_row = {r.name: load(study.run_settings(r, study.columns[0], "paper")) for r in study.rows}
     for config in by_row.values():
         train, schedule = config.train, config.train.schedule
         assert (train.lr, schedule.kind, schedule.factor) == (0.01, "exponential", 0.999)
@@ -284,6 +284,10 @@ def test_a_random_split_of_table_16_makes_two_averages_as_the_split_by_class_doe
     scale: Scale, smallest: int, largest: int
 ) -> None:
     study = TABLES["table16"]
-    size = load(study.run(study.rows[0], study.columns[0], scale)).method_specs[0].args["size"]
+    size = (
+        load(study.run_settings(study.rows[0], study.columns[0], scale))
+        .method_specs[0]
+        .args["size"]
+    )
     assert {-(-samples // size) for samples in range(smallest, largest + 1)} == {2}
     assert abs(2 * size - smallest) <= 2

@@ -31,7 +31,7 @@ def row_of(table: int | str, name: str) -> Row:
 
 def config(table: int | str, row: str, column: str, scale: Scale = "paper") -> Config:
     study = study_of(table).at(scale, [row], [column])
-    return load(study.run(study.rows[0], study.columns[0], scale))
+    return load(study.run_settings(study.rows[0], study.columns[0], scale))
 
 
 def test_every_table_is_there() -> None:
@@ -144,7 +144,9 @@ def misfits(table: int, row: Row) -> list[str]:
             rounds, to = row.printed[column.name], 100 * parse(column.measure)[0].args["to"]
             at_half, at_end = (row.printed[c].mean >= to for c in (half, end))
             found += (
-                [column.name] if at_half != (rounds.mean <= 500) or at_end == rounds.beyond else []
+                [column.name]
+                if at_half != (rounds.mean <= 500) or at_end == rounds.lower_bound
+                else []
             )
     return found
 

@@ -1,9 +1,9 @@
-"""The column "proved by": what is read off the syntax of the tests is what the tests are."""
+"""The column "verified by" says what the tests really check."""
 
 from pathlib import Path
 
 from docparts.catalogue import method_table
-from docparts.proofs import proofs
+from docparts.verification import verification
 
 from fedloom.methods import registry
 from support.method_cases import METHOD_TESTS, all_cases
@@ -60,14 +60,14 @@ EXPECTED = {
 }
 
 
-def test_what_counts_as_a_proof(tmp_path: Path) -> None:
+def test_what_counts_as_verification(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(SOURCE)
-    assert proofs(tmp_path, EXPECTED) == EXPECTED
+    assert verification(tmp_path, EXPECTED) == EXPECTED
 
 
-def test_the_rows_as_python_sees_them() -> None:
+def test_the_syntax_agrees_with_the_rows_that_python_builds() -> None:
     seen = [(case.make().name, case.twin) for case in all_cases()]
-    found = proofs(METHOD_TESTS, registry.names())
+    found = verification(METHOD_TESTS, registry.names())
     assert {m for m, kinds in found.items() if "oracle" in kinds} == {
         name for name, _ in seen if "+" not in name
     }
@@ -76,8 +76,8 @@ def test_the_rows_as_python_sees_them() -> None:
     }
 
 
-def test_a_method_without_a_row_is_unproved(tmp_path: Path) -> None:
+def test_a_method_without_a_row_is_unverified(tmp_path: Path) -> None:
     (tmp_path / "tests" / "methods").mkdir(parents=True)
     lines = method_table(tmp_path).splitlines()[2:]
     assert len(lines) == len(registry.names())
-    assert all(line.endswith("| unproved |") for line in lines)
+    assert all(line.endswith("| unverified |") for line in lines)
