@@ -17,7 +17,7 @@ from fedloom.core.server import Reply
 from fedloom.core.spec import parse
 from fedloom.engines import vectorised
 from fedloom.engines.inprocess import ClientError, InProcess
-from fedloom.engines.vectorised import Vectorised, footprint
+from fedloom.engines.vectorised import Vectorised, bytes_per_lane
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.registry import build
 from support.clients import TensorClient, tiny_clients
@@ -92,14 +92,14 @@ def test_clients_are_fetched_a_chunk_at_a_time() -> None:
 def test_lanes_are_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A linear layer keeps its input: 4 sets of 21 weights and 4 rows of 6 features a lane, 8 bytes each; softmax is the loss's."""
     federation = federation_of(fedavg(), build=linear)
-    lanes = Vectorised(federation, Nobody()).lanes
+    lanes = Vectorised(federation, Nobody()).vmap_round
     assert lanes is not None
-    assert footprint(lanes, linear()) == 8 * (4 * 21 + 4 * 6)
-    monkeypatch.setattr(vectorised, "MEMORY", 3 * 864 + 1)
+    assert bytes_per_lane(lanes, linear()) == 8 * (4 * 21 + 4 * 6)
+    monkeypatch.setattr(vectorised, "MEMORY_BYTES", 3 * 864 + 1)
     assert Vectorised(federation, Nobody()).width == 3
     assert Vectorised(federation, Nobody(), lanes=2).width == 2
     assert_alike(federation)
-    monkeypatch.setattr(vectorised, "MEMORY", 1)
+    monkeypatch.setattr(vectorised, "MEMORY_BYTES", 1)
     assert Vectorised(federation, Nobody()).width == 1
     assert_alike(federation)
 

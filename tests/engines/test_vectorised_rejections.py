@@ -66,33 +66,33 @@ REFUSED: dict[str, tuple[Federation, str]] = {
     ),
     "rule": (
         federation_of(fedavg(), solver=Sgd(batch=2, rule=Maml(0.1))),
-        "do not descend by Sgd with SGDRule",
+        "do not use Sgd with SGDRule",
     ),
     "solver": (
         federation_of(
             fedavg(), solver=lambda model, objective, job, key: SOLVER(model, objective, job, key)
         ),
-        "do not descend by Sgd",
+        "do not use Sgd",
     ),
     "reset": (federation_of(fedavg(), solver=replace(SOLVER, reset=False)), "train.reset=false"),
-    "batch norm": (federation_of(fedavg(), build=nested), "the model normalises by the batch"),
+    "batch norm": (federation_of(fedavg(), build=nested), "the model has batch norm"),
     "dropout": (federation_of(fedavg(), build=noisy), "the model has dropout"),
     "rows": (
         federation_of(term(entropic)),
-        "method 'own' on this model gives other numbers side by side than alone, by",
+        "method 'own' on this model gives other numbers vectorised than alone, by",
     ),
-    "client": (federation_of(term(personal)), "gives other numbers side by side than alone"),
+    "client": (federation_of(term(personal)), "gives other numbers vectorised than alone"),
     "draws": (
         federation_of(term(drawing)),
-        "cannot be stacked (Apart: a loss looks at one client's key",
+        "cannot be vectorised (PerClientAccess: a loss uses one client's key",
     ),
     "memory": (
         federation_of(term(grudging)),
-        "cannot be stacked (Apart: a loss looks at one client's key, data or memories",
+        "cannot be vectorised (PerClientAccess: a loss uses one client's key, data or memories",
     ),
     "endless": (
         federation_of(term(restless)),
-        "cannot be stacked (Apart: a loss asks its job for more than",
+        "cannot be vectorised (PerClientAccess: a loss calls job.once for more than",
     ),
 }
 
@@ -129,7 +129,8 @@ def test_convolutions_are_stacked_where_that_pays(channels: int, batch: int, pay
         why_not = Vectorised(federation, InProcess(federation)).why_not
         assert (
             why_not
-            == "on a CPU lanes pay for convolutions of 16 channels at most, in batches of 10 at most"
+            == "on a CPU the vectorised engine is slower for convolutions of more than 16 channels "
+            "or batches of more than 10"
         )
 
 

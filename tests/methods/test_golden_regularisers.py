@@ -164,7 +164,7 @@ def test_a_model_without_branches_is_refused() -> None:
 def test_lanes_refuse_to_draw() -> None:
     federation = setting(stochdepth(0.5), build=residual_bare).federation
     reason = Vectorised(federation, InProcess(federation)).why_not
-    assert reason == "the model has dropout, and lanes draw nothing in a forward pass"
+    assert reason == "the model has dropout, and vectorised clients draw nothing in a forward pass"
 
 
 def test_teachers_of_a_joined_method_leave_the_draws_alone() -> None:
