@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask, Task
+from fedloom.core.client import Broadcast, Task
 from fedloom.core.method import Phase
 from fedloom.core.params import sha256
 from fedloom.core.server import Reply
 from fedloom.core.spec import parse
 from fedloom.engines import vectorised
 from fedloom.engines.inprocess import ClientError, InProcess
-from fedloom.engines.vectorised import Vectorised, footprint
+from fedloom.engines.vectorised import Vectorised, bytes_per_lane
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.registry import build
 from support.clients import TensorClient, tiny_clients
@@ -39,7 +39,7 @@ def test_other_work_is_the_fallbacks() -> None:
     engine = Vectorised(federation, counted)
     assert engine.why_not is None
     sent = Broadcast("personalise", 0, initial_model(bare).state_dict())
-    ours, exact = (dict(e.map(sent, [ClientTask(1)]))[1] for e in (engine, InProcess(federation)))
+    ours, exact = (dict(e.map(sent, [Task(1)]))[1] for e in (engine, InProcess(federation)))
     assert sha256(ours) == sha256(exact)
     engine.close()
     assert counted.works == ["personalise", "close"]
@@ -72,11 +72,9 @@ def test_replies_are_not_overwritten_by_later_clients() -> None:
     federation = make_federation(build(parse("scaffold")))
     engine = Vectorised(federation, NoFallback(), lanes=4)
     sent = Broadcast("train", 0, initial_model(bare).state_dict())
-    replies: list[Reply] = [
-        reply for _, reply in engine.map(sent, [ClientTask(c) for c in range(4)])
-    ]
+    replies: list[Reply] = [reply for _, reply in engine.map(sent, [Task(c) for c in range(4)])]
     before = [sha256(p) for r in replies for p in (*r.uploads.values(), *r.memories.values())]
-    list(engine.map(sent, [ClientTask(c) for c in range(4, 8)]))
+    list(engine.map(sent, [Task(c) for c in range(4, 8)]))
     assert [
         sha256(p) for r in replies for p in (*r.uploads.values(), *r.memories.values())
     ] == before
@@ -89,7 +87,7 @@ def test_clients_are_fetched_a_chunk_at_a_time() -> None:
     def tasks() -> Iterator[Task]:
         for c in range(8):
             fetched.append(c)
-            yield ClientTask(c)
+            yield Task(c)
 
     replies = Vectorised(federation, NoFallback(), lanes=3).map(
         Broadcast("train", 0, initial_model(bare).state_dict()), tasks()
@@ -101,14 +99,14 @@ def test_clients_are_fetched_a_chunk_at_a_time() -> None:
 def test_lanes_are_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A linear layer keeps its input: 4 sets of 21 weights and 4 rows of 6 features a lane, 8 bytes each; softmax is the loss's."""
     federation = make_federation(fedavg(), build=linear)
-    lanes = Vectorised(federation, NoFallback()).lanes
+    lanes = Vectorised(federation, NoFallback()).vmap_round
     assert lanes is not None
-    assert footprint(lanes, linear()) == 8 * (4 * 21 + 4 * 6)
-    monkeypatch.setattr(vectorised, "MEMORY", 3 * 864 + 1)
+    assert bytes_per_lane(lanes, linear()) == 8 * (4 * 21 + 4 * 6)
+    monkeypatch.setattr(vectorised, "MEMORY_BYTES", 3 * 864 + 1)
     assert Vectorised(federation, NoFallback()).width == 3
     assert Vectorised(federation, NoFallback(), lanes=2).width == 2
     assert_matches_inprocess(federation)
-    monkeypatch.setattr(vectorised, "MEMORY", 1)
+    monkeypatch.setattr(vectorised, "MEMORY_BYTES", 1)
     assert Vectorised(federation, NoFallback()).width == 1
     assert_matches_inprocess(federation)
 

@@ -73,36 +73,36 @@ REFUSED: dict[str, tuple[Federation, str]] = {
     ),
     "rule": (
         make_federation(fedavg(), solver=Sgd(batch=2, rule=Maml(0.1))),
-        "do not descend by Sgd with SGDRule",
+        "do not use Sgd with SGDRule",
     ),
     "solver": (
         make_federation(
             fedavg(), solver=lambda model, objective, job, key: SOLVER(model, objective, job, key)
         ),
-        "do not descend by Sgd",
+        "do not use Sgd",
     ),
     "reset": (make_federation(fedavg(), solver=replace(SOLVER, reset=False)), "train.reset=false"),
-    "batch norm": (make_federation(fedavg(), build=nested), "the model normalises by the batch"),
+    "batch norm": (make_federation(fedavg(), build=nested), "the model has batch norm"),
     "dropout": (make_federation(fedavg(), build=noisy), "the model has dropout"),
     "rows": (
         make_federation(method_with_term(entropic)),
-        "method 'own' on this model gives other numbers side by side than alone, by",
+        "method 'own' on this model gives other numbers vectorised than alone, by",
     ),
     "client": (
         make_federation(method_with_term(personal)),
-        "gives other numbers side by side than alone",
+        "gives other numbers vectorised than alone",
     ),
     "draws": (
         make_federation(method_with_term(drawing)),
-        "cannot be stacked (Apart: a loss looks at one client's key",
+        "cannot be vectorised (PerClientAccess: a loss uses one client's key",
     ),
     "memory": (
         make_federation(method_with_term(grudging)),
-        "cannot be stacked (Apart: a loss looks at one client's key, data or memories",
+        "cannot be vectorised (PerClientAccess: a loss uses one client's key, data or memories",
     ),
     "endless": (
         make_federation(method_with_term(restless)),
-        "cannot be stacked (Apart: a loss asks its job for more than",
+        "cannot be vectorised (PerClientAccess: a loss calls job.once for more than",
     ),
 }
 
@@ -139,7 +139,8 @@ def test_convolutions_are_stacked_where_that_pays(channels: int, batch: int, pay
         why_not = Vectorised(federation, InProcess(federation)).why_not
         assert (
             why_not
-            == "on a CPU lanes pay for convolutions of 16 channels at most, in batches of 10 at most"
+            == "on a CPU the vectorised engine is slower for convolutions of more than 16 channels "
+            "or batches of more than 10"
         )
 
 

@@ -21,6 +21,7 @@ from fedloom.methods.gradaug import subnetwork_loss
 from fedloom.models.layers import make_norm
 from fedloom.models.residual import residual_chain
 from fedloom.models.subnetwork import SubNetworks
+from fedloom.models.width_tracing import slimmed_channels
 from support.clients import TensorClient
 from support.golden import golden
 from support.golden_problems import fixed_order

@@ -164,7 +164,7 @@ def test_a_model_without_branches_is_rejected() -> None:
 def test_the_vectorised_engine_rejects_random_layers() -> None:
     federation = make_simulation(stochdepth(0.5), build=residual_bare).federation
     reason = Vectorised(federation, InProcess(federation)).why_not
-    assert reason == "the model has dropout, and lanes draw nothing in a forward pass"
+    assert reason == "the model has dropout, and vectorised clients draw nothing in a forward pass"
 
 
 def test_teachers_of_a_combined_method_do_not_change_the_draws() -> None:

@@ -204,9 +204,12 @@ def feddyn(
         finals = []
         for client in world.cohort(t):
             memories, anchor = sums[client], sent
-            pull: Pull = lambda n, w, memories=memories, anchor=anchor: (
-                alpha * memories[n] + (alpha + mu) * (w - anchor[n])
-            )
+
+            def pull(
+                n: str, w: Tensor, memories: State = memories, anchor: State = anchor
+            ) -> Tensor:
+                return alpha * memories[n] + (alpha + mu) * (w - anchor[n])
+
             final, _ = train(world, t, client, sent, pull, objective(world, t, client, sent, sent))
             sums[client] = {n: memories[n] + final[n] - sent[n] for n in names}
             finals.append(final)

@@ -90,7 +90,7 @@ class WorkerHandle:
 
 
 class TaskQueue:
-    """The clients that still have to run. If a worker dies, its client is put back, within limits."""
+    """The clients that still have to run. If a worker dies, its client is put back."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self.waiting, self.returned, self.deaths = iter(tasks), list[Task](), Counter[int]()
