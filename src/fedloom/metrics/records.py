@@ -48,6 +48,9 @@ class ClientScores:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
+        """The scores that a record holds; raises TypeError or KeyError if they are damaged."""
+        if unknown := set(facts) - {f.name for f in fields(cls)}:
+            raise KeyError(*sorted(unknown))
         return cls(
             Spread(**facts["label_weighted_accuracy"]),
             Spread(**facts["mean_class_recall"]),
@@ -103,8 +106,11 @@ class RoundRecord:
     def from_json(cls, facts: Mapping[str, Any]) -> RoundRecord:
         """The record that a line of metrics.jsonl holds."""
         known = _checked(cls, facts, "a line of metrics.jsonl")
-        known["participants"] = tuple(known["participants"])
-        known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
+        try:
+            known["participants"] = tuple(known["participants"])
+            known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RunError(f"a line of metrics.jsonl is damaged: {error}") from error
         return cls(**known)
 
 
@@ -234,6 +240,10 @@ def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
     if odd := [*missing, *sorted(given.keys() - known.keys())]:
         raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
     for name in ("global_model", "personal_models"):
-        if given.get(name) is not None:
+        if given.get(name) is None:
+            continue
+        try:
             given[name] = ClientScores.from_json(given[name])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{place} is damaged: {name} has wrong scores: {error}") from error
     return given
