@@ -163,7 +163,9 @@ class _Inquiry:
     def shown(self, x: Tensor) -> Tensor:
         """As eyes would see it."""
         return (
-            x if self.hidden else denormalised(self.every.normalise, x.to(self.every.rows.device)).cpu()
+            x
+            if self.hidden
+            else denormalised(self.every.normalise, x.to(self.every.rows.device)).cpu()
         )
 
 
