@@ -6,6 +6,7 @@
     p_l = 1 - l/L (1 - keep),     l = 1..L    (rule "paper")
 
 b_l is drawn once per branch and batch.
+
 keep   in (0, 1], survival probability of the last of the L branches; 1 is FedAvg.
 rule   FedAlign's authors never drop the first branch; the paper's rule may.
 
