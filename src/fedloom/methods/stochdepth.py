@@ -26,7 +26,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Need
 from fedloom.core.spec import Param
-from fedloom.models.stochastic_depth import residual_block_names, add_stochastic_depth
+from fedloom.models.stochastic_depth import add_stochastic_depth, residual_block_names
 
 PAPER = "Huang et al., ECCV 2016"
 LINK = "https://arxiv.org/abs/1603.09382"
@@ -49,6 +49,8 @@ def stochdepth(
     ] = "authors",
 ) -> Method:
     def drop(chain: Chain, key: Key) -> Chain:
-        return add_stochastic_depth(chain, survival_probabilities(len(residual_block_names(chain)), keep, rule))
+        return add_stochastic_depth(
+            chain, survival_probabilities(len(residual_block_names(chain)), keep, rule)
+        )
 
     return Method("stochdepth", needs=(NEED,), reshape=(drop,))
