@@ -23,8 +23,8 @@ def cut(model: nn.Module, cuts: Sequence[str] = (), example: Tensor | None = Non
     """The model as a chain, cut after the modules named in `cuts`; it shares the model's tensors.
 
     Without cuts the chain is one block, `model`. Otherwise each block is named after the cut that
-    ends it, with _ for dots, and the last one is `head`. With an example batch the chain is verified
-    to give the same bits as the model, in evaluation and in training mode.
+    ends it, with _ for dots, and the last one is `head`. With an example batch the chain is
+    verified to give the same bits as the model, in evaluation and in training mode.
 
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> cut(net, cuts=["1"], example=torch.ones(2, 4)).names
@@ -182,15 +182,13 @@ def _traced(model: nn.Module, cuts: Sequence[str]) -> _Graph:
 def _trace(model: nn.Module, cuts: Sequence[str]) -> _Graph:
     """Trace one forward pass in the current mode."""
     tracer = _Tracer(cuts)
-    optional = list(inspect.signature(model.forward).parameters.values())[1:]
-    defaults = {p.name: p.default for p in optional if p.default is not p.empty}
     try:
-        graph = tracer.trace(model, defaults or None)
+        graph = tracer.trace(model, _default_inputs(model))
     except Exception as error:  # tracing user code can fail in any way
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"{type(model).__name__}.forward cannot be traced ({why}); keep branches and loops over "
-            "data inside submodules that are not cut, or use the model without cuts"
+            f"{type(model).__name__}.forward cannot be traced ({why}); keep branches and loops "
+            "over data inside submodules that are not cut, or use the model without cuts"
         ) from error
     first, *extra_inputs = [n for n in graph.nodes if n.op == "placeholder"]
     (last,) = [n for n in graph.nodes if n.op == "output"]
@@ -202,6 +200,12 @@ def _trace(model: nn.Module, cuts: Sequence[str]) -> _Graph:
         )
     steps = [n for n in graph.nodes if n not in ignored]
     return _Graph(steps, tracer.outputs, first, last.args[0])
+
+
+def _default_inputs(model: nn.Module) -> dict[str, Any] | None:
+    """The defaults of the inputs after the first; None if there are none."""
+    others = list(inspect.signature(model.forward).parameters.values())[1:]
+    return {p.name: p.default for p in others if p.default is not p.empty} or None
 
 
 def _dependents(graph: fx.Graph, inputs: Sequence[fx.Node]) -> set[fx.Node]:

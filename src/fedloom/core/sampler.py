@@ -35,7 +35,7 @@ def everyone() -> Sampler:
 
 
 def by_size(per_round: PerRound = 5) -> Sampler:
-    """per_round clients without replacement, with probability proportional to their sample counts."""
+    """per_round clients without replacement, with probability proportional to sample counts."""
 
     def choose(round: int, key: Key, sizes: Sequence[int]) -> list[int]:
         weights = torch.tensor(sizes, dtype=torch.float64)
@@ -68,9 +68,7 @@ def availability(
         cycle = torch.ones_like(hours)
         if period:
             cycle = 1 + torch.cos(2 * math.pi * (round / period + hours))
-        draws = torch.rand(
-            len(sizes), generator=key.fold("awake").generator(), dtype=torch.float64
-        )
+        draws = torch.rand(len(sizes), generator=key.fold("awake").generator(), dtype=torch.float64)
         reached = (draws < share * cycle).nonzero().flatten()
         if len(reached) == 0:  # a real server would wait until the first client answers
             reached = torch.randint(len(sizes), (1,), generator=key.fold("straggler").generator())

@@ -106,9 +106,7 @@ class Rule(Protocol):
         """Change the weights in place and return the next state."""
         ...
 
-    def end(
-        self, names: list[str], state: Any
-    ) -> tuple[Mapping[str, Params], list[Tensor] | None]:
+    def end(self, names: list[str], state: Any) -> tuple[Mapping[str, Params], list[Tensor] | None]:
         """Further weights by slot, and the memory to keep for the next round."""
         ...
 

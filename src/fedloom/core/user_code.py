@@ -1,7 +1,7 @@
 """User-defined functions, referred to as `file.py:function` or `package.module:function`.
 
-A reference can stand wherever a built-in method or model is named. It is text, so it can be saved in
-a run folder and loaded in a worker process.
+A reference can stand wherever a built-in method or model is named. It is text, so it can be saved
+in a run folder and loaded in a worker process.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def load(kind: str, reference: str) -> Callable[..., Any]:
     place, _, name = reference.rpartition(":")
     if not place or not name:
         raise UserError(
-            f"{kind} '{reference}' is incomplete; "
-            "write file.py:function or package.module:function"
+            f"{kind} '{reference}' is incomplete; write file.py:function or package.module:function"
         )
     module = _from_file(kind, Path(place)) if place.endswith(".py") else _from_name(kind, place)
     function = getattr(module, name, None)
