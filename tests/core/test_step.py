@@ -29,9 +29,9 @@ def made() -> tuple[Step, dict[str, Tensor]]:
 def test_pieces_are_the_vector_cut(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     monkeypatch.setattr(stepping, "LARGE_TENSOR", large)
     step, params = made()
-    ours, theirs = zip(*step.beside(doubled), strict=True)
+    ours, theirs = zip(*step.pieces_with(doubled), strict=True)
     assert torch.equal(torch.cat(ours), step.vector)
-    assert torch.equal(torch.cat(theirs), step.along(doubled))
+    assert torch.equal(torch.cat(theirs), step.vector_of(doubled))
     alone = {w.data_ptr() for w in ours} & {p.data_ptr() for p in params.values()}
     assert {p.data_ptr() for p in params.values() if p.numel() > large} <= alone
 

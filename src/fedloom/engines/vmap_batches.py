@@ -46,7 +46,7 @@ class Single:
 
     def _refuse(self, *_: Any) -> Never:
         raise Apart(
-            "a loss looks at one client's key, data or memories other than through job.once or step.along"
+            "a loss looks at one client's key, data or memories other than through job.once or step.vector_of"
         )
 
     __getattr__ = __getitem__ = __contains__ = __iter__ = __len__ = _refuse
@@ -131,7 +131,7 @@ class LaneObjective(nn.Module):
             except Missing as missing:
                 self.asked[missing.made] = None
         raise Apart(
-            f"a loss asks its job for more than {MOST_LANES} things; make the functions it hands to step.along outside of it"
+            f"a loss asks its job for more than {MOST_LANES} things; make the functions it hands to step.vector_of outside of it"
         )
 
     def _one(self, crew: LaneGroup, number: int) -> Callable[[Params, Rows, list[Tensor]], Tensor]:

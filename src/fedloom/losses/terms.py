@@ -20,12 +20,14 @@ def received(job: Job) -> Params:
 
 def prox(mu: float, centre: Callable[[Job], Mapping[str, Tensor]] = received) -> Loss:
     """mu/2 ||w - centre||^2: a spring, to the received weights if nothing else is said."""
-    return lambda step: 0.5 * mu * _total((w - c).square().sum() for w, c in step.beside(centre))
+    return lambda step: (
+        0.5 * mu * _total((w - c).square().sum() for w, c in step.pieces_with(centre))
+    )
 
 
 def inner(direction: Callable[[Job], Mapping[str, Tensor]]) -> Loss:
     """<direction, w>: adds a direction, the same all round, to the gradient."""
-    return lambda step: _total(torch.dot(w, d) for w, d in step.beside(direction))
+    return lambda step: _total(torch.dot(w, d) for w, d in step.pieces_with(direction))
 
 
 def _total(values: Iterable[Tensor]) -> Tensor:
