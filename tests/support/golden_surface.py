@@ -1,4 +1,4 @@
-"""The tanh perceptron of the golden file of Hessians."""
+"""The tanh network of the golden file of Hessians."""
 
 from torch import Tensor, nn
 
@@ -7,7 +7,7 @@ from fedloom.diagnostics.curvature import Surface, chunks
 
 
 def golden_surface(gold: dict[str, Tensor], chunk: int = 7) -> Surface:
-    """Its loss on its twenty samples, so many at a time."""
+    """Its loss surface on its twenty samples, `chunk` at a time."""
     body, head = nn.Sequential(nn.Linear(6, 5), nn.Tanh()), nn.Linear(5, 3)
     chain = Chain({"body": body, "head": head}).double()
     nn.utils.vector_to_parameters(gold["params_flat"], chain.parameters())
