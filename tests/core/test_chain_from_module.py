@@ -1,4 +1,4 @@
-"""Any torch model as a chain: valid cuts give the same bits, the others are rejected with a reason."""
+"""Any torch model as a chain: valid cuts give the same bits, others are rejected."""
 
 from collections import OrderedDict
 
@@ -35,7 +35,7 @@ class Body(nn.Module):
 
 
 class Net(nn.Module):
-    """Nested, with functions between its layers, a bare weight and an input that has a default."""
+    """Nested, with functions between layers, a direct parameter and an input with a default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def test_taps_are_the_outputs_of_the_modules(net):
     assert all(torch.equal(taps[cut.replace(".", "_")], y) for cut, y in expected.items())
 
 
-def test_weights_are_the_models_own_under_their_names(net):
+def test_the_chain_shares_the_models_tensors_and_names(net):
     chain = chain_from_module.cut(net, ["body.stage1"])
     own = dict(net.named_parameters())
     found = dict(chain.named_parameters())
@@ -103,7 +103,7 @@ def test_weights_are_the_models_own_under_their_names(net):
     assert torch.equal(chain.eval()(X), net.eval()(X))
 
 
-def test_modes_of_single_layers_survive(net):
+def test_modes_of_single_layers_are_restored(net):
     net.body.stage2.norm.eval()
     modes = [m.training for m in net.modules()]
     chain_from_module.cut(net, ["body"], example=X)
@@ -156,9 +156,7 @@ class Branching(nn.Module):
 
 
 def test_control_flow_on_data():
-    rejects(
-        Branching(), ["a"], "Branching.forward cannot be traced", "use the model without cuts"
-    )
+    rejects(Branching(), ["a"], "Branching.forward cannot be traced", "use the model without cuts")
     wrapped = nn.Sequential(Branching(), nn.Tanh(), nn.Linear(2, 2))
     assert chain_from_module.cut(wrapped, ["0"], example=torch.ones(2, 4)).names == ("0", "head")
     rejects(wrapped, ["0.a"], "cannot be traced")
@@ -173,7 +171,7 @@ class AsksMode(nn.Module):
         return self.b(F.dropout(self.a(x), 0.5, self.training))
 
 
-def test_functions_that_ask_for_the_mode():
+def test_functions_that_read_the_mode():
     rejects(AsksMode(), ["a"], "different things in training and in evaluation", "nn.Dropout")
 
 
@@ -219,7 +217,8 @@ def test_other_rejections(net):
     rejects(line, ["3"], "no module '3'")
     rejects(line, ["2"], "nothing follows '2'")
     rejects(line, ["0", "0"], "cut '0' has the name or the position of another block")
-    rejects(net, ["body.stage2", "body"], "cut 'body' has the name or the position of another block")
+    same_place = "cut 'body' has the name or the position of another block"
+    rejects(net, ["body.stage2", "body"], same_place)
     rejects(
         nn.Sequential(OrderedDict(head=nn.Linear(4, 2), last=nn.Tanh())),
         ["head"],
@@ -254,9 +253,7 @@ def test_a_block_that_would_overwrite_a_tap():
     )
     assert torch.equal(x, torch.linspace(-1, 1, 8).view(2, 4))
     for example in (torch.linspace(-1, 1, 8).view(2, 4), torch.zeros(2, 4)):
-        nn.init.ones_(
-            inplace[0].bias
-        )  # with zeros, the ReLU finds nothing to change, and writes all the same
+        nn.init.ones_(inplace[0].bias)  # with zeros the ReLU changes nothing, but it still writes
         rejects(inplace, ["0"], "block 'head' begins with a layer that overwrites", example=example)
 
 

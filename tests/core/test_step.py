@@ -1,4 +1,4 @@
-"""Geometry on the weights in training: as one vector, and piece by piece without copying what is large."""
+"""The trained weights as one vector, and in pieces without copying large tensors."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def made() -> tuple[Step, dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("large", [0, 8, 1 << 18])
-def test_pieces_are_the_vector_cut(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
+def test_pieces_concatenate_to_the_vector(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     monkeypatch.setattr(stepping, "LARGE_TENSOR", large)
     step, params = made()
     ours, theirs = zip(*step.pieces_with(doubled), strict=True)
@@ -38,12 +38,12 @@ def test_pieces_are_the_vector_cut(monkeypatch: pytest.MonkeyPatch, large: int) 
 
 @pytest.mark.parametrize("large", [0, 1 << 18])
 def test_terms_by_hand(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
-    """However the weights are cut, a direction pulls with itself and a spring with its stretch."""
+    """Gradients of inner product and proximal term, however the weights are split."""
     monkeypatch.setattr(stepping, "LARGE_TENSOR", large)
     step, params = made()
     aim = doubled(step.job)
     pulls = torch.autograd.grad(inner(doubled)(step), list(params.values()))
     assert all(torch.equal(g, aim[n]) for n, g in zip(params, pulls, strict=True))
-    springs = torch.autograd.grad(prox(0.5, doubled)(step), list(params.values()))
-    for (name, p), g in zip(params.items(), springs, strict=True):
+    proximal = torch.autograd.grad(prox(0.5, doubled)(step), list(params.values()))
+    for (name, p), g in zip(params.items(), proximal, strict=True):
         torch.testing.assert_close(g, 0.5 * (p - aim[name]).detach())
