@@ -1,4 +1,4 @@
-"""The pool gives the bits of the in-process engine: for every method, with one, two and three workers, and when one is killed."""
+"""The pool gives the bits of the in-process engine, for every method, and if workers are killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_round_of_every_method_has_the_same_bits(method: str, pools: dict[
         assert shas(study_of(method, pool)) == alone, f"{workers} workers"
 
 
-def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, Pool]) -> None:
+def test_exchange_private_tensors_slots_and_finale_work_too(pools: dict[int, Pool]) -> None:
     alone, pooled = (run(study_of(f"{OWN}:everything", pool, **FEW)) for pool in (None, pools[2]))
     assert {k: v for k, v in pooled.items() if k != "seconds"} == {
         k: v for k, v in alone.items() if k != "seconds"
@@ -44,7 +44,7 @@ def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, P
 
 
 def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):  # killed before, and not yet missed
+    with suppress(ProcessLookupError):  # killed before, and not replaced yet
         os.kill(pid, signal.SIGKILL)
 
 
@@ -65,8 +65,8 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
     assert next(turn) > 15
 
 
-def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
-    """Its workers play on, and those that are killed as well are replaced from another."""
+def test_a_killed_fork_server_changes_nothing(pools: dict[int, Pool]) -> None:
+    """Its workers continue; those that are killed too are replaced by a new fork server."""
     alone, prepared, pool = shas(study_of("feddyn")), study_of("feddyn", pools[2]), pools[2]
     turn, real, killed = itertools.count(), pool._submit_next, set[int]()
 
@@ -86,14 +86,14 @@ def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
     assert len(killed) == 4
 
 
-def test_a_client_that_ends_every_worker_ends_the_run(
+def test_a_client_that_kills_every_worker_ends_the_run(
     pools: dict[int, Pool], tmp_path: Path
 ) -> None:
     lives = tmp_path / "lives"
     lives.write_bytes(b"...")
     with pytest.raises(
         RunError,
-        match=r"client \d+ killed 3 workers in round 1 \(exit code -9\); there may be too little memory",
+        match=r"client \d+ killed 3 workers in round 1 \(exit code -9\); there may be too little",
     ):
         shas(study_of(f"{OWN}:mortal(lives={lives})", pools[1]))
 

@@ -1,4 +1,4 @@
-"""The vectorised engine beside its sums: other work, errors, memory, and torch left as it was."""
+"""The vectorised engine besides its numbers: other work, errors, memory, settings of torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support.models import bare
 from support.weave import first_model
 
 
-def test_other_work_is_the_fallbacks() -> None:
+def test_other_work_goes_to_the_fallback() -> None:
     federation = federation_of(replace(fedavg(), finale=(Phase(),)))
     counted = Counted(InProcess(federation), [])
     engine = Vectorised(federation, counted)
@@ -49,7 +49,7 @@ class Torn(TensorClient):
         return (x[:, :2] if len(self) - 1 in positions else x), y
 
 
-def test_an_error_names_the_client_as_it_does_alone() -> None:
+def test_an_error_names_the_client_as_in_process() -> None:
     clients = tiny_clients((8, 8, 8, 8, 8))
     federation = federation_of(fedavg(), [*clients[:4], Torn(clients[4].x, clients[4].y)])
     said = []
@@ -74,7 +74,7 @@ def test_replies_are_not_overwritten_by_later_clients() -> None:
 
 
 def test_clients_are_fetched_a_chunk_at_a_time() -> None:
-    """Their memories lie in a store that may be larger than this machine's memory."""
+    """Their memories are in a store that may be larger than this machine's memory."""
     federation, fetched = federation_of(fedavg()), list[int]()
 
     def tasks() -> Iterator[Task]:
@@ -89,8 +89,11 @@ def test_clients_are_fetched_a_chunk_at_a_time() -> None:
     assert fetched == [0, 1, 2]
 
 
-def test_lanes_are_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A linear layer keeps its input: 4 sets of 21 weights and 4 rows of 6 features a lane, 8 bytes each; softmax is the loss's."""
+def test_the_number_of_lanes_is_limited_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 sets of 21 weights, and 4 rows of 6 features that a linear layer saves; 8 bytes each.
+
+    The softmax belongs to the loss.
+    """
     federation = federation_of(fedavg(), build=linear)
     lanes = Vectorised(federation, Nobody()).vmap_round
     assert lanes is not None
@@ -104,7 +107,7 @@ def test_lanes_are_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_alike(federation)
 
 
-def test_torch_is_set_up_for_a_call_and_found_as_it_was() -> None:
+def test_global_settings_of_torch_are_restored() -> None:
     seen: list[tuple[int, bool]] = []
 
     class Watches(nn.Module):
