@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.diagnostics.cost.dispatch import Meter
+from fedloom.diagnostics.cost.dispatch import MacCounter
 
 
 class Passes:
@@ -35,7 +35,7 @@ class Passes:
             for name in chain.names
         ]
         try:
-            with Meter() as meter:
+            with MacCounter() as meter:
                 yield
         finally:
             for hook in hooks:

@@ -29,15 +29,15 @@ import torch
 
 from benchmarks.measure import fail, save
 from benchmarks.passes import Passes
-from fedloom.core.client import Broadcast, Task, Work, answer
+from fedloom.core.client import Broadcast, ClientTask, Work, answer
 from fedloom.core.job import Progress
 from fedloom.core.key import Key
 from fedloom.core.params import Params
 from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
-from fedloom.diagnostics.cost.dispatch import Footprint
-from fedloom.diagnostics.cost.toy_federation import Shelf
+from fedloom.diagnostics.cost.dispatch import MemoryTracker
+from fedloom.diagnostics.cost.toy_federation import RecordingModelPool
 from fedloom.engines.malloc import keep_freed_memory
 from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import load
@@ -113,10 +113,10 @@ class MeasuredClient:
         prepared, store = prepare(load(settings), noise(suite)), MemoryStore()
         simulation = prepared.simulation
         self.federation, self.work = simulation.federation, suite.work
-        self.model_pool = Shelf(simulation.federation.build)
+        self.model_pool = RecordingModelPool(simulation.federation.build)
         first_state = init_state(simulation, prepared.model)
         ((self.state, _),) = rounds(simulation, first_state, store, until=1)
-        self.task = Task(0, store.recall(0))
+        self.task = ClientTask(0, store.recall(0))
 
     def work_once(self, round: int) -> None:
         """The client's work in that round, from the same weights, as if they had just arrived."""
@@ -152,9 +152,9 @@ def noise(suite: Suite) -> Dataset:
 def count_work(client: MeasuredClient, round: int) -> tuple[float, Passes]:
     """The peak of the client's tensors in MB, and the work that it does."""
     passes = Passes()
-    with passes.watching(client.model_pool.loaded.values()), Footprint() as tensors:
+    with passes.watching(client.model_pool.loaded.values()), MemoryTracker() as tensors:
         client.work_once(round)
-    held = sum(t.untyped_storage().nbytes() for t in tensors.held)
+    held = sum(t.untyped_storage().nbytes() for t in tensors.inputs)
     return float(tensors.peak + held) / 1e6, passes
 
 

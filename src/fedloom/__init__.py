@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from fedloom.api.compare import compare as compare
     from fedloom.api.experiment import Experiment as Experiment
     from fedloom.api.run import Run as Run
-    from fedloom.api.run import open_run as open
+    from fedloom.api.run import open_run as open  # noqa: F401 (ruff wants open_run as open_run)
     from fedloom.core.chain import Chain as Chain
     from fedloom.core.chain_from_module import cut as cut
     from fedloom.core.errors import RunError as RunError

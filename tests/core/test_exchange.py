@@ -16,11 +16,11 @@ from fedloom.core.round import Simulation, init_state, resume_state, rounds
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.engines.inprocess import InProcess
 from fedloom.exchange.averaged_data import averaged_data_exchange
-from fedloom.losses.mixup import beside, pair
+from fedloom.losses.mixup import interpolated, with_one_hot_labels
 from fedloom.methods.scaffold import scaffold
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES
-from support.weave import first_model, setting, through_bytes, weave
+from support.simulate import initial_model, make_simulation, saved_and_loaded, simulate
 
 
 def blending(**given: Any) -> Method:
@@ -30,7 +30,7 @@ def blending(**given: Any) -> Method:
         x: torch.Tensor, y: torch.Tensor, job: Any, key: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         sent = job.shared["mashed"]
-        return beside(pair(x, y, CLASSES), (sent["x"][0], sent["y"][0]), 0.9)
+        return interpolated(with_one_hot_labels(x, y, CLASSES), (sent["x"][0], sent["y"][0]), 0.9)
 
     return Method("blending", (Phase(mix=mix),), prologue=(averaged_data_exchange(**given),))
 
@@ -52,11 +52,11 @@ class Liar(InProcess):
 def started(
     lies: dict[int, Callable[[Params], Params]], **given: Any
 ) -> tuple[ServerState, list[str]]:
-    simulation, told = setting(blending(**given)), list[str]()
+    simulation, told = make_simulation(blending(**given)), list[str]()
     engine = Liar(simulation.federation)
     engine.lies = lies
     return init_state(
-        replace(simulation, engine=engine), first_model(simulation.federation.build), told.append
+        replace(simulation, engine=engine), initial_model(simulation.federation.build), told.append
     ), told
 
 
@@ -107,13 +107,13 @@ def test_a_run_without_a_sound_answer_does_not_begin() -> None:
 
 
 def test_what_is_exchanged_is_counted_once_up_and_once_down_for_each_client() -> None:
-    woven = weave(blending(size=4), 4)
-    start, model = woven.start, nbytes(woven.start.params)
+    result = simulate(blending(size=4), 4)
+    start, model = result.start, nbytes(result.start.params)
     entries = sum(-(-size // 4) for size in (5, 9, 12, 7, 16, 8, 21, 10))
-    pooled = entries * (8 * woven.start.shared["mashed"]["x"][0].numel() + 8 * CLASSES + 8)
+    pooled = entries * (8 * result.start.shared["mashed"]["x"][0].numel() + 8 * CLASSES + 8)
     assert nbytes(start.shared["mashed"]) == pooled
     has: set[int] = set()
-    for number, report in enumerate(woven.reports):
+    for number, report in enumerate(result.reports):
         fresh = set(report.clients) - has
         has |= fresh
         assert report.bytes_up == model * len(report.clients) + (pooled if number == 0 else 0)
@@ -122,13 +122,13 @@ def test_what_is_exchanged_is_counted_once_up_and_once_down_for_each_client() ->
 
 
 def test_merged_averages_cost_less_on_the_way_down_only() -> None:
-    plain, merged = (weave(blending(size=1, merge=m), 1).reports[0] for m in (1, 4))
+    plain, merged = (simulate(blending(size=1, merge=m), 1).reports[0] for m in (1, 4))
     assert plain.bytes_up == merged.bytes_up and plain.bytes_down > merged.bytes_down
 
 
 def test_what_changes_with_the_weights_is_counted_every_round() -> None:
     joined = replace(scaffold(), prologue=(averaged_data_exchange(),))
-    alone, both = weave(scaffold(), 3), weave(joined, 3)
+    alone, both = simulate(scaffold(), 3), simulate(joined, 3)
     pooled, has = nbytes(both.start.shared["mashed"]), set()
     for one, two in zip(alone.reports, both.reports, strict=True):
         assert two.bytes_down - one.bytes_down == pooled * len(set(two.clients) - has)
@@ -137,12 +137,12 @@ def test_what_changes_with_the_weights_is_counted_every_round() -> None:
 
 def test_a_run_that_stopped_goes_on_with_the_same_averages_and_counts_nothing_twice() -> None:
     whole, half = (
-        weave(blending(size=4, noise=0.1, merge=2), 4),
-        weave(blending(size=4, noise=0.1, merge=2), 2),
+        simulate(blending(size=4, noise=0.1, merge=2), 4),
+        simulate(blending(size=4, noise=0.1, merge=2), 2),
     )
-    state, store = through_bytes(half)
+    state, store = saved_and_loaded(half)
     assert resume_state(half.simulation, state) is state
-    rest = weave(blending(size=4, noise=0.1, merge=2), 4, since=(state, store))
+    rest = simulate(blending(size=4, noise=0.1, merge=2), 4, resume_from=(state, store))
     assert all(torch.equal(t, rest.state.tensors()[n]) for n, t in whole.state.tensors().items())
     assert [(r.bytes_up, r.bytes_down) for r in (*half.reports, *rest.reports)] == [
         (r.bytes_up, r.bytes_down) for r in whole.reports
@@ -160,10 +160,10 @@ def other_data(simulation: Simulation, client: int) -> Simulation:
 
 
 def test_a_client_whose_data_changed_is_asked_again_and_nobody_else_says_anything_new() -> None:
-    woven, told = weave(blending(size=4, noise=0.1), 2), list[str]()
+    result, told = simulate(blending(size=4, noise=0.1), 2), list[str]()
     before, state = (
-        woven.state.shared["mashed"],
-        resume_state(other_data(woven.simulation, 3), woven.state, told.append),
+        result.state.shared["mashed"],
+        resume_state(other_data(result.simulation, 3), result.state, told.append),
     )
     after = state.shared["mashed"]
     own = before["owner"] == 3
@@ -178,19 +178,19 @@ def test_a_client_whose_data_changed_is_asked_again_and_nobody_else_says_anythin
     assert not torch.allclose(
         shift, torch.ones_like(shift), atol=1e-3
     )  # the noise is another, and cannot be taken off
-    again = resume_state(other_data(woven.simulation, 3), woven.state)
+    again = resume_state(other_data(result.simulation, 3), result.state)
     assert all(torch.equal(t, again.tensors()[n]) for n, t in state.tensors().items())
-    assert resume_state(other_data(woven.simulation, 3), state) is state
-    back = resume_state(woven.simulation, state)
+    assert resume_state(other_data(result.simulation, 3), state) is state
+    back = resume_state(result.simulation, state)
     assert not torch.equal(
         back.shared["mashed"]["x"], before["x"]
     )  # a third answer, though the data are those of the first
 
 
 def test_a_new_exchange_is_sent_to_all_and_only_its_news_are_counted() -> None:
-    woven = weave(blending(size=4), 2)
-    simulation = other_data(woven.simulation, 3)
-    state = resume_state(simulation, woven.state)
+    result = simulate(blending(size=4), 2)
+    simulation = other_data(result.simulation, 3)
+    state = resume_state(simulation, result.state)
     ((_, report),) = rounds(simulation, state, MemoryStore(), 3)
     model, pooled = nbytes(state.params), state.shared["mashed"]
     news = nbytes({n: t[pooled["owner"] == 3] for n, t in pooled.items()})
@@ -199,9 +199,9 @@ def test_a_new_exchange_is_sent_to_all_and_only_its_news_are_counted() -> None:
 
 
 def test_other_clients_in_number_are_all_asked_again() -> None:
-    woven = weave(blending(), 1)
-    fewer = setting(blending(), clients=tiny_clients((5, 9, 12)))
-    state = resume_state(fewer, woven.state)
+    result = simulate(blending(), 1)
+    fewer = make_simulation(blending(), clients=tiny_clients((5, 9, 12)))
+    state = resume_state(fewer, result.state)
     assert state.shared["mashed"]["owner"].tolist() == [0, 1, 2]
     assert state.memory["exchange"]["ledger"]["turn"].tolist() == [1, 1, 1]
 
@@ -209,19 +209,19 @@ def test_other_clients_in_number_are_all_asked_again() -> None:
 def test_every_new_answer_is_paid_for() -> None:
     pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
     private = {"clip": 1.0, "noise": 1.0, "label_noise": 1.0}
-    woven = weave(blending(**private, epsilon=2.3), 1)
-    (said,) = notices(woven.simulation.federation, 1)
+    result = simulate(blending(**private, epsilon=2.3), 1)
+    (said,) = notices(result.simulation.federation, 1)
     assert "(epsilon, delta) = (1.9" in said
-    with pytest.raises(UserError, match="is not kept"):
-        resume_state(other_data(woven.simulation, 0), woven.state)
+    with pytest.raises(UserError, match="is exceeded"):
+        resume_state(other_data(result.simulation, 0), result.state)
 
 
 def test_a_method_without_questions_has_no_ledger() -> None:
-    woven = weave(Method("plain"), 1)
+    result = simulate(Method("plain"), 1)
     assert (
-        woven.start.memory == {}
-        and woven.start.shared == {}
-        and resume_state(woven.simulation, woven.state) is woven.state
+        result.start.memory == {}
+        and result.start.shared == {}
+        and resume_state(result.simulation, result.state) is result.state
     )
 
 
@@ -231,5 +231,5 @@ def test_two_questions_are_pooled_each_by_itself() -> None:
         lambda job, key: {"n": torch.tensor([len(job.data)])},
         lambda said, key: {"n": sum(a["n"] for a in said)},
     )
-    state = weave(replace(blending(), prologue=(averaged_data_exchange(), count)), 0).start
+    state = simulate(replace(blending(), prologue=(averaged_data_exchange(), count)), 0).start
     assert state.shared["count"]["n"].tolist() == [88] and len(state.shared["mashed"]["x"]) == 8

@@ -68,6 +68,6 @@ def test_the_user_hears_how_often_it_is_sent() -> None:
     with prepare(settings()) as prepared:
         (said,) = prepared.notices
     assert said.startswith(
-        "exchange 'mashed': every round anew, of what the blocks up to 'layer1' make of samples, which"
+        "exchange 'mashed': before every round, averages of the outputs of block 'layer1' are sent"
     )
-    assert "3 times, which adds up" in said
+    assert "3 times (the privacy loss adds up)" in said

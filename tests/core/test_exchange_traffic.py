@@ -31,10 +31,10 @@ def test_the_sentence_is_said_before_the_first_round(home: Path) -> None:
     words = ("run", *talk.TINY, "--rounds", 1, "--partition", "iid", "--out")
     plain = talk.fedloom(*words, home / "a", "--method", "naivemix").flat
     assert (
-        "exchange 'mashed': clients send averages of their data, the smallest of 30 samples; averaging alone"
-        in plain
+        "exchange 'mashed': clients send averages of their data; "
+        "the smallest is an average of 30 samples. Averaging alone" in plain
     )
-    assert plain.index("averaging alone guarantees nothing") < plain.index("round 1/1")
+    assert plain.index("Averaging alone gives no privacy") < plain.index("round 1/1")
 
 
 def test_a_broken_limit_is_refused_and_leaves_no_folder(home: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_broken_limit_is_refused_and_leaves_no_folder(home: Path) -> None:
         *words, home / "c", "--method", f"naivemix({PRIVATE}, epsilon=1)", code=2
     ).flat
     assert (
-        "epsilon=1 at delta=1e-05 is not kept" in said
+        "epsilon=1 at delta=1e-05 is exceeded" in said
         and "raise noise to" in said
         and not (home / "c").exists()
     )
@@ -92,6 +92,7 @@ def test_a_resumed_run_keeps_its_averages_and_asks_again_only_if_data_changed(ho
     talk.fedloom("data", "add", "tiny", "--from", home / "new.npz", "--replace")
     said = talk.fedloom("resume", home / "other").flat
     assert (
-        "note: the data of 8 of 8 clients have changed since the exchange; it is made again" in said
+        "note: the data of 8 of 8 clients have changed since the exchange, so it is repeated"
+        in said
     )
     assert not np.allclose(averages(home / "other"), before)

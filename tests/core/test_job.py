@@ -14,25 +14,27 @@ from fedloom.core.params import Params, sha256
 from fedloom.core.select import blocks, everything, norms
 from fedloom.core.solver import Sgd
 from support.models import NORMS, nested
-from support.weave import first_model, lone_job, weave
+from support.simulate import initial_model, simulate, standalone_job
 
 HEAD = {"head.weight", "head.bias"}
 
 
 def start() -> Params:
-    return dict(first_model(nested).state_dict())
+    return dict(initial_model(nested).state_dict())
 
 
 def job(**given: object) -> Job:
-    return lone_job(nested, start(), **given)
+    return standalone_job(nested, start(), **given)
 
 
 def test_closed_tensors_stay_and_closed_norms_use_their_running_statistics() -> None:
     """A frozen body is the received one, statistics and counters included."""
-    woven = weave(Method("head", (Phase(trains=blocks("head")),)), 1, solver=Sgd(lr=0.3, batch=100))
-    for reply in woven.replies:
-        data = woven.simulation.federation.clients[reply.client]
-        model = first_model(nested).eval()
+    result = simulate(
+        Method("head", (Phase(trains=blocks("head")),)), 1, solver=Sgd(lr=0.3, batch=100)
+    )
+    for reply in result.replies:
+        data = result.simulation.federation.clients[reply.client]
+        model = initial_model(nested).eval()
         nn.functional.cross_entropy(model(data.x), data.y).backward()
         for name, change in reply.uploads["model"].items():
             expected = (
@@ -42,8 +44,8 @@ def test_closed_tensors_stay_and_closed_norms_use_their_running_statistics() -> 
 
 
 def test_norms_alone() -> None:
-    woven = weave(Method("norms", (Phase(trains=norms),)), 1)
-    moved = {n for n, change in woven.replies[0].uploads["model"].items() if bool(change.any())}
+    result = simulate(Method("norms", (Phase(trains=norms),)), 1)
+    moved = {n for n, change in result.replies[0].uploads["model"].items() if bool(change.any())}
     assert moved == NORMS
 
 

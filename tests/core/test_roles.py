@@ -17,7 +17,7 @@ from fedloom.methods.feddyn import feddyn
 from fedloom.methods.fedyogi import fedyogi
 from fedloom.methods.scaffold import scaffold
 from support.models import nested
-from support.weave import weave
+from support.simulate import simulate
 
 LAYERS = ("body.0.unit.1", "body.0.downsample.1")
 
@@ -87,26 +87,26 @@ SERVERS = [
 @pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
 def test_no_server_optimiser_touches_statistics(method: Method) -> None:
     """Not in its step: they are the plain mean of the clients'. Not in its memory either."""
-    roles, woven = Roles.of(nested()), weave(method, 4)
+    roles, result = Roles.of(nested()), simulate(method, 4)
     for name in roles.counters:
-        assert woven.state.params[name].dtype == torch.int64
-        assert int(woven.state.params[name]) > 0
+        assert result.state.params[name].dtype == torch.int64
+        assert int(result.state.params[name]) > 0
     for name in roles.statistics:
         if name.endswith("running_var"):
-            assert bool((woven.state.params[name] > 0).all())
-    for words in woven.state.memory.values():
+            assert bool((result.state.params[name] > 0).all())
+    for words in result.state.memory.values():
         for memory in words.values():
             assert memory.keys() == roles.weights
 
 
 @pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
 def test_statistics_are_the_mean_of_the_clients(method: Method) -> None:
-    woven = weave(method, 1)
+    result = simulate(method, 1)
     by_clients = method.name in ("feddyn", "scaffold")
     weights = torch.tensor(
-        [1.0 if by_clients else r.samples for r in woven.replies], dtype=torch.float64
+        [1.0 if by_clients else r.samples for r in result.replies], dtype=torch.float64
     )
     for name in Roles.of(nested()).statistics:
-        changes = torch.stack([r.uploads["model"][name] for r in woven.replies])
-        expected = woven.start.params[name] + (weights / weights.sum()) @ changes
-        torch.testing.assert_close(woven.state.params[name], expected, rtol=0, atol=1e-15)
+        changes = torch.stack([r.uploads["model"][name] for r in result.replies])
+        expected = result.start.params[name] + (weights / weights.sum()) @ changes
+        torch.testing.assert_close(result.state.params[name], expected, rtol=0, atol=1e-15)

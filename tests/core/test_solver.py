@@ -19,7 +19,7 @@ from fedloom.core.step import ce
 from fedloom.methods.fedavg import fedavg
 from support.clients import TensorClient, tiny_clients
 from support.models import bare, nested
-from support.weave import first_model, lone_job, weave
+from support.simulate import initial_model, simulate, standalone_job
 
 KEY = Key.root(9)
 
@@ -36,8 +36,8 @@ def batches(
 def descend(solver: Sgd, build: Any = bare, size: int = 11) -> tuple[Params, DescentResult]:
     """One client's descent, outside any round."""
     (data,) = tiny_clients((size,))
-    model = first_model(build)
-    job = lone_job(build, dict(model.state_dict()), data)
+    model = initial_model(build)
+    job = standalone_job(build, dict(model.state_dict()), data)
     chain = job.model_pool.load("model", job.received)
     trace = solver(chain, Objective(ce, shuffled), job, KEY)
     return job.model_pool.take("model"), trace
@@ -48,7 +48,7 @@ def with_torch(
 ) -> Params:
     """The same descent by torch.optim.SGD."""
     (data,) = tiny_clients((size,))
-    model = first_model(build)
+    model = initial_model(build)
     optimiser = torch.optim.SGD(model.parameters(), **options)
     for positions in steps:
         optimiser.zero_grad()
@@ -126,7 +126,7 @@ def test_a_tail_of_one_is_left_out_only_under_batch_norm(build: Any) -> None:
 
 
 def test_the_loss_is_the_mean_over_the_steps() -> None:
-    (data,), model = tiny_clients((8,)), first_model(bare)
+    (data,), model = tiny_clients((8,)), initial_model(bare)
     _, trace = descend(Sgd(lr=0.0, batch=4), size=8)
     with torch.no_grad():
         losses = [
@@ -138,7 +138,7 @@ def test_the_loss_is_the_mean_over_the_steps() -> None:
 def rounds_of_momentum(reset: bool) -> Params:
     (data,) = tiny_clients((11,))
     solver = Sgd(lr=0.2, batch=4, epochs=1, reset=reset, rule=SGDRule(momentum=0.9))
-    return weave(
+    return simulate(
         fedavg(), 3, build=bare, clients=[data], sampler=everyone(), solver=solver
     ).state.params
 
@@ -165,8 +165,8 @@ def test_every_phase_keeps_its_own_momentum() -> None:
     """Two phases on one slot, training different tensors, as methods that split body and head do."""
     halves = Method("halves", (Phase(trains=blocks("head")), Phase(trains=blocks("stem", "body"))))
     solver = Sgd(batch=4, reset=False, rule=SGDRule(momentum=0.9))
-    woven = weave(halves, 2, build=bare, solver=solver, sampler=everyone())
-    kept = {slot: set(memory) for slot, memory in woven.store.recall(0).items()}
+    result = simulate(halves, 2, build=bare, solver=solver, sampler=everyone())
+    kept = {slot: set(memory) for slot, memory in result.store.recall(0).items()}
     weights = set(bare().state_dict())
     head = {"head.weight", "head.bias"}
     assert sorted(kept.values(), key=len) == [head, weights - head]
@@ -176,7 +176,7 @@ def test_a_finale_starts_with_fresh_momentum() -> None:
     """Fine-tuning is a descent of its own, though training keeps its momentum."""
     tuned = Method("tuned", (Phase(trains=blocks("head")),), finale=(Phase(),))
     kept, reset = (
-        weave(
+        simulate(
             tuned,
             2,
             build=bare,
@@ -185,8 +185,8 @@ def test_a_finale_starts_with_fresh_momentum() -> None:
         )
         for r in (False, True)
     )
-    same = weave(tuned, 2, build=bare, sampler=everyone(), solver=Sgd(batch=4, reset=True, rule=SGDRule(momentum=0.9)),
-                 since=(kept.state, kept.store))  # fmt: skip
+    same = simulate(tuned, 2, build=bare, sampler=everyone(), solver=Sgd(batch=4, reset=True, rule=SGDRule(momentum=0.9)),
+                 resume_from=(kept.state, kept.store))  # fmt: skip
     assert not torch.equal(kept.state.params["head.weight"], reset.state.params["head.weight"])
     assert torch.equal(kept.personal(0)["stem.0.weight"], same.personal(0)["stem.0.weight"])
 
@@ -208,8 +208,8 @@ def test_schedules_by_hand(schedule: Schedule, rates: list[float]) -> None:
 def test_a_schedule_is_read_at_the_round_of_the_run() -> None:
     (data,) = tiny_clients((8,))
     solver = Sgd(lr=0.1, batch=8, schedule=Schedule("step", factor=0.5, every=1))
-    one = weave(fedavg(), 3, build=bare, clients=[data], sampler=everyone(), solver=solver)
-    model = first_model(bare)
+    one = simulate(fedavg(), 3, build=bare, clients=[data], sampler=everyone(), solver=solver)
+    model = initial_model(bare)
     for rate in (0.1, 0.05, 0.025):
         model.zero_grad()
         nn.functional.cross_entropy(model(data.x), data.y).backward()
@@ -252,7 +252,7 @@ def test_a_rule_gets_as_many_batches_as_it_asks_for(settings: dict[str, int], st
 
 
 def gradients_at_the_start(count: int) -> Iterator[float]:
-    (data,), model = tiny_clients((11,)), first_model(bare)
+    (data,), model = tiny_clients((11,)), initial_model(bare)
     for _, positions in zip(range(count), batches(11, 4, epochs=count), strict=False):
         model.zero_grad()
         nn.functional.cross_entropy(model(data.x[positions]), data.y[positions]).backward()
@@ -274,7 +274,7 @@ def test_augmentation_draws_from_the_key() -> None:
     (data,) = tiny_clients((11,))
 
     def run(key: Key) -> Tensor:
-        job = lone_job(bare, dict(first_model(bare).state_dict()), Noting(data.x, data.y))
+        job = standalone_job(bare, dict(initial_model(bare).state_dict()), Noting(data.x, data.y))
         chain = job.model_pool.load("model", job.received)
         Sgd(batch=4)(chain, Objective(ce, shuffled), job, key)
         return job.model_pool.take("model")["head.weight"]
@@ -291,7 +291,7 @@ def test_a_mix_sees_the_batch_first_and_gets_a_key_of_its_own() -> None:
         return torch.zeros_like(x), nn.functional.one_hot(y, 3).double()
 
     (data,) = tiny_clients((8,))
-    job = lone_job(bare, dict(first_model(bare).state_dict()), data)
+    job = standalone_job(bare, dict(initial_model(bare).state_dict()), data)
     chain: Chain = job.model_pool.load("model", job.received)
     Sgd(batch=4, epochs=2)(chain, Objective(ce, shuffled, mix), job, KEY)
     assert len(set(seeds)) == len(seeds) == 4

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedloom.core.errors import UserError
-from fedloom.data.partition_plot import png, terminal
+from fedloom.data.partition_plot import save_png, terminal
 
 
 def shown(counts: np.ndarray, width: int = 80, colour: bool = False) -> list[str]:
@@ -56,8 +56,8 @@ def test_png_shows_the_counts(tmp_path, shape):
     image = pytest.importorskip("matplotlib.image")
     counts = np.zeros(shape, dtype=np.int64)
     counts[np.arange(shape[0]), np.arange(shape[0]) % shape[1]] = 50
-    png(counts, tmp_path / "a.png", "a title")
-    png(np.zeros_like(counts), tmp_path / "b.png", "a title")
+    save_png(counts, tmp_path / "a.png", "a title")
+    save_png(np.zeros_like(counts), tmp_path / "b.png", "a title")
     full, empty = image.imread(tmp_path / "a.png"), image.imread(tmp_path / "b.png")
     blue = [(picture[..., 2] - picture[..., 0] > 0.2).mean() for picture in (full, empty)]
     assert blue[0] > 0.002
@@ -67,4 +67,4 @@ def test_png_shows_the_counts(tmp_path, shape):
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"fedloom\[plots\]"):
-        png(np.ones((2, 2)), tmp_path / "a.png")
+        save_png(np.ones((2, 2)), tmp_path / "a.png")

@@ -115,7 +115,7 @@ def test_nothing_is_overwritten_unasked(digits, write, tmp_path):
     root = tmp_path / "r"
     store.add("d", digits, root=root)
     other = write.npz(tmp_path / "o.npz", x=np.zeros((10, 2, 2)), y=np.arange(10) % 2)
-    with pytest.raises(UserError, match=r"'d' is there already, .* replace=True"):
+    with pytest.raises(UserError, match=r"'d' already exists, .* replace=True"):
         store.add("d", other, root=root)
     assert store.load("d", root).shape == (1, 3, 3)
     store.add("d", other, root=root, replace=True)
@@ -126,7 +126,7 @@ def test_nothing_is_overwritten_unasked(digits, write, tmp_path):
 def test_a_folder_of_somebody_else_is_never_replaced_or_removed(digits, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("dear")
-    with pytest.raises(UserError, match="is no data set of fedloom"):
+    with pytest.raises(UserError, match="is not a data set of fedloom"):
         store.add("letters", digits, root=tmp_path, replace=True)
     with pytest.raises(UserError, match="no data set 'letters'"):
         store.remove("letters", tmp_path)
@@ -199,9 +199,9 @@ DAMAGE = {
     "no checksums": (lambda d: edit(d / "info.json", files={}), "no checksum of train.safetensors"),
     "another version": (
         lambda d: edit(d / "info.json", version=9),
-        "is of version 9, this fedloom reads version 1",
+        "has version 9, this fedloom reads version 1",
     ),
-    "no classes": (lambda d: edit(d / "info.json", classes=None), "it does not fit the splits"),
+    "no classes": (lambda d: edit(d / "info.json", classes=None), "it does not match the splits"),
 }
 
 
@@ -251,7 +251,7 @@ def test_check_finds_empty_splits_and_strange_characters(made, tmp_path):
     none = replace(made.test, x=made.test.x[:0], y=made.test.y[:0])
     assert stored(tmp_path / "a", made, test=none) == ["problem: test has no samples"]
     text = replace(made.train, x=torch.full((len(made.train), 3), 5))
-    says = "has characters 5 to 5 for 3 known ones"
+    says = "has characters 5 to 5 for an alphabet of 3"
     assert stored(tmp_path / "b", made, kind="text", train=text, test=text) == [
         f"problem: train {says}",
         f"problem: test {says}",
@@ -276,7 +276,7 @@ def test_check_notes_classes_constants_and_users(made, tmp_path):
         "note: classes of the test split without a training sample: 'c'",
         "note: classes without a test sample: 'a'",
         "note: classes without any sample: 'd'",
-        f"note: 1 of {len(x)} samples of train hold one value throughout",
+        f"note: 1 of {len(x)} samples of train have a single value throughout",
         "note: 1 of 2 users have no training sample",
     ]
 

@@ -78,9 +78,9 @@ def test_nothing_asked_for_is_the_same_data_set() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"classes": 4}, "data.classes=4 is more than the 3 classes of 'made'; take at most 3"),
+        ({"classes": 4}, "data.classes=4 is more than the 3 classes of 'made'; use at most 3"),
         ({"classes": 2}, "data.classes=2 leaves no test sample of 'made'"),
-        ({"pixels": 9}, "data.pixels=9 is more than the 8 x 8 pixels of 'made'; take at most 8"),
+        ({"pixels": 9}, "data.pixels=9 is more than the 8 x 8 pixels of 'made'; use at most 8"),
     ],
 )
 def test_what_does_not_fit_is_refused(asked: dict[str, int], said: str) -> None:

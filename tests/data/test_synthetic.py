@@ -37,11 +37,11 @@ def test_classes_lie_apart_so_that_there_is_something_to_learn() -> None:
 
 @pytest.mark.parametrize("name", ["crowd-0", "crowd-", "crowd-01", "crowd-99999999"])
 def test_what_is_no_crowd_is_refused(name: str) -> None:
-    assert synthetic.size_of(name) is None
+    assert synthetic.user_count(name) is None
     with pytest.raises(UserError, match="no data set"):
         store.load(name)
 
 
 def test_the_name_is_reserved(tmp_path) -> None:
-    with pytest.raises(UserError, match="ships with fedloom"):
+    with pytest.raises(UserError, match="is built into fedloom"):
         store.add("crowd-5", tmp_path)

@@ -6,7 +6,7 @@ from docparts.catalogue import method_table
 from docparts.verification import verification
 
 from fedloom.methods import registry
-from support.rows import METHODS, rows
+from support.method_cases import METHOD_TESTS, all_cases
 
 SOURCE = """
 from support.golden import golden
@@ -66,8 +66,8 @@ def test_what_counts_as_verification(tmp_path: Path) -> None:
 
 
 def test_the_syntax_agrees_with_the_rows_that_python_builds() -> None:
-    seen = [(case.make().name, case.twin) for case in rows()]
-    found = verification(METHODS, registry.names())
+    seen = [(case.make().name, case.twin) for case in all_cases()]
+    found = verification(METHOD_TESTS, registry.names())
     assert {m for m, kinds in found.items() if "oracle" in kinds} == {
         name for name, _ in seen if "+" not in name
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedloom.core.evaluate import ClassCounts
 from fedloom.core.server import Reply
 from fedloom.engines.arena import Arena
-from fedloom.engines.wire import nest, pack, unnest, unpack
+from fedloom.engines.wire import flatten, pack, unflatten, unpack
 
 shapes = st.lists(st.integers(0, 4), max_size=3)
 dtypes = st.sampled_from(
@@ -81,7 +81,7 @@ def test_a_view_shares_memory_and_no_file_has_a_name() -> None:
 
 @given(st.dictionaries(names, tensors(), max_size=3))
 def test_nested_rooms_come_back(rooms: dict[str, dict[str, torch.Tensor]]) -> None:
-    back = unnest(nest(rooms, "p"), "p")
+    back = unflatten(flatten(rooms, "p"), "p")
     assert {r: list(p) for r, p in back.items()} == {r: list(p) for r, p in rooms.items() if p}
 
 

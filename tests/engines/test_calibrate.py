@@ -54,7 +54,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch, inprocess: float, vectorised: float
         asked.append(clients)
         return Timing(inprocess, vectorised)
 
-    monkeypatch.setattr(calibrate, "measured", measured)
+    monkeypatch.setattr(calibrate, "measure", measured)
     return asked
 
 
@@ -92,15 +92,15 @@ def test_what_was_found_is_kept_and_thrown_away(
     for _ in range(3):
         assert taken(base, seed=len(asked)).engine == "vectorised"
     assert asked == [4]
-    assert calibrate.findings() == [
-        "fedavg on mlp, 4 clients a round, batches of 20: vectorised 0.39 of in-process"
+    assert calibrate.stored_summaries() == [
+        "fedavg on mlp, 4 clients per round, batches of 20: vectorised 0.39 of in-process"
     ]
     taken(base, train={"batch": 10})
     assert asked == [4, 4]
     assert len(json.loads(cache.read_text())) == 2
     calibrate.forget()
     calibrate.forget()
-    assert calibrate.known() == {} and not cache.exists()
+    assert calibrate.stored_timings() == {} and not cache.exists()
 
 
 def test_other_work_is_measured_by_itself(
@@ -130,9 +130,9 @@ def test_a_broken_file_is_as_none(
     clocked(monkeypatch, 1.0, 0.3)
     cache.parent.mkdir(parents=True)
     cache.write_text(text)
-    assert calibrate.known() == {} and calibrate.findings() == []
+    assert calibrate.stored_timings() == {} and calibrate.stored_summaries() == []
     assert taken(base).engine == "vectorised"
-    assert len(calibrate.known()) == 1
+    assert len(calibrate.stored_timings()) == 1
 
 
 def test_what_cannot_be_kept_is_not_chosen(
@@ -142,7 +142,7 @@ def test_what_cannot_be_kept_is_not_chosen(
     clocked(monkeypatch, 1.0, 0.3)
     cache.parent.parent.write_text("a file where the folder should be")
     assert taken(base, workers=1) == EngineChoice(
-        "inprocess", f"not vectorised, since a calibration cannot be kept in {cache}"
+        "inprocess", f"not vectorised, since a calibration cannot be stored in {cache}"
     )
 
 
@@ -161,8 +161,8 @@ def test_a_method_that_cannot_go_side_by_side_says_so(cache: Path) -> None:
     choice = auto(workers=1, train={"batch": 20, "momentum": 0.9, "reset": False}).choice
     assert choice.engine == "inprocess"
     assert (
-        choice.why
-        == "not vectorised, since train.reset=false keeps each client's momentum, and lanes start without"
+        choice.why == "not vectorised, since train.reset=false keeps each client's momentum, "
+        "and vectorised clients start without momentum"
     )
     assert not cache.exists()
 
@@ -181,7 +181,7 @@ def test_a_real_measurement_plays_a_few_steps_of_a_few_clients() -> None:
             visits.append(index)
             return federation.clients[index]
 
-    timing = calibrate.measured(
+    timing = calibrate.measure(
         federation, replace(federation, clients=Watched()), clients=3, steps=2
     )
     assert isinstance(timing, Timing)

@@ -18,7 +18,7 @@ from fedloom.engines.arena import Arena
 from fedloom.engines.forkserver import ForkedProcess, ForkServer
 from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import load
-from support.small import SMALL, shas
+from support.small_run import SMALL_CONFIG, sha_per_round
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_the_exit_code_of_a_killed_worker_is_told(fork_server: ForkServer) -> No
 def test_a_worker_that_does_not_listen_is_killed(
     fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GRACE", 0.1)
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.1)
     line, child = worker(fork_server)
     os.kill(child.pid, signal.SIGSTOP)
     line.close()
@@ -123,7 +123,7 @@ import os, signal
 from fedloom.engines.pool import Pool
 
 pool = Pool(2)
-print(*(m.process.pid for m in pool.members), flush=True)
+print(*(w.process.pid for w in pool.workers), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -138,10 +138,10 @@ def test_all_end_when_their_owner_is_killed() -> None:
 
 def test_pools_that_share_a_nursery_leave_it_open() -> None:
     with closing(ForkServer("fedloom.experiment.open_engine")) as shared:
-        rounds, settings = [], load({**SMALL, "engine": "pool", "workers": 2})
+        rounds, settings = [], load({**SMALL_CONFIG, "engine": "pool", "workers": 2})
         for _ in range(2):
             with prepare(settings, fork_server=shared) as prepared:
-                rounds.append(shas(prepared))
+                rounds.append(sha_per_round(prepared))
             assert shared.process is not None and shared.process.poll() is None
         assert rounds[0] == rounds[1]
         process = shared.process

@@ -20,9 +20,9 @@ import pytest
 from fedloom.core.client import Task
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines import ray as module
-from fedloom.engines.ray import Queue, RayCluster
-from support.ray_scenes import SOME_METHODS
-from support.small import EVERY_METHOD
+from fedloom.engines.ray import RayCluster, TaskQueue
+from support.ray_scenarios import SOME_METHODS
+from support.small_run import EVERY_METHOD
 
 TESTS = Path(__file__).parents[1]
 SOURCE = TESTS.parent / "src"
@@ -51,7 +51,7 @@ def played(scene: str) -> dict[str, Any]:
         }
         env |= {"RAY_worker_niceness": "0"}  # 15 by default, which starves beside other tests
         env.pop("RAY_ADDRESS", None)
-        command = [LOOPBACK, sys.executable, "-m", "support.ray_scenes", scene, folder]
+        command = [LOOPBACK, sys.executable, "-m", "support.ray_scenarios", scene, folder]
         ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stderr[-4000:]
     *said, last = ended.stdout.splitlines()
@@ -102,7 +102,7 @@ def test_killed_workers_change_nothing(seen: dict[str, Any]) -> None:
 def test_a_client_that_kills_every_worker_ends_the_run(seen: dict[str, Any]) -> None:
     said = seen["patience"]["said"]
     assert (
-        said.startswith("3 workers of the Ray cluster died over client ")
+        said.startswith("3 workers of the Ray cluster died while running client ")
         and "too little memory" in said
     )
 
@@ -128,7 +128,7 @@ def test_what_does_not_build_on_a_worker_is_said_in_a_sentence(seen: dict[str, A
 
 
 def test_a_full_cluster_is_not_waited_for_without_end(seen: dict[str, Any]) -> None:
-    assert "no worker of the Ray cluster came within" in seen["crowded"]["said"]
+    assert "no worker of the Ray cluster started within" in seen["crowded"]["said"]
 
 
 def test_only_who_opened_ray_closes_it(seen: dict[str, Any]) -> None:
@@ -165,23 +165,23 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("what", ["fedloom", "torch", "CPU capability"])
 def test_a_node_that_would_give_other_bits_is_refused(what: str) -> None:
-    module._check(module._bits())
+    module._check_versions(module._versions())
     with pytest.raises(RunError, match=f"has {what} other, and this one"):
-        module._check({**module._bits(), what: "other"})
+        module._check_versions({**module._versions(), what: "other"})
 
 
 def test_the_queue_reads_ahead_of_nobody_and_takes_clients_back() -> None:
     asked: list[int] = []
-    queue = Queue(asked.append(c) or Task(c) for c in range(3))  # type: ignore[func-returns-value]
+    queue = TaskQueue(asked.append(c) or Task(c) for c in range(3))  # type: ignore[func-returns-value]
     first = queue.next()
     assert first is not None and asked == [0]
-    queue.back(first, EOFError())
+    queue.put_back(first, EOFError())
     assert queue.next() is first and asked == [0]
     assert [getattr(queue.next(), "client", None) for _ in range(3)] == [1, 2, None]
-    queue.back(first, EOFError())
+    queue.put_back(first, EOFError())
     assert queue.next() is first
     with pytest.raises(RunError, match="client 0"):
-        queue.back(first, EOFError())
+        queue.put_back(first, EOFError())
 
 
 def test_the_namespace_has_loopback_alone_and_passes_the_exit_code_on() -> None:

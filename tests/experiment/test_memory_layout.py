@@ -151,7 +151,7 @@ def test_a_model_that_would_damage_memory_is_refused(tmp_path: Path) -> None:
     own = f"{tmp_path / 'own.py'}:net"
     with pytest.raises(
         UserError,
-        match=r"single pixels of 4 channels with a stride.*layout=channels_last.*leave it out",
+        match=r"1x1 convolution of 4 channels with a stride.*layout=channels_last.*leave that setting",
     ):
         prepared(model=own, layout="channels_last")
     for free in ({"model": own}, {"model": f"{own}(channels=8)", "layout": "channels_last"}):
@@ -188,5 +188,6 @@ def test_compiled_blocks_give_the_same_numbers_and_keep_their_taps() -> None:
     heard: list[str] = []
     run(prepared(compile=True, engine="vectorised", rounds=1), tell=heard.append)
     assert heard == [
-        "note: played in-process, since compile=true is not for lanes, which trace the model themselves"
+        "note: played in-process, since compile=true does not work with vmap, "
+        "which traces the model itself"
     ]

@@ -1,4 +1,4 @@
-"""Parameters, cuts and shapes, counted by hand or by the papers' own code."""
+"""Parameters, blocks, output shapes and MACs against counts by hand and from the papers' code."""
 
 import pytest
 from hypothesis import given
@@ -47,7 +47,7 @@ def test_parameters_as_published(name, args, shape, classes, parameters):
     assert counted(name, args, shape, classes).parameters == parameters
 
 
-def test_resnet8_of_the_benchmark():
+def test_resnet8_parameters_by_hand():
     convolutions = (
         9 * (3 * 16 + 2 * 16 * 16 + 16 * 32 + 32 * 32 + 32 * 64 + 64 * 64) + 16 * 32 + 32 * 64
     )
@@ -58,7 +58,7 @@ def test_resnet8_of_the_benchmark():
 
 
 def conv(inputs: int, outputs: int, size: int, groups: int = 1) -> int:
-    """Weights and bias of a convolution, and scale and shift of the norm behind it."""
+    """Weights and bias of a convolution, and scale and shift of the norm after it."""
     return inputs * outputs * size * size // groups + outputs + 2 * outputs
 
 
@@ -101,8 +101,8 @@ def test_squeezenet_by_hand():
     ("name", "pathways"),
     [("resnet18", 5), ("vgg9", 6), ("mobilenetv2", 7), ("shufflenet", 4), ("squeezenet", 8)],
 )
-def test_fedmlb_finds_its_branch_points(name, pathways):
-    assert len(counted(name, {}, (3, 32, 32), 10).rows) - 1 == pathways
+def test_number_of_blocks_before_the_head_where_fedmlb_branches(name, pathways):
+    assert len(counted(name, {}, (3, 32, 32), 10).blocks) - 1 == pathways
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_fedmlb_finds_its_branch_points(name, pathways):
         ("lstm", (7,), [(7, 8), (7, 256), (7, 256), (10,)]),
     ],
 )
-def test_shapes_of_the_taps(name, shape, taps):
-    assert [row.output for row in counted(name, {}, shape, 10).rows] == taps
+def test_output_shapes_of_the_blocks(name, shape, taps):
+    assert [block.output for block in counted(name, {}, shape, 10).blocks] == taps
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,10 @@ def test_multiply_accumulates(name, args, shape, classes, macs):
     assert counted(name, args, shape, classes).macs == macs
 
 
-def test_resnet18_costs_what_the_papers_say():
+def test_resnet18_macs_are_those_of_the_papers():
     by_block = {
-        row.block: round(row.macs / 1e6) for row in counted("resnet18", {}, (3, 32, 32), 100).rows
+        block.name: round(block.macs / 1e6)
+        for block in counted("resnet18", {}, (3, 32, 32), 100).blocks
     }
     assert by_block == {
         "stem": 2,
@@ -194,12 +195,12 @@ def test_a_linear_layer_has_a_weight_for_each_product(features, width, layers, c
     chain = build(
         Spec("mlp", {"width": width, "layers": layers}), (features,), classes, Key.root(seed)
     )
-    found = summary(chain, (features,))
-    assert found.parameters == sum(p.numel() for p in chain.parameters())
-    assert found.macs == found.parameters - layers * width - classes
+    counts = summary(chain, (features,))
+    assert counts.parameters == sum(p.numel() for p in chain.parameters())
+    assert counts.macs == counts.parameters - layers * width - classes
 
 
-def test_the_summary_leaves_the_model_alone():
+def test_the_summary_does_not_change_the_model():
     chain = build(Spec("resnet8", {"norm": "batch"}), (3, 8, 8), 10, Key.root(0))
     before = {n: t.clone() for n, t in chain.state_dict().items()}
     summary(chain, (3, 8, 8))
@@ -213,7 +214,7 @@ def test_the_summary_leaves_the_model_alone():
     ("name", "shape"),
     [("lenet5", (1, 28, 28)), ("resnet8", (3, 16, 16)), ("mlp", (1, 28, 28)), ("lstm", (20,))],
 )
-def test_the_rough_count_is_the_full_one_where_layers_are_plain(name, shape):
+def test_the_rough_count_is_exact_for_layers_without_groups(name, shape):
     chain = build(Spec(name), shape, 10, Key.root(0))
     assert rough_macs(chain, shape) == summary(chain, shape).macs
     assert chain.training

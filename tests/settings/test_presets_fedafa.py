@@ -157,13 +157,13 @@ def test_the_partition_is_the_papers_at_its_scale_and_varies_by_seed_at_the_smal
         2000,
     )
     # The rarest class has the same size at both scales.
-    assert longtail.counts(2000, 10, 40)[-1] == longtail.counts(5000, 10, 100)[-1] == 50
+    assert longtail.class_sizes(2000, 10, 40)[-1] == longtail.class_sizes(5000, 10, 100)[-1] == 50
 
 
 def methods_of(row: str) -> list[tuple[str, dict]]:
     """The methods of a row with all of their parameters, defaults included."""
     methods = []
-    for spec in config("table1", row, "C10 a=0.5 recall").words:
+    for spec in config("table1", row, "C10 a=0.5 recall").method_specs:
         defaults = {name: p.default for name, p in parameters(entry(spec.name).make).items()}
         methods.append((spec.name, defaults | dict(spec.args)))
     return methods
@@ -209,7 +209,7 @@ def test_all_rows_but_fedavg_personalise() -> None:
     shared = {
         r.name
         for r in TABLES["table1"].rows
-        if not build(config("table1", r.name, "C10 a=0.5 recall").words).personal
+        if not build(config("table1", r.name, "C10 a=0.5 recall").method_specs).personal
     }
     assert shared == {"fedavg"}
 
@@ -222,8 +222,8 @@ def test_the_small_scale_changes_only_rates_and_sizes_of_a_method(row: str) -> N
     paper, small = (
         config("table1", row, "C10 a=0.5 recall", scale) for scale in ("paper", "small")
     )
-    assert [w.name for w in paper.words] == [w.name for w in small.words]
-    for before, after in zip(paper.words, small.words, strict=True):
+    assert [w.name for w in paper.method_specs] == [w.name for w in small.method_specs]
+    for before, after in zip(paper.method_specs, small.method_specs, strict=True):
         changed = {
             n for n in {*before.args, *after.args} if before.args.get(n) != after.args.get(n)
         }
@@ -241,7 +241,7 @@ def test_the_small_scale_changes_only_rates_and_sizes_of_a_method(row: str) -> N
 )
 def test_what_varies_along_a_figure(table: str, name: str, values: list) -> None:
     paper_table: Table = TABLES[table]
-    words = [config(table, row.name, "C10 a=0.2").words for row in paper_table.rows]
+    words = [config(table, row.name, "C10 a=0.2").method_specs for row in paper_table.rows]
     assert words == [[Spec("fedafa", {name: value})] for value in values]
     assert {c.measure for c in paper_table.columns} == {"personal"}
 

@@ -37,7 +37,7 @@ def models() -> Callable[[Spec, int | None], Chain]:
     def model(spec: Spec, side: int | None) -> Chain:
         label = f"{spec} {side}"
         if label not in built:
-            shape = (3, side, side) if side else registry.TYPICAL[spec.name][0]
+            shape = (3, side, side) if side else registry.TYPICAL_INPUT[spec.name][0]
             built[label] = registry.build(spec, shape, 20, Key.root(0))
         return built[label]
 
@@ -61,7 +61,7 @@ def test_every_run_of_every_table_can_be_built(
         check_measure(column.measure, config.rounds, config.evaluate.every)
         if column.runs_from == column.name:
             check_names(config)
-            build(config.words).check(models(config.model, config.data.pixels))
+            build(config.method_specs).check(models(config.model, config.data.pixels))
 
 
 EXAMPLE = {

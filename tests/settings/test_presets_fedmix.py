@@ -69,7 +69,7 @@ def test_every_run_can_be_built_and_read(
 ) -> None:
     for config, measure in runs(paper_table, scale):
         check_names(config)
-        build(config.words).check(models(config))
+        build(config.method_specs).check(models(config))
         measures.check(measure, config.rounds, config.evaluate.every)
         assert config.sample.args.get("per_round", 1) <= config.data.clients
         if last := re.search(r"last=(\d+)", measure):
@@ -203,8 +203,10 @@ def test_sweeps_as_printed(name: str) -> None:
 def test_rows_do_what_they_are_called(row: str, method: Spec) -> None:
     name, _, called = row.partition("/")
     paper_table = TABLES[name]
-    found = next(r for r in paper_table.rows if r.name == called)
-    assert load(paper_table.run_settings(found, paper_table.columns[0], "paper")).words == [method]
+    row = next(r for r in paper_table.rows if r.name == called)
+    assert load(paper_table.run_settings(row, paper_table.columns[0], "paper")).method_specs == [
+        method
+    ]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +258,7 @@ def test_settings_of_table_8(
         )
     shares = {"naivemix": naive, "fedmix": fed}
     for config in by_row.values():
-        for word in config.words:
+        for word in config.method_specs:
             assert word.args.get("lam") == shares.get(word.name)
             assert word.args.get("mu") == (mu if word.name == "fedprox" else None)
 
@@ -293,7 +295,7 @@ def test_a_random_split_of_table_16_makes_two_averages_as_the_split_by_class_doe
     paper_table = TABLES["table16"]
     size = (
         load(paper_table.run_settings(paper_table.rows[0], paper_table.columns[0], scale))
-        .words[0]
+        .method_specs[0]
         .args["size"]
     )
     assert {-(-samples // size) for samples in range(smallest, largest + 1)} == {2}

@@ -102,9 +102,9 @@ def test_rows_of_eight_numbers_match_the_text_of_the_paper() -> None:
         for line in PAPER.read_text(encoding="utf-8").splitlines()
     ]
     text = [
-        [n.replace(" ", "") for n in found]
-        for found in lines
-        if len(found) == 8 and "." in found[0]
+        [number.replace(" ", "") for number in line]
+        for line in lines
+        if len(line) == 8 and "." in line[0]
     ]
     assert text == [[as_text(n) for n in eight] for eight in ours_in_order()]
 
@@ -220,13 +220,13 @@ def test_the_two_data_sets_and_the_two_numbers_of_clients(
 
 def test_only_fedadam_has_a_low_rate_and_server_methods_keep_their_settings_with_fedmlb() -> None:
     for row in table_of("overview").rows:
-        found = config("overview", row.name, "end")
-        assert found.train.lr == (0.01 if row.name.startswith("fedadam") else 0.1)
-        words = {w.name: w.args for w in found.words}
+        settings = config("overview", row.name, "end")
+        assert settings.train.lr == (0.01 if row.name.startswith("fedadam") else 0.1)
+        specs = {spec.name: spec.args for spec in settings.method_specs}
         if "+" in row.name:
             server, _ = row.name.split("+")
-            alone = {w.name: w.args for w in config("overview", server, "end").words}
-            assert words == {**alone, "fedmlb": {"ce": 1.0, "kl": 1.0, "temperature": 1.0}}
+            alone = {w.name: w.args for w in config("overview", server, "end").method_specs}
+            assert specs == {**alone, "fedmlb": {"ce": 1.0, "kl": 1.0, "temperature": 1.0}}
 
 
 @pytest.mark.parametrize(("scale", "held", "factor"), [("paper", 500, 1.0), ("small", 125, 0.5)])
@@ -249,7 +249,7 @@ def test_all_choices_of_pathways() -> None:
     rows = table_of(6).rows
     assert len(rows) == 31 and {r.name for r in rows} == choices
     for row in rows:
-        (word,) = config(6, row.name, "by all").words
+        (word,) = config(6, row.name, "by all").method_specs
         assert word.args == {
             "ce": 1.0,
             "kl": 1.0,
@@ -260,9 +260,9 @@ def test_all_choices_of_pathways() -> None:
 
 
 def test_weights_and_temperatures_match_the_row_and_the_column() -> None:
-    (both,) = config(7, "ce=2", "kl=3").words
+    (both,) = config(7, "ce=2", "kl=3").method_specs
     assert both == Spec("fedmlb", {"temperature": 1.0, "kl": 3.0, "ce": 2.0})
-    (warm,) = config(8, "tau=1.5", "Dir(0.6)").words
+    (warm,) = config(8, "tau=1.5", "Dir(0.6)").method_specs
     assert warm.args["temperature"] == 1.5 and config(
         8, "tau=1.5", "Dir(0.6)"
     ).data.partition.args == {"alpha": 0.6}

@@ -50,7 +50,7 @@ class World:
         return [name for name, _ in self.build().named_parameters()]
 
 
-def entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def model_cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Mean cross-entropy."""
     logits = model(x)
     return (torch.logsumexp(logits, 1) - logits[range(len(y)), y]).mean()
@@ -62,7 +62,7 @@ def train(
     client: int,
     start: State,
     pull: Pull = lambda name, w: 0.0,
-    loss: Callable[[nn.Module, Tensor, Tensor], Tensor] = entropy,
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor] = model_cross_entropy,
     branch: str = "round",
 ) -> tuple[State, int]:
     """One client's SGD: the final model and the number of steps."""
@@ -96,7 +96,7 @@ def size_of(world: World, client: int, by: str) -> int:
     return {"samples": size, "clients": 1, "seen": size // world.batch * world.batch}[by]
 
 
-def averaged(
+def fedavg(
     world: World,
     first: State,
     rounds: int,
@@ -195,7 +195,7 @@ def feddyn(
     rounds: int,
     alpha: float,
     mu: float = 0.0,
-    objective: Objective = lambda *scene: entropy,
+    objective: Objective = lambda *scene: model_cross_entropy,
 ) -> State:
     """FedDyn in its authors' second form: drift sums of ALL clients, no h. w = mean_S w_k + mean_N sums_k, g_k = -alpha sums_k."""
     names, sent = world.weights(), first
@@ -204,9 +204,12 @@ def feddyn(
         finals = []
         for client in world.cohort(t):
             memories, anchor = sums[client], sent
-            pull: Pull = lambda n, w, memories=memories, anchor=anchor: (
-                alpha * memories[n] + (alpha + mu) * (w - anchor[n])
-            )
+
+            def pull(
+                n: str, w: Tensor, memories: State = memories, anchor: State = anchor
+            ) -> Tensor:
+                return alpha * memories[n] + (alpha + mu) * (w - anchor[n])
+
             final, _ = train(world, t, client, sent, pull, objective(world, t, client, sent, sent))
             sums[client] = {n: memories[n] + final[n] - sent[n] for n in names}
             finals.append(final)
@@ -215,7 +218,7 @@ def feddyn(
     return sent
 
 
-def keeping(
+def fedavg_with_private(
     world: World, first: State, rounds: int, private: frozenset[str]
 ) -> tuple[State, list[State]]:
     """FedAvg on all but the private tensors, which every client keeps (FedBN, LG-FedAvg): the server's, and each client's model."""

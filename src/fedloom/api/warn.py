@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from pathlib import Path
+
+PACKAGE = str(Path(__file__).parents[1])
 
 
 class FedloomWarning(UserWarning):
@@ -10,5 +14,8 @@ class FedloomWarning(UserWarning):
 
 
 def warn_user(message: str) -> None:
-    """Show a message as a Python warning, at the line of the user's code."""
-    warnings.warn(message.removeprefix("note: "), FedloomWarning, stacklevel=4)
+    """Show a message as a Python warning that points to the line of the user's code."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message.removeprefix("note: "), FedloomWarning, stacklevel=level)

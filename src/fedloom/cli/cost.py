@@ -13,7 +13,7 @@ from fedloom.cli.output import facts, megabytes, out, print_json, say, table, us
 
 if TYPE_CHECKING:
     from fedloom.diagnostics.cost.count import Convention
-    from fedloom.diagnostics.cost.toy_federation import Scene
+    from fedloom.diagnostics.cost.toy_federation import Workload
     from fedloom.inspect.cost_tables import CostTable
 
 CONVENTIONS: tuple[Convention, Convention] = ("torch", "paper")
@@ -105,13 +105,13 @@ def _check_preset_alone(preset: str, flags: Mapping[str, Any]) -> None:
 
 def _cost_of_method(
     row: Mapping[str, Any],
-    scene: Scene,
+    scene: Workload,
     convention: Convention,
     draws: int,
     with_measurement: bool,
     as_json: bool,
 ) -> None:
-    from fedloom.diagnostics.cost.count import cost as count_cost
+    from fedloom.diagnostics.cost.count import count_cost
     from fedloom.diagnostics.cost.measure import measure
     from fedloom.inspect.cost_tables import MILLION, describe_cost
 

@@ -119,11 +119,9 @@ def show(
     png: Annotated[
         Path | None, typer.Option("--png", help="Write the picture here.", show_default=False)
     ] = None,
-    averaged_data_exchange: Annotated[
+    averages: Annotated[
         bool,
-        typer.Option(
-            "--averaged_data_exchange", help="Averages of samples, as FedMix sends them, instead."
-        ),
+        typer.Option("--averages", help="Show averages of samples, as FedMix sends them, instead."),
     ] = False,
     json_: o.Json = False,
 ) -> None:
@@ -137,18 +135,16 @@ def show(
         "column": column,
         "scale": scale,
     }
-    (_averages if averaged_data_exchange else _partition)(
-        o.gather(config, preset, flags, set_), png, json_
-    )
+    (_averages if averages else _partition)(o.gather(config, preset, flags, set_), png, json_)
 
 
 def _averages(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     from fedloom.data import averages_plot
-    from fedloom.inspect.averages import averages_gallery
+    from fedloom.inspect.averages import averages_grid
 
-    settings, shown = averages_gallery(raw)
+    settings, shown = averages_grid(raw)
     if png is not None:
-        averages_plot.png(shown, png, f"{settings.data.name}: averages of a client's samples")
+        averages_plot.save_png(shown, png, f"{settings.data.name}: averages of a client's samples")
     if json_:
         values = shown.images.flatten(2)
         figures = {
@@ -171,7 +167,7 @@ def _partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     settings, counts = partition_counts(raw)
     figures = dataclasses.asdict(heterogeneity(counts))
     if png is not None:
-        partition_plot.png(
+        partition_plot.save_png(
             counts,
             png,
             f"{settings.data.name}: {settings.data.partition.name}, {len(counts)} clients",

@@ -24,8 +24,8 @@ from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parse
 from fedloom.data.dataset import Dataset
-from fedloom.diagnostics.cost.count import Convention, Cost, cost
-from fedloom.diagnostics.cost.toy_federation import Scene
+from fedloom.diagnostics.cost.count import Convention, Cost, count_cost
+from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, check_model
 from fedloom.methods import registry as methods
 from fedloom.models import registry as models
@@ -47,13 +47,13 @@ class Case:
     macs: float = MILLION
     note: str = ""
 
-    def scene(self, method: str, batch: int) -> Scene:
+    def scene(self, method: str, batch: int) -> Workload:
         """A method on the model; unknown names and wrong arguments are UserErrors."""
         model = _parse_model(self.model)
         check_model(model)
         samples = cast(Dataset, SampleShape(self.shape, range(self.classes)))
         build = partial(_build, model, samples)
-        return Scene(methods.build(parse(method)), build, self.shape, self.classes, batch)
+        return Workload(methods.build(parse(method)), build, self.shape, self.classes, batch)
 
 
 def _parse_model(text: str) -> Spec:
@@ -149,7 +149,7 @@ def describe_cost(counted: Cost, convention: Convention) -> dict[str, Any]:
         "convention": convention,
         "macs": counted.macs(convention),
         "macs_error": counted.error * counted.macs(convention),
-        "training_macs": counted.training,
+        "training_macs": counted.training_macs,
         "stored_parameters": counted.stored(convention),
         "bytes_up": counted.bytes_up,
         "bytes_down": counted.bytes_down,
@@ -206,13 +206,13 @@ def _row(raw: Mapping[str, Any], reasons: Mapping[str, str]) -> Row:
 def count(cost_table: CostTable, row: Row, convention: Convention, draws: int) -> CountedRow:
     """Count the cost of one row."""
     case = cost_table.cases[row.case]
-    return CountedRow(row, case, cost(case.scene(row.method, batch=2), draws), convention)
+    return CountedRow(row, case, count_cost(case.scene(row.method, batch=2), draws), convention)
 
 
 def case_of(model: str, shape: str | None, classes: int | None) -> Case:
     """A model with the given shape and classes; by default those it was designed for."""
     default = ((3, 32, 32), 10)
-    usual_shape, usual_classes = models.TYPICAL.get(_parse_model(model).name, default)
+    usual_shape, usual_classes = models.TYPICAL_INPUT.get(_parse_model(model).name, default)
     if classes is not None and classes < 2:
         raise UserError(f"--classes {classes} must be at least 2: a classifier needs two classes")
     return Case(model, _parse_shape(shape) if shape else usual_shape, classes or usual_classes)

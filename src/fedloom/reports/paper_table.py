@@ -99,9 +99,9 @@ def _check_data(runs: Sequence[PlannedRun]) -> None:
     """Check that all data sets exist: a missing one must not surface after hours of other runs."""
     stored = set(store.names())
     needed = {run.config.data.name for run in runs}
-    missing = sorted(n for n in needed if n not in stored and synthetic.size_of(n) is None)
+    missing = sorted(n for n in needed if n not in stored and synthetic.user_count(n) is None)
     problems = [
-        f"there is no data set '{name}'; {store.ADD.replace('NAME', name)}" for name in missing
+        f"there is no data set '{name}'; {store.ADD_HINT.replace('NAME', name)}" for name in missing
     ]
     raise_all(problems, "data")
 

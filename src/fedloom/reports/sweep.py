@@ -41,7 +41,9 @@ def _rank(value: Any) -> tuple[bool, Any]:
 def value_of(config: Config, setting: str) -> Any:
     """The value of a setting in a run; parameters of its method that were left alone have defaults."""
     at: Any = config.model_dump(mode="json")
-    at["method"] |= {spec.name: {**_defaults(spec.name), **spec.args} for spec in config.words}
+    at["method"] |= {
+        spec.name: {**_defaults(spec.name), **spec.args} for spec in config.method_specs
+    }
     for step in setting.split("."):
         if not isinstance(at, dict) or step not in at:
             raise UserError(

@@ -27,17 +27,17 @@ LABELS = np.arange(100) % 10
             "legacy_seed=-1 must be at least 0",
         ),
         (Spec("dirichlet", {"labels": []}), 5, "no parameter 'labels'"),
-        (Spec("dirichlet"), 11, "need 110 samples, but the data have 100; take at most 10 clients"),
+        (Spec("dirichlet"), 11, "need 110 samples, but the data have 100; use at most 10 clients"),
         (Spec("iid"), 101, "need 101 samples"),
         (Spec("iid"), 0, "clients=0 must be at least 1"),
         (Spec("iid"), None, "'user' only"),
         (Spec("shards"), 51, "need 102 samples"),
         (Spec("dirichlet-balanced"), 101, "need 101 samples"),
-        (Spec("dirichlet-rounded", {"alpha": 0.001}), 20, "take a larger alpha"),
+        (Spec("dirichlet-rounded", {"alpha": 0.001}), 20, "use a larger alpha"),
         (Spec("classes", {"classes": 11}), 5, "more than the 10 classes"),
-        (Spec("classes", {"classes": 1}), 5, "take classes=2 or more clients"),
+        (Spec("classes", {"classes": 1}), 5, "use classes=2 or more clients"),
         (Spec("classes", {"classes": 10}), 11, "class 0 has 10 samples for 11 clients"),
-        (Spec("user"), 5, "do not say whose sample is whose"),
+        (Spec("user"), 5, "the data have no user ids"),
     ],
 )
 def test_refused(word, clients, said):
@@ -58,7 +58,7 @@ def test_all_complaints_at_once():
 def test_more_clients_than_users_are_refused():
     with pytest.raises(
         UserError,
-        match=r"clients=5, but 4 users have at least 1 samples; take at most 4 clients, or clients=0",
+        match=r"clients=5, but 4 users have at least 1 samples; use at most 4 clients, or clients=0",
     ):
         partition(Spec("user"), LABELS, 5, Key.root(0), np.arange(100) // 25)
     with pytest.raises(UserError, match=r"0 users have at least 26 samples; .* smaller min_size"):
@@ -69,7 +69,7 @@ def test_more_clients_than_users_are_refused():
     "labels", [np.zeros((2, 2), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(3)]
 )
 def test_labels_must_be_a_row_of_integers(labels):
-    with pytest.raises(UserError, match="non-empty row of integers"):
+    with pytest.raises(UserError, match="non-empty one-dimensional array of integers"):
         partition(Spec("iid"), labels, 1, Key.root(0))
 
 
@@ -78,4 +78,4 @@ def test_labels_must_be_a_row_of_integers(labels):
 )
 def test_long_tails_out_of_range(factor, said):
     with pytest.raises(UserError, match=said):
-        longtail.subset(LABELS, factor, np.random.RandomState(0))
+        longtail.kept_rows(LABELS, factor, np.random.RandomState(0))

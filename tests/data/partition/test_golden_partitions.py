@@ -10,7 +10,7 @@ from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.data import longtail
 from fedloom.data.partition import partition
-from fedloom.data.partition.dirichlet import rounded
+from fedloom.data.partition.dirichlet import rounded_counts
 from fedloom.data.statistics import class_counts
 
 ANY_KEY = Key.root(99)
@@ -45,7 +45,7 @@ def test_fedafa_long_tailed_split(golden, classes, tag, alpha):
         class_counts(labels, parts, classes), g[f"cifar{classes}_{tag}_counts"]
     )
     np.testing.assert_array_equal([len(rows) for rows in parts], g[f"cifar{classes}_{tag}_nk"])
-    kept = int(longtail.counts(50_000 // classes, classes, 100).sum())
+    kept = int(longtail.class_sizes(50_000 // classes, classes, 100).sum())
     assert kept - sum(map(len, parts)) == g[f"cifar{classes}_{tag}_unassigned"]
 
 
@@ -78,7 +78,7 @@ def test_another_split_is_not_called_fedafas(samples, clients, factor):
 def test_fedafa_rule_without_randomness(golden):
     g = golden("fedafa/a2_dirichlet_partition")
     np.testing.assert_array_equal(
-        rounded(g["rule_class_counts"], g["rule_proportions"]), g["rule_counts"]
+        rounded_counts(g["rule_class_counts"], g["rule_proportions"]), g["rule_counts"]
     )
 
 
@@ -88,21 +88,21 @@ def test_fedafa_rule_without_randomness(golden):
 @pytest.mark.parametrize("factor", [10, 50, 100])
 def test_long_tail_counts(golden, name, n_max, classes, factor):
     g = golden("fedafa/a_longtail_counts")
-    counts = longtail.counts(n_max, classes, factor)
+    counts = longtail.class_sizes(n_max, classes, factor)
     np.testing.assert_array_equal(counts, g[f"{name}_if{factor}"])
     assert counts.sum() == g[f"{name}_if{factor}_total"]
 
 
 def test_long_tail_subset_is_random_per_class_without_repeats():
     labels = np.arange(50_000) % 10
-    rows = longtail.subset(labels, 100, np.random.RandomState(0))
+    rows = longtail.kept_rows(labels, 100, np.random.RandomState(0))
     assert len(rows) == 12_406 == len(np.unique(rows))
-    np.testing.assert_array_equal(np.bincount(labels[rows]), longtail.counts(5000, 10, 100))
-    other = longtail.subset(labels, 100, np.random.RandomState(1))
+    np.testing.assert_array_equal(np.bincount(labels[rows]), longtail.class_sizes(5000, 10, 100))
+    other = longtail.kept_rows(labels, 100, np.random.RandomState(1))
     assert set(rows) != set(other)
 
 
 def test_long_tail_of_unequal_classes_keeps_at_most_what_there_is():
     labels = np.repeat([0, 1, 2], [100, 5, 40])  # wanted: 100, int(31.6), 10
-    rows = longtail.subset(labels, 10, np.random.RandomState(0))
+    rows = longtail.kept_rows(labels, 10, np.random.RandomState(0))
     np.testing.assert_array_equal(np.bincount(labels[rows]), [100, 5, 10])

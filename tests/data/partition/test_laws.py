@@ -16,7 +16,7 @@ from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.data.partition import PARTITIONS, partition
 from fedloom.data.partition.balanced import first_arrivals
-from fedloom.data.partition.draws import fill_up, simplex, stream
+from fedloom.data.partition.draws import dirichlet_vector, stream, top_up_small_clients
 from fedloom.data.partition.published import SEEDS
 
 COVERING = {
@@ -253,8 +253,16 @@ def test_500_clients_end_in_time_with_the_smallest_size(alpha):
 
 def test_repair_takes_the_tail_of_the_largest():
     parts = [np.arange(5), np.arange(5, 9), np.arange(0)]
-    assert [list(rows) for rows in fill_up(parts, 3)] == [[0, 1, 2], [5, 6, 7], [3, 4, 8]]
-    assert [list(rows) for rows in fill_up(parts, 1)] == [[0, 1, 2, 3], [5, 6, 7, 8], [4]]
+    assert [list(rows) for rows in top_up_small_clients(parts, 3)] == [
+        [0, 1, 2],
+        [5, 6, 7],
+        [3, 4, 8],
+    ]
+    assert [list(rows) for rows in top_up_small_clients(parts, 1)] == [
+        [0, 1, 2, 3],
+        [5, 6, 7, 8],
+        [4],
+    ]
 
 
 @settings(max_examples=50, deadline=None)
@@ -264,7 +272,7 @@ def test_repair_takes_the_tail_of_the_largest():
     seed=st.integers(0, 10**6),
 )
 def test_simplex_never_underflows(alpha, places, seed):
-    drawn = simplex(np.random.RandomState(seed), alpha, places)
+    drawn = dirichlet_vector(np.random.RandomState(seed), alpha, places)
     assert drawn.min() >= 0
     assert drawn.sum() == pytest.approx(1)
 

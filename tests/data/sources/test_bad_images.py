@@ -93,7 +93,7 @@ IDX = {
         ("found 7 bytes of values, expected 8 for shape (2, 2, 2)",),
         {},
     ),
-    "empty": (idx(TRAIN_Y, b""), ("found 0 bytes", "a head of 8 bytes", "download it again"), {}),
+    "empty": (idx(TRAIN_Y, b""), ("found 0 bytes", "a header of 8 bytes", "download it again"), {}),
     "no samples": (
         idx(TEST_X, head(0x803, 0, 2, 2)),
         ("found no samples, expected at least one",),
@@ -111,7 +111,7 @@ IDX = {
     ),
     "sparse": (
         idx(TRAIN_Y, head(0x801, 2) + b"\0\xc8"),
-        ("labels up to 200 of which only 2 differ", "class numbers 0 to 1"),
+        ("labels up to 200 but only 2 distinct ones", "class numbers 0 to 1"),
         {},
     ),
     "cut gzip": (
@@ -182,14 +182,14 @@ def tiny(file, text):
 
 NOTES = "val/val_annotations.txt"
 TINY = {
-    "no folder": (tiny("wnids.txt", "n01\nn77"), ("n77", "expected the pictures of class n77"), {}),
-    "no classes": (tiny("wnids.txt", ""), ("found no class, expected one WNID a line",), {}),
+    "no folder": (tiny("wnids.txt", "n01\nn77"), ("n77", "expected the images of class n77"), {}),
+    "no classes": (tiny("wnids.txt", ""), ("found no class, expected one WNID per line",), {}),
     "no notes": (tiny(NOTES, None), ("expected val_annotations.txt",), {}),
     "empty notes": (tiny(NOTES, "\n"), ("found no line",), {}),
     "strange note": (tiny(NOTES, "a.png n01"), ("the line 'a.png n01'",), {}),
     "picture gone": (
         tiny("val/images/val_1.png", None),
-        ("found no val_1.png, expected all 2 pictures",),
+        ("found no val_1.png, expected all 2 images",),
         {},
     ),
     "not UTF-8": (tiny("words.txt", "n01\tcaf\xe9"), ("a text file in it is not UTF-8",), {}),
@@ -224,19 +224,19 @@ def cut_short(w, p):
 FOLDER = {
     "sizes": (
         pictures((4, 4), (4, 6)),
-        ("1.png: found a picture of 4 x 6 pixels, expected 4 x 4", "give size=N"),
+        ("1.png: found an image of 4 x 6 pixels, expected 4 x 4", "set size=N"),
         {},
     ),
     "size option": (pictures((4, 4)), ("size=0 must be at least 1",), {"size": 0}),
     "no picture": (
         files("train/cat/1.png", "test/cat/1.png"),
-        ("found no picture", "replace or delete the file"),
+        ("found no readable image", "replace or delete the file"),
         {},
     ),
-    "cut short": (cut_short, ("0.png: found a damaged picture",), {}),
+    "cut short": (cut_short, ("0.png: found a damaged image",), {}),
     "no test": (
         pictures((4, 4), under="train"),
-        ("expected a folder test or val beside train",),
+        ("expected a folder test or val next to train",),
         {},
     ),
     "strange class": (strange_class, ("found the class dog, expected those of", "cat"), {}),
@@ -247,7 +247,7 @@ FOLDER = {
     ),
     "unsorted": (
         files("a.png"),
-        ("found a.png, expected folders of pictures",),
+        ("found a.png, expected one folder of images per class",),
         {"format": "image_folder"},
     ),
 }

@@ -107,7 +107,7 @@ def test_image_folder_without_a_test_split_grey_and_resized(write, tmp_path):
     assert (len(found.train), len(found.test)) == (8, 2)
     assert found.test.y.tolist() == [0, 1]
     assert "0.2" in found.about["test split"]
-    assert "2 x 2" in found.about["pictures"]
+    assert "2 x 2" in found.about["images"]
 
 
 def test_leaf_pictures(write, tmp_path):

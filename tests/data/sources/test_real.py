@@ -101,7 +101,7 @@ def test_leaf(unpacked):
     text = read(folder / "shakespeare")
     assert (text.kind, text.shape) == ("text", (80,))
     assert len(text.train.users.unique()) == len(text.users)
-    sixty = read(folder / "shakespeare", users=60, least=250)
+    sixty = read(folder / "shakespeare", users=60, min_samples=250)
     assert len(sixty.users) == 60 and sixty.classes == text.classes
     assert min(counts(sixty.train.users)) >= 200, "FedMix has 60 roles of at least 200 samples"
     assert min(counts(sixty.test.users)) >= 50, "every role is tested"

@@ -64,7 +64,7 @@ class Stream(IterableDataset):
         ),
         ([torch.zeros(2)], "a Tensor as sample 0, expected a pair (x, label)"),
         ([(torch.zeros(1, 2, 2), "cat")], "label 'cat' at sample 0, expected a whole number"),
-        ([(torch.full((1, 2, 2), -1.0), 0)] * 5, "leave normalisation to fedloom"),
+        ([(torch.full((1, 2, 2), -1.0), 0)] * 5, "pass the raw pixels: fedloom normalises them"),
     ],
 )
 def test_what_cannot_be_read(source, says):

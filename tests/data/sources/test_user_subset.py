@@ -27,12 +27,12 @@ def one_file(write, tmp_path):
     ("options", "kept"),
     [
         ({}, "0123456789"),
-        ({"least": 8}, "3456789"),
+        ({"min_samples": 8}, "3456789"),
         ({"users": 5}, "02468"),
         ({"users": 3}, "036"),
-        ({"users": 3, "least": 8}, "357"),
-        ({"users": 7, "least": 8}, "3456789"),
-        ({"users": 1, "least": 14}, "9"),
+        ({"users": 3, "min_samples": 8}, "357"),
+        ({"users": 7, "min_samples": 8}, "3456789"),
+        ({"users": 1, "min_samples": 14}, "9"),
     ],
 )
 def test_who_is_kept(one_file, options, kept):
@@ -43,11 +43,13 @@ def test_who_is_kept(one_file, options, kept):
     assert ("kept" in found.about) == bool(options), "the data set says what was left out"
 
 
-@pytest.mark.parametrize("options", [{"users": 11}, {"users": 8, "least": 8}, {"least": 15}])
+@pytest.mark.parametrize(
+    "options", [{"users": 11}, {"users": 8, "min_samples": 8}, {"min_samples": 15}]
+)
 def test_too_much_is_refused(one_file, options):
     with pytest.raises(
         UserError,
-        match=r"users with at least \d+ samples, expected .* or more; lower the option users or least",
+        match=r"users with at least \d+ samples, expected .* or more; lower the option users or min_samples",
     ):
         read(one_file, **options)
 
@@ -55,7 +57,7 @@ def test_too_much_is_refused(one_file, options):
 def test_a_size_counts_both_splits_and_the_test_split_keeps_the_same_users(write, tmp_path):
     written(write, tmp_path / "train" / "a.json", {"few": 2, "many": 4, "more": 6})
     written(write, tmp_path / "test" / "a.json", {"few": 1, "many": 2, "other": 9})
-    found = read(tmp_path, least=6)
+    found = read(tmp_path, min_samples=6)
     assert found.users == ("many", "more")
     assert (len(found.train), len(found.test)) == (10, 2)
 
@@ -63,13 +65,13 @@ def test_a_size_counts_both_splits_and_the_test_split_keeps_the_same_users(write
 def test_a_test_split_of_other_users_stays_whole(write, tmp_path):
     written(write, tmp_path / "train" / "a.json", {"a": 2, "b": 4})
     written(write, tmp_path / "test" / "a.json", {"c": 3, "d": 1})
-    found = read(tmp_path, users=1, least=3)
+    found = read(tmp_path, users=1, min_samples=3)
     assert found.users == ("b", "c", "d")
     assert len(found.test) == 4
 
 
 def test_texts_keep_the_alphabet_of_everyone(write, tmp_path):
     users = {"a": (["abc"] * 5, list("abcab")), "b": (["xyz"] * 6, list("xyzxyz"))}
-    found = read(write.leaf(tmp_path / "all_data.json", users), least=6)
+    found = read(write.leaf(tmp_path / "all_data.json", users), min_samples=6)
     assert found.users == ("b",)
     assert "".join(found.classes) == "abcxyz"
