@@ -38,13 +38,15 @@ def message(*args, **options):
 def test_the_model_sees_the_bits_that_were_passed(shape):
     x = RNG.normal(size=shape).astype(np.float32)
     x.flat[:4] = [-0.0, 1e-45, -3.4e38, 1e30]
-    found = as_dataset((x, Y), test=(x[::-1], Y))
-    assert found.shape == shape[1:]
-    clients = federate(found, [np.arange(20)])
+    dataset = as_dataset((x, Y), test=(x[::-1], Y))
+    assert dataset.shape == shape[1:]
+    clients = federate(dataset, [np.arange(20)])
     seen, _ = clients[0].batch(torch.arange(20))
     assert seen.dtype == torch.float32
     assert seen.numpy().tobytes() == x.tobytes()
-    tested = torch.cat([x for x, _ in EvaluationBatches(found.test, normaliser(found), batch=7)])
+    tested = torch.cat(
+        [x for x, _ in EvaluationBatches(dataset.test, normaliser(dataset), batch=7)]
+    )
     assert tested.numpy().tobytes() == x[::-1].tobytes()
 
 
@@ -62,27 +64,27 @@ def test_the_model_sees_the_bits_that_were_passed(shape):
 )
 def test_the_same_features_in_any_container_are_the_same_data(given):
     plain = as_dataset((X, Y))
-    found = as_dataset((given, Y.tolist()))
-    assert torch.equal(found.train.x, plain.train.x) and torch.equal(found.test.y, plain.test.y)
-    assert found.name == plain.name
+    dataset = as_dataset((given, Y.tolist()))
+    assert torch.equal(dataset.train.x, plain.train.x) and torch.equal(dataset.test.y, plain.test.y)
+    assert dataset.name == plain.name
 
 
 def test_types_that_numpy_lacks_and_whole_numbers_become_float32():
     x = torch.arange(40).view(20, 2)
     for given in (x.to(torch.bfloat16), x.to(torch.float16), x, x.to(torch.uint8), x.numpy() > 5):
-        found = as_dataset((given, Y), test=(given, Y))
-        assert found.kind == "table" and found.train.x.dtype == torch.float32
-        assert torch.equal(found.train.x, torch.as_tensor(given).float())
+        dataset = as_dataset((given, Y), test=(given, Y))
+        assert dataset.kind == "table" and dataset.train.x.dtype == torch.float32
+        assert torch.equal(dataset.train.x, torch.as_tensor(given).float())
 
 
 @pytest.mark.parametrize("shape", [(20, 5, 6), (20, 5, 6, 3), (20, 3, 5, 6)])
 def test_uint8_images_are_normalised_by_their_own_constants(shape):
     x = RNG.integers(0, 256, shape).astype(np.uint8)
-    found = as_dataset((x, Y), test=(x, Y), name="cifar10")  # the name brings no constants along
+    dataset = as_dataset((x, Y), test=(x, Y), name="cifar10")  # the name brings no constants along
     channels = 1 if len(shape) == 3 else 3
-    assert found.kind == "image" and found.shape == (channels, 5, 6)
-    assert found.train.x.dtype == torch.uint8
-    seen = normaliser(found)(found.train.x)
+    assert dataset.kind == "image" and dataset.shape == (channels, 5, 6)
+    assert dataset.train.x.dtype == torch.uint8
+    seen = normaliser(dataset)(dataset.train.x)
     torch.testing.assert_close(seen.mean((0, 2, 3)), torch.zeros(channels), atol=1e-5, rtol=0)
     torch.testing.assert_close(
         seen.std((0, 2, 3), unbiased=False), torch.ones(channels), atol=1e-5, rtol=0
@@ -91,22 +93,22 @@ def test_uint8_images_are_normalised_by_their_own_constants(shape):
 
 def test_float_images_can_be_made_smaller_but_not_normalised_again():
     x = RNG.random((20, 1, 4, 4)).astype(np.float32)
-    found = as_dataset((x, Y), test=(x, Y))
-    assert (found.kind, found.mean, found.std) == ("image", (), ())
-    small = subset(found, pixels=2).train.x
+    dataset = as_dataset((x, Y), test=(x, Y))
+    assert (dataset.kind, dataset.mean, dataset.std) == ("image", (), ())
+    small = subset(dataset, pixels=2).train.x
     np.testing.assert_allclose(small.numpy(), x.reshape(20, 1, 2, 2, 2, 2).mean((3, 5)), rtol=1e-6)
     with pytest.raises(UserError, match="images of floats, which reach the model unchanged"):
-        renormalised(found, (0.5,), (0.5,))
+        renormalised(dataset, (0.5,), (0.5,))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 def test_changing_the_array_afterwards_does_not_change_the_data(dtype):
     x = np.ones((20, 1, 4, 4), dtype)
     x[::2] = 0
-    found = as_dataset((x, Y), test=(x, Y))
-    digest = content_digest(found)
+    dataset = as_dataset((x, Y), test=(x, Y))
+    digest = content_digest(dataset)
     x[:] = 7
-    assert content_digest(found) == digest
+    assert content_digest(dataset) == digest
 
 
 # Labels ------------------------------------------------------------------------------------------
@@ -125,18 +127,18 @@ def test_changing_the_array_afterwards_does_not_change_the_data(dtype):
     ],
 )
 def test_labels_become_positions_in_the_sorted_classes(labels, classes):
-    found = as_dataset((X[:4], labels), test=(X[:4], labels))
-    assert found.classes == classes
-    names = [classes[i] for i in found.train.y.tolist()]
+    dataset = as_dataset((X[:4], labels), test=(X[:4], labels))
+    assert dataset.classes == classes
+    names = [classes[i] for i in dataset.train.y.tolist()]
     given = labels.flatten().tolist() if hasattr(labels, "flatten") else labels
     expected = [str(int(v)) if isinstance(v, float) else str(v) for v in given]
-    assert names == expected and found.train.y.dtype == torch.int64
+    assert names == expected and dataset.train.y.dtype == torch.int64
 
 
 def test_classes_of_both_splits_count():
-    found = as_dataset((X[:4], [5, 9, 5, 9]), test=(X[:2], [7, 9]))
-    assert found.classes == ("5", "7", "9")
-    assert found.test.y.tolist() == [1, 2]
+    dataset = as_dataset((X[:4], [5, 9, 5, 9]), test=(X[:2], [7, 9]))
+    assert dataset.classes == ("5", "7", "9")
+    assert dataset.test.y.tolist() == [1, 2]
 
 
 def test_a_fraction_as_label_is_named():
@@ -152,11 +154,11 @@ def test_a_fraction_as_label_is_named():
 def test_a_share_of_every_class_is_held_out_and_nothing_is_lost():
     labels = np.repeat([0, 1, 2], [50, 30, 20])
     x = np.arange(100.0)[:, None]
-    found = as_dataset((x, labels), test_share=0.1)
-    assert torch.bincount(found.test.y).tolist() == [5, 3, 2]
-    both = torch.cat([found.train.x, found.test.x]).flatten()
+    dataset = as_dataset((x, labels), test_share=0.1)
+    assert torch.bincount(dataset.test.y).tolist() == [5, 3, 2]
+    both = torch.cat([dataset.train.x, dataset.test.x]).flatten()
     assert sorted(both.tolist()) == x.flatten().tolist()
-    assert "a share of 0.1" in found.about["test split"]
+    assert "a share of 0.1" in dataset.about["test split"]
 
 
 def test_the_held_out_samples_depend_on_the_seed_alone():
@@ -171,35 +173,35 @@ def test_the_held_out_samples_depend_on_the_seed_alone():
 
 @pytest.mark.parametrize("ids", [[3, 1, 1, 3, 10] * 4, ["c", "a", "a", "c", "b"] * 4])
 def test_client_ids_make_the_partition_user(ids):
-    found = as_dataset((X, Y), test=TEST, client_ids=ids)
-    assert found.users == (("1", "3", "10") if ids[0] == 3 else ("a", "b", "c"))
-    users = found.train.users.numpy()
-    parts = partition(Spec("user"), found.train.labels, 0, Key.root(0), users)
+    dataset = as_dataset((X, Y), test=TEST, client_ids=ids)
+    assert dataset.users == (("1", "3", "10") if ids[0] == 3 else ("a", "b", "c"))
+    users = dataset.train.users.numpy()
+    parts = partition(Spec("user"), dataset.train.labels, 0, Key.root(0), users)
     names = np.array([str(i) for i in ids])
-    for user, rows in zip(found.users, parts, strict=True):
+    for user, rows in zip(dataset.users, parts, strict=True):
         assert rows.tolist() == np.flatnonzero(names == user).tolist()
 
 
 def test_held_out_samples_keep_their_client():
     ids = np.repeat(["a", "b"], 10)
-    found = as_dataset((X, Y), client_ids=ids, test_share=0.2)
-    assert torch.bincount(found.test.users).tolist() == [2, 2]
-    for split in (found.train, found.test):
+    dataset = as_dataset((X, Y), client_ids=ids, test_share=0.2)
+    assert torch.bincount(dataset.test.users).tolist() == [2, 2]
+    for split in (dataset.train, dataset.test):
         for x, user in zip(split.x, split.users, strict=True):
             row = int(np.flatnonzero((x.numpy() == X).all(1))[0])
-            assert found.users[user] == ids[row]
+            assert dataset.users[user] == ids[row]
 
 
 # Names -------------------------------------------------------------------------------------------
 
 
 def test_the_name_is_the_digest_of_the_content():
-    found = as_dataset((X, Y), test=TEST)
-    assert found.name == f"python:arrays-{content_digest(found)[:12]}"
-    assert len(content_digest(found)) == 64
-    assert as_dataset((X.copy(), Y.tolist()), test=TEST).name == found.name
+    dataset = as_dataset((X, Y), test=TEST)
+    assert dataset.name == f"python:arrays-{content_digest(dataset)[:12]}"
+    assert len(content_digest(dataset)) == 64
+    assert as_dataset((X.copy(), Y.tolist()), test=TEST).name == dataset.name
     assert as_dataset((X, Y), test=TEST, name="mine").name == "mine"
-    assert content_digest(as_dataset((X, Y), test=TEST, name="mine")) == content_digest(found)
+    assert content_digest(as_dataset((X, Y), test=TEST, name="mine")) == content_digest(dataset)
 
 
 def test_whatever_differs_gives_another_name():
@@ -248,8 +250,8 @@ class Letters:
 
 
 def test_a_torch_dataset_may_name_its_classes():
-    found = as_dataset(Letters())
-    assert (found.kind, found.shape, found.classes) == ("image", (1, 4, 4), ("a", "b"))
+    dataset = as_dataset(Letters())
+    assert (dataset.kind, dataset.shape, dataset.classes) == ("image", (1, 4, 4), ("a", "b"))
 
 
 class Stream(IterableDataset):
@@ -264,9 +266,9 @@ class Stream(IterableDataset):
 
 
 def test_a_dataset_is_returned_as_it_is():
-    found = as_dataset((X, Y))
-    assert as_dataset(found) is found
-    assert isinstance(found, Dataset) and problems_and_notes(found) == []
+    dataset = as_dataset((X, Y))
+    assert as_dataset(dataset) is dataset
+    assert isinstance(dataset, Dataset) and problems_and_notes(dataset) == []
 
 
 @pytest.mark.parametrize(
@@ -360,23 +362,23 @@ def frame():
 
 
 def test_numbers_of_a_dataframe_stay_and_text_is_one_hot(frame):
-    found = as_dataset(frame, test=frame, target="label", client="hospital")
-    assert (found.kind, found.classes, found.users) == (
+    dataset = as_dataset(frame, test=frame, target="label", client="hospital")
+    assert (dataset.kind, dataset.classes, dataset.users) == (
         "table",
         ("ill", "well"),
         ("north", "south"),
     )
-    assert found.train.x[:2].tolist() == [
+    assert dataset.train.x[:2].tolist() == [
         [30, 1.5, 1, 0, 1, 0, 1, 0, 0],  # age, height, smoker, Bonn, Oslo, Rome, grades 1, 2, 3
         [41, 1.75, 0, 0, 0, 1, 0, 1, 0],
     ]
-    assert found.train.users.tolist() == [0, 1] * 10 == found.test.users.tolist()
-    assert found.train.y.tolist() == [0, 1, 1, 0] * 5
+    assert dataset.train.users.tolist() == [0, 1] * 10 == dataset.test.users.tolist()
+    assert dataset.train.y.tolist() == [0, 1, 1, 0] * 5
 
 
 def test_a_dataframe_without_a_test_split(frame):
-    found = as_dataset(frame, target="label", client="hospital", test_share=0.2)
-    assert (len(found.train), len(found.test)) == (16, 4)
+    dataset = as_dataset(frame, target="label", client="hospital", test_share=0.2)
+    assert (len(dataset.train), len(dataset.test)) == (16, 4)
     assert as_dataset(frame, target="label").users == ()
     same = as_dataset(
         frame.drop(columns="hospital"),
@@ -384,21 +386,21 @@ def test_a_dataframe_without_a_test_split(frame):
         client_ids=frame["hospital"],
         test_share=0.2,
     )
-    assert same.name == found.name
+    assert same.name == dataset.name
 
 
 def test_the_test_frame_may_lack_clients_and_order_its_columns_differently(frame):
     test = frame.drop(columns="hospital")[::-1]
     test = test[sorted(test.columns)]
-    found = as_dataset(frame, test=test, target="label", client="hospital")
-    assert found.test.users is None
-    assert torch.equal(found.test.x.flip(0), found.train.x)
+    dataset = as_dataset(frame, test=test, target="label", client="hospital")
+    assert dataset.test.users is None
+    assert torch.equal(dataset.test.x.flip(0), dataset.train.x)
 
 
 def test_missing_categories_and_many_categories(frame):
     frame.loc[0, "city"] = None
-    found = as_dataset(frame[["city", "label"]], test=frame[["city", "label"]], target="label")
-    assert found.train.x[:2].tolist() == [[0, 0, 0, 1], [0, 0, 1, 0]]  # Bonn, Oslo, Rome, missing
+    dataset = as_dataset(frame[["city", "label"]], test=frame[["city", "label"]], target="label")
+    assert dataset.train.x[:2].tolist() == [[0, 0, 0, 1], [0, 0, 1, 0]]  # Bonn, Oslo, Rome, missing
     long = type(frame)({"name": [f"n{i // 4}" for i in range(100)], "label": [0, 1] * 50})
     assert as_dataset(long, target="label").shape == (1,), "25 categories are one column of numbers"
 

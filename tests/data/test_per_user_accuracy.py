@@ -1,4 +1,4 @@
-"""One model on each user's own test samples, against counting by hand."""
+"""Accuracy on the test samples of each user, against counting by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLES = ("chorus", "fool", "king", "ghost")
 
 
 class SameAgain(nn.Module):
-    """Expects the last character once more."""
+    """Predicts the last character again."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.one_hot(x[:, -1], 3).float()
@@ -44,22 +44,22 @@ PLAYS = Dataset("plays", "text", TRAIN, TEST, ("a", "b", "c"), users=ROLES)
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
 def test_next_character_accuracy_of_each_role(batch):
-    found = accuracy_per_user(Chain({"all": SameAgain()}), PLAYS, normaliser(PLAYS), batch)
-    assert found.users.tolist() == [0, 1, 3], "the king is not tested"
-    assert found.accuracy.tolist() == [1.0, 0.5, 0.0]
-    assert found.train_sizes.tolist() == [3, 5, 9]
+    scores = accuracy_per_user(Chain({"all": SameAgain()}), PLAYS, normaliser(PLAYS), batch)
+    assert scores.users.tolist() == [0, 1, 3], "the king is not tested"
+    assert scores.accuracy.tolist() == [1.0, 0.5, 0.0]
+    assert scores.train_sizes.tolist() == [3, 5, 9]
 
 
-def test_the_roles_together_are_the_test_split():
+def test_accuracies_of_all_roles_add_up_to_the_test_split():
     model = build(Spec("lstm", {"width": 5}), (2,), 3, Key.root(1)).eval()
-    found = accuracy_per_user(model, PLAYS, normaliser(PLAYS))
+    scores = accuracy_per_user(model, PLAYS, normaliser(PLAYS))
     with torch.inference_mode():
         right = model(TEST.x).argmax(1) == TEST.y
-    sizes = torch.bincount(TEST.users)[found.users]
-    assert float((found.accuracy * sizes).sum()) == pytest.approx(float(right.sum()))
+    sizes = torch.bincount(TEST.users)[scores.users]
+    assert float((scores.accuracy * sizes).sum()) == pytest.approx(float(right.sum()))
 
 
-def test_groups_by_size_with_bounds_as_the_paper_draws_them():
+def test_groups_by_size_with_the_bounds_of_the_paper():
     """Fewer than 100, 100 to 199, more than 199."""
     sizes = [99, 100, 199, 200, 350, 20]
     accuracy = torch.tensor([0.5, 0.2, 0.6, 0.9, 0.7, 0.1], dtype=torch.float64)
@@ -73,7 +73,7 @@ def test_groups_by_size_with_bounds_as_the_paper_draws_them():
     assert (nobody.count, nobody.mean, nobody.std) == (0, None, None)
 
 
-def test_data_without_users_have_no_local_test_samples():
+def test_data_without_users_are_rejected():
     plain = Dataset(
         "plain", "text", Split(TRAIN.x, TRAIN.y), Split(TEST.x, TEST.y), ("a", "b", "c")
     )

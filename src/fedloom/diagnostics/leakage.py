@@ -150,28 +150,31 @@ def auc(members: Tensor, others: Tensor) -> Auc:
     return Auc(float(below.sum()) / (2 * m * n), math.sqrt((m + n + 1) / (12 * m * n)))
 
 
-def mean_and_largest(values: Sequence[Tensor]) -> dict[str, float]:
-    """The mean and the largest of the values of all clients."""
-    together = torch.cat(list(values))
-    return {"mean": float(together.mean()), "largest": float(together.max())}
-
-
 def leakage_figures(results: Sequence[tuple[AttackResult, AttackResult]]) -> dict[str, object]:
     """Counts, PSNR, SSIM and AUC over all clients. results: per client of members and of others."""
-    members, others = [m for m, _ in results], [o for _, o in results]
-    sides = {"members": members, "others": others}
+    members = _pooled([m for m, _ in results])
+    others = _pooled([o for _, o in results])
     return {
-        "averages": sum(len(m.psnr) for m in members),
-        "samples": sum(len(m.nearest) for m in members),
-        "psnr": {side: mean_and_largest([r.psnr for r in rs]) for side, rs in sides.items()},
-        "ssim": {side: mean_and_largest([r.ssim for r in rs]) for side, rs in sides.items()},
+        "averages": len(members.psnr),
+        "samples": len(members.nearest),
+        "psnr": {"members": _spread(members.psnr), "others": _spread(others.psnr)},
+        "ssim": {"members": _spread(members.ssim), "others": _spread(others.ssim)},
         "auc": {
-            "nearest": _pooled_auc([m.nearest for m in members], [o.nearest for o in others]),
-            "tracing": _pooled_auc([m.tracing for m in members], [o.tracing for o in others]),
+            "nearest": vars(auc(members.nearest, others.nearest)),
+            "tracing": vars(auc(members.tracing, others.tracing)),
         },
     }
 
 
-def _pooled_auc(members: Sequence[Tensor], others: Sequence[Tensor]) -> dict[str, float]:
-    """The AUC over the scores of all clients together."""
-    return vars(auc(torch.cat(list(members)), torch.cat(list(others))))
+def _pooled(results: Sequence[AttackResult]) -> AttackResult:
+    """The results of all clients as one."""
+    return AttackResult(
+        psnr=torch.cat([r.psnr for r in results]),
+        ssim=torch.cat([r.ssim for r in results]),
+        nearest=torch.cat([r.nearest for r in results]),
+        tracing=torch.cat([r.tracing for r in results]),
+    )
+
+
+def _spread(values: Tensor) -> dict[str, float]:
+    return {"mean": float(values.mean()), "largest": float(values.max())}

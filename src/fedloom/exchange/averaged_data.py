@@ -87,9 +87,9 @@ def averaged_data_exchange(
         float | None,
         Param("limit on the exchange's privacy loss epsilon; none: no limit", above=0),
     ] = None,
-    delta: Annotated[float, Param("delta of the (epsilon, delta) guarantee", above=0, below=1)] = (
-        1e-5
-    ),
+    delta: Annotated[
+        float, Param("delta of the exchange's (epsilon, delta) guarantee", above=0, below=1)
+    ] = 1e-5,
 ) -> Exchange:
     """Build the exchange: what each client sends, how the server pools it, what is guaranteed.
 

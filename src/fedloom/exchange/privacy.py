@@ -161,8 +161,8 @@ def check_budget(release: Release, limit: float, delta: float) -> None:
         enough = release.with_noise_times(release.mu / max_mu(limit, delta))
         noise, label_noise = _rounded_up(enough.noise, 3), _rounded_up(enough.label_noise, 3)
         raise UserError(
-            f"{budget} is exceeded: the exchange has epsilon {_figure(release.mu, delta)}, with a "
-            f"smallest average of {release.smallest}; raise noise to {noise} and label_noise to "
+            f"{budget} is exceeded: the exchange has epsilon {_figure(release.mu, delta)}, and its "
+            f"smallest average is of {release.smallest}; raise noise to {noise} and label_noise to "
             f"{label_noise}, or raise size (with tail=drop)"
         )
 

@@ -4,6 +4,7 @@
 
 This happens once, after the last round. u are all blocks but the last, with their statistics, as
 the rounds left them; v is the last block. An epoch is n_k draws with replacement (see ros).
+
 fresh    whether v starts from new random weights, as in the paper (10 epochs there), instead of the
          global model's.
 epochs   >= 0, epochs on the final model; 0 is FedAvg.

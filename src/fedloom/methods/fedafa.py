@@ -8,6 +8,7 @@ This happens once, after the last round. u are the blocks up to `at`, v those af
 a rare class y_t are generated from those of a frequent class, u(x_s). L_ori is the cross-entropy of
 a class-balanced batch, L_gen that of the same batch with generated features in some places;
 losses/adversarial.py describes how targets and sources are drawn.
+
 features   whose u and v generate: the received model's ("global") or the client's current one's
            ("local", FedAFA_Loc).
 weights    weight of a source s for a target t: "paper" max(n_s - n_t, 0) / n_k; "authors"

@@ -4,6 +4,7 @@
     server   h <- h - alpha/N sum_{i in S} (w_i - w^t),   w^{t+1} = mean_S w_i - h / alpha
 
 N counts all clients, not only the sampled ones.
+
 alpha   > 0, weight of the regulariser.
 
 State: g_i at each client (starts at 0; unchanged while the client is not sampled), h at the server.

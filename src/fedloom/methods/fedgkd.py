@@ -3,6 +3,7 @@
     L = CE(z, y) + gamma T^2 KL(softmax(t/T) || softmax(z/T))
 
 z are the local logits, t those of the mean of w^t, w^{t-1}, ..., w^{t-history+1}.
+
 gamma         >= 0, weight of the distillation loss; 0 is FedAvg.
 temperature   > 0, T.
 history       >= 1, global models in the teacher, including the received one; with 1 the received

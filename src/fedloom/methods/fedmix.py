@@ -6,6 +6,7 @@
 (x_g, y_g) is drawn once per batch, uniformly from the averages that all clients send before round 0
 (exchange/averaged_data.py). J is part of the loss, so its gradient with respect to the weights
 involves second derivatives (losses/directional_derivative.py).
+
 lam           in [0, 1], share of the average; 0 is FedAvg.
 coefficient   c: "alg2" is lam (1 - lam), as in the paper's algorithm 2; "eq5" is lam, as in its
               eq. (5), the same up to O(lam^2).

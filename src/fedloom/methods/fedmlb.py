@@ -4,6 +4,7 @@
 
 z are the logits of the main pathway, the local model; h_m those of hybrid pathway m: the local
 blocks 1..m, then the received blocks m+1..M, frozen.
+
 ce, kl        >= 0, weights of the two means over the hybrid pathways; both 0 is FedAvg.
 temperature   > 0, T; there is no factor T^2.
 pathways      "all", or pathway numbers such as "1-3" or "1 2 5".

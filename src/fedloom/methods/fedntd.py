@@ -4,6 +4,7 @@
     first   L = (1 - beta) CE(z, y) + beta KL(softmax(t'/T) || softmax(z'/T))
 
 z' and t' are the logits of the local and of the received model (frozen) without the true class's.
+
 beta          >= 0, weight of the not-true distillation; 0 is FedAvg.
 temperature   > 0, T.
 form          "final", as published (beta 1, T 1), or "first", as in the preprint, which FedMLB

@@ -5,6 +5,7 @@
     server   b^{t+1} = sum_k p_k b_k
 
 A pass is the run's local training of train.epochs or train.steps.
+
 passes   >= 1, passes over the head before the one over the representation.
 blocks   >= 1, how many of the last blocks form the head h.
 

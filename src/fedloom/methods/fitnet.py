@@ -3,6 +3,7 @@
     L = CE(z, y) + weight 1/(M-1) sum_m mean (f_m - g_m)^2
 
 f_m are the outputs of the M - 1 blocks before the last, g_m those of the frozen received blocks.
+
 weight   >= 0, weight of the feature loss; 0 is FedAvg.
 
 State: none. Uploads: the model. Needs: at least 2 blocks.

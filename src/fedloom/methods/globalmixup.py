@@ -5,6 +5,7 @@
 A partner (x_j, y_j) is drawn for every sample x of a batch. Before round 0 every client sends raw
 samples to the server and to all other clients: nothing is private. It shows what FedMix, which
 approximates it, could reach.
+
 alpha          >= 0, lam ~ Beta(alpha, alpha), drawn once per batch; 0 uses the fixed `lam`.
 lam            in [0, 1], fixed share of the other sample if alpha is 0; both 0 is FedAvg.
 samples        >= 0, raw samples that each client shares, drawn once; 0 is all of them, as in the

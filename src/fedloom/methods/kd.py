@@ -3,6 +3,7 @@
     L = (1 - weight) CE(z, y) + weight KL(softmax(t/T) || softmax(z/T))
 
 z are the local logits, t those of the received model, frozen.
+
 weight        in [0, 1], share of the distillation loss; 0 is FedAvg.
 temperature   > 0, T; there is no factor T^2.
 

@@ -4,6 +4,7 @@
     server   g^{t+1} = sum_k p_k g_k
 
 l_k are the first blocks, with their normalisation layers and statistics; g are the last ones.
+
 blocks   >= 1, how many of the last blocks are shared.
 
 State: each client's representation. Uploads: the last blocks only.

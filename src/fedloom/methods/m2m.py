@@ -8,6 +8,7 @@
 G is the received model, P the client's current one, both with running statistics. The generated
 sample replaces one of class y_t, and all layers train on the batch; losses/adversarial.py describes
 how targets and sources are drawn.
+
 beta     in [0, 1]; 1 is ROS.
 lam      >= 0, weight of the logit of the source's class; 0 uses G alone.
 accept   gamma.

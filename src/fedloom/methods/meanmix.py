@@ -4,6 +4,7 @@
 
 It shows what mixing achieves without any data of other clients. (x_g, y_g) is drawn once per batch
 from averages of the client's own samples, which are regrouped each round. Nothing extra is sent.
+
 lam    in [0, 1], share of the average; 0 is FedAvg.
 size   >= 0, samples per average; 0 is a single average of all the client's samples.
 

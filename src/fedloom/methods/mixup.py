@@ -3,6 +3,7 @@
     x' = lam x + (1 - lam) x_perm,   y' = lam y + (1 - lam) y_perm,   lam ~ Beta(alpha, alpha)
 
 lam and the permutation are drawn once per batch.
+
 alpha   >= 0, parameter of the Beta distribution; larger mixes samples more evenly, 0 is FedAvg.
 at      the block whose outputs are mixed instead of the samples, all weights training (manifold
         mixup); for text its embedding. "" mixes the samples.

@@ -4,6 +4,7 @@
 
 (x_g, y_g) is drawn once per batch, uniformly from the averages that all clients send before round 0
 (exchange/averaged_data.py).
+
 lam           in [0, 1], share of the average; 0 is FedAvg. In mixup, lam is the share of the
               client's own sample.
 at            the block whose outputs are mixed instead of the samples; for text its embedding. One

@@ -4,6 +4,7 @@
     x_g ~ N(0, deviation^2),   y_g = 1/C for each of the C classes
 
 It shows what mixing achieves without any data of other clients. One x_g is drawn per batch.
+
 lam         in [0, 1], share of the noise; 0 is FedAvg.
 deviation   >= 0, standard deviation of the noise, in units of the network's input; with 0, samples
             are only scaled towards 0.

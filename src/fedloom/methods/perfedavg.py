@@ -6,6 +6,7 @@
     finale   w_k = w^T - alpha g(w^T; B),   `adapt` times
 
 B1, B2 and B3 are independent mini-batches, drawn for every step.
+
 alpha   >= 0, learning rate of the adaptation; 0 is local SGD with beta on every second batch.
 beta    > 0, learning rate of the client.
 steps (tau in the paper), alpha and beta are the method's own, with plain SGD; the mini-batch size

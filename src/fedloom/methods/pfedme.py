@@ -6,6 +6,7 @@
     server   w^{t+1} = (1 - beta) w^t + beta sum_k p_k w_k
 
 theta starts at w^t and continues from mini-batch to mini-batch. The personal model is theta, not w.
+
 lam     >= 0, weight of the proximal term; 0 leaves w unchanged. lr lam must be below 1.
 beta    >= 0, server learning rate; 1 is plain averaging.
 inner   K in the paper, gradient steps of theta per mini-batch.

@@ -1,6 +1,7 @@
 """Every method by its name.
 
-Each module of this folder is a method, built by the function with the module's name. A module may list other names of the method as `ALIASES`.
+Each module of this folder is a method, built by the function with the module's name. A module may
+list other names of the method as `ALIASES`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 
 C_k is the number of classes client k has, n_c its number of samples of class c. An epoch is n_k
 draws with replacement.
+
 epochs   >= 0, epochs on the final model; 0 is FedAvg.
 lr, batch, momentum (Nesterov) and decay are the method's own.
 

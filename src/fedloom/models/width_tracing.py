@@ -19,7 +19,7 @@ from fedloom.core.select import BATCH_NORMS
 from fedloom.models.residual import PadShortcut
 
 CHANNEL_MULTIPLE = 8
-Kept = int | Tensor | None  # of a dimension: the first so many entries, these indices, or all
+Kept = int | Tensor | None  # of a dimension: the first n entries, these indices, or all
 WeightIndices = dict[str, tuple[Tensor, ...]]  # for every weight, the indices kept per dimension
 
 

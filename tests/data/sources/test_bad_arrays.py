@@ -1,4 +1,4 @@
-"""Bad LEAF files, archives and tables, and the sentence each of them gets."""
+"""Invalid LEAF files, archives and tables, and the error message of each."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ NPZ = {
     "NaN": (npz(x=HOLE, y=Y), ("NaN or infinity in image 3",), {}),
     "NaN in features": (npz(x=HOLE[:, 0], y=np.arange(10) % 2), ("NaN or infinity in sample",), {}),
     "words": (npz(x=np.full((10, 2), "a"), y=Y), ("features of type <U1",), {}),
-    "word pictures": (npz(x=np.full((10, 2, 2), "a"), y=Y), ("pixels of type <U1",), {}),
+    "text images": (npz(x=np.full((10, 2, 2), "a"), y=Y), ("pixels of type <U1",), {}),
     "five dimensions": (
         npz(x=X[:, None, None], y=Y),
         ("an array of shape (10, 1, 1, 2, 2)", "reshape it"),
@@ -236,18 +236,18 @@ TABLE = {
 
 
 @pytest.mark.parametrize("case", LEAF)
-def test_leaf(case, refuses):
-    refuses(*LEAF[case])
+def test_leaf(case, rejects):
+    rejects(*LEAF[case])
 
 
 @pytest.mark.parametrize("case", NPZ)
-def test_npz(case, refuses):
-    refuses(*NPZ[case])
+def test_npz(case, rejects):
+    rejects(*NPZ[case])
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_table(case, refuses):
-    refuses(*TABLE[case])
+def test_table(case, rejects):
+    rejects(*TABLE[case])
 
 
 def test_without_pyarrow_the_extra_is_named(write, tmp_path, monkeypatch):

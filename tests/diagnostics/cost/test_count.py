@@ -16,8 +16,6 @@ from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.spec import Spec, parse
 from fedloom.core.step import Step
 from fedloom.diagnostics.cost.count import Cost, count_cost
-from fedloom.diagnostics.cost.dispatch import MemoryTracker
-from fedloom.diagnostics.cost.latin_hypercube import LatinHypercube, mean_and_error
 from fedloom.diagnostics.cost.measure import measure
 from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.methods.registry import build as build_method
@@ -192,40 +190,6 @@ def test_random_choices_are_counted_in_expectation() -> None:
     found = on_small(Method("fedavg"), build=build)
     assert (found.forward_macs, found.error) == (0.75 * CONV + HEAD, 0)
     assert found.layer_macs == found.forward_macs + POOL
-
-
-def test_a_latin_hypercube_visits_every_part_of_each_range_once() -> None:
-    cube, draws = LatinHypercube(Key.root(3), 8), []
-    for step in range(16):
-        cube.start_step(step)
-        drawn = torch.zeros(3)
-        cube.redraw(drawn, lambda u: u, ())
-        draws.append(drawn)
-    for first in (0, 8):
-        rows = torch.stack(draws[first : first + 8]) * 8
-        assert rows.floor().sort(dim=0).values.T.tolist() == [list(range(8))] * 3
-    cube.start_step(5)
-    again = torch.zeros(3)
-    cube.redraw(again, lambda u: u, ())
-    assert torch.equal(again, draws[5])
-
-
-def test_the_standard_error_is_that_of_the_hypercube_means() -> None:
-    # the means are 2 and 5, their standard deviation 3 / sqrt 2, over sqrt 2
-    assert mean_and_error([1.0, 3.0, 4.0, 6.0], 2) == pytest.approx((3.5, 1.5))
-
-
-def test_tracked_memory_by_hand() -> None:
-    x, tracker = torch.zeros(250), MemoryTracker()
-    with tracker:
-        y = x + 1
-        z = y + 1
-        del y
-        w = z.view(10, 25) + 1
-        del z, w
-        v = x + 1
-    assert [t is x for t in tracker.inputs] == [True]
-    assert tracker.peak == 2 * 1000 and v.numel() == 250
 
 
 def test_a_measured_step_takes_time_and_more_memory_than_its_weights() -> None:

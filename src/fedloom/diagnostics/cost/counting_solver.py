@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -115,14 +115,19 @@ def _extra_parameters(loss: Loss, step: Step) -> int:
     tracker = MemoryTracker()
     with tracker:
         loss(step)
-    models = pool.loaded.values()
+    models = list(pool.loaded.values())
+    ignored = {_storage_id(t) for t in (step.x, step.y, *_tensors(models))}
+    other = [t for t in tracker.inputs if _is_stored(t) and _storage_id(t) not in ignored]
     teachers = [model for model in models if model is not step.model]
-    accounted_for = {_storage_id(step.x), _storage_id(step.y)}
+    weights = [p for teacher in teachers for p in teacher.parameters()]
+    return sum(t.numel() for t in (*other, *weights))
+
+
+def _tensors(models: Sequence[Chain]) -> Iterator[Tensor]:
+    """The parameters and buffers of the models."""
     for model in models:
-        accounted_for |= {_storage_id(t) for t in (*model.parameters(), *model.buffers())}
-    other = [t for t in tracker.inputs if _is_stored(t) and _storage_id(t) not in accounted_for]
-    weights = sum(p.numel() for teacher in teachers for p in teacher.parameters())
-    return sum(t.numel() for t in other) + weights
+        yield from model.parameters()
+        yield from model.buffers()
 
 
 def _is_stored(t: Tensor) -> bool:
