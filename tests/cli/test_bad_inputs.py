@@ -63,15 +63,15 @@ SETTINGS: Rows = {
     "--set 'data.mean=[0.5, 0.5]' --set 'data.std=[0.2]'": (
         "data.mean has 2 and data.std has 1",
         "have 1 channel;",
-        "as many of both",
+        "one number per channel for both",
     ),
     "--set 'data.mean=[0.5]'": (
         "data.mean has 1 and data.std has 0",
-        "give as many of both, or leave both out",
+        "give one number per channel for both, or leave both out",
     ),
     "--set 'data.mean=[0.5]' --set 'data.std=[0.0]'": ("data.std", "0.0", "greater than 0"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
-    "--engine rayy": ("engine='rayy'", "'inprocess'"),
+    "--engine rayy": ("no engine 'rayy'; did you mean 'ray'?", "inprocess, pool"),
 }
 METHODS: Rows = {
     "--method fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?", "fedloom methods"),
@@ -79,6 +79,7 @@ METHODS: Rows = {
     "--method 'fedprox(nu=1)'": ("no parameter 'nu'", "did you mean 'mu'?"),
     "--method 'fedprox(mu=big)'": ("mu='big'", "float"),
     "--method 'fedprox(mu)'": ("'mu' has no value", "write mu=VALUE"),
+    "--method 'fedprox(0.1)'": ("fedprox: argument 0.1 has no name", "write mu=0.1"),
     "--method 'fedprox(mu=1,mu=2)'": ("'mu' is given twice", "give it once"),
     "--method 'fedprox('": ("method 'fedprox('", "name(parameter=value)", "fedloom methods"),
     "--method ''": ("method ''", "fedloom methods"),
@@ -93,20 +94,20 @@ METHODS: Rows = {
     "--method method.py:main": ("no function in ", "method.py 'main'", "did you mean 'mine'?"),
     "--method absent.py:mine": ("absent.py' is not a file", "file.py:function"),
     "--method raises.py:mine": (
-        "raises.py' does not load",
+        "raises.py' cannot be loaded",
         "RuntimeError: kaputt",
-        "mend the file",
+        "fix the file",
     ),
-    "--method syntax.py:mine": ("syntax.py' does not load", "SyntaxError", "mend the file"),
+    "--method syntax.py:mine": ("syntax.py' cannot be loaded", "SyntaxError", "fix the file"),
     "--method no.such.module:mine": (
-        "'no.such.module' does not import",
-        "install or mend it, or give file.py:function",
+        "'no.such.module' cannot be imported",
+        "install or fix it, or give file.py:function",
     ),
     "--method :mine": ("':mine'", "file.py:function"),
     "--method method.py:number": (
         "method.py:number' returned",
         "int, not a Method",
-        "mend the function",
+        "fix the function",
     ),
     "--method method.py:fails": ("method.py:fails", "KeyError", "kaputt"),
     "methods fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
@@ -129,12 +130,12 @@ MODELS: Rows = {
         "norm='group'",
     ),
     "--model model.py:nett": ("no function in ", "model.py 'nett'", "did you mean 'net'?"),
-    "--model model.py:number": ("model.py:number", "int, not a Module", "mend the function"),
+    "--model model.py:number": ("model.py:number", "int, not a Module", "fix the function"),
     "--model model.py:fails": ("model.py:fails", "KeyError", "kaputt"),
     "--model model.py:deaf": (
         "model.py:deaf",
         "unexpected keyword argument 'shape'",
-        "mend the function",
+        "fix the function",
     ),
     "--model model.py:narrow": (
         "model.py:narrow' does not take a sample",
@@ -182,7 +183,7 @@ DATA: Rows = {
     "data add new --from papers": ("no known data format", "papers", "looked for"),
     "data add new --from heart.csv --format cvs": ("no data format 'cvs'", "table"),
     "data add tiny --from heart.csv": (
-        "data set 'tiny' is there already",
+        "data set 'tiny' already exists",
         "choose another name",
         "--replace",
     ),
@@ -191,7 +192,7 @@ DATA: Rows = {
         "letters, digits",
         "choose another name",
     ),
-    "data remove fashion-mnist": ("'fashion-mnist' ships with fedloom", "choose another name"),
+    "data remove fashion-mnist": ("'fashion-mnist' is built into fedloom", "choose another name"),
     "data remove tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
     "data check tinny": ("no data set 'tinny'", "did you mean 'tiny'?"),
     "data show tiny --clients 8 --png note.txt/new.png": ("note.txt/new.png", "directory"),
@@ -208,8 +209,8 @@ DATA: Rows = {
     ),
     "--partition 'classes(classes=99)'": ("classes=99", "the 4 classes of the data", "at most 4"),
     "--partition user": (
-        "do not say whose sample is whose",
-        "choose another partition, such as iid",
+        "the data have no user ids",
+        "use another partition, such as iid",
     ),
     "--clients 0": ("clients=0", "at least 1", "'user' only"),
     "--per-round 9": ("sample.per_round=9", "the 8 clients", "lower it or raise data.clients"),
@@ -292,7 +293,7 @@ def test_two_processes_do_not_write_one_folder() -> None:
         said = refused("resume", "done")
     assert (
         f"done is being written by process {os.getpid()}" in said
-        and "wait until that is done" in said
+        and "wait until it is done" in said
     )
 
 

@@ -306,12 +306,14 @@ def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
         "table",
     )
     said = fedloom(*words)
-    assert "scale small, cut: 20 of 100 classes" in said.err and "6 of 6 runs to do" in said.err
+    assert "scale small, reduced: 20 of 100 classes" in said.err and "6 of 6 runs to do" in said.err
     assert re.search(
         r"^fedprox +\d+\.\d\d +\d+\.\d\d +[+-]\d+\.\d\d +53\.0 +\+0\.10 ", said.out, re.MULTILINE
     )
     again = fedloom(*words, "--json")
-    assert "runs to do" not in again.err and again.json["scale"] == "small" and again.json["cut"]
+    assert (
+        "runs to do" not in again.err and again.json["scale"] == "small" and again.json["reduced"]
+    )
     for figure in again.json["figures"]:
         curves = [
             [
@@ -343,7 +345,7 @@ def printed(number: object, row: str) -> dict[str, Any]:
 
 
 TO_TARGET = {
-    "about": {"title": "t", "shows": "s", "settings": "p", "cut": "c"},
+    "about": {"title": "t", "shows": "s", "settings": "p", "reduced": "c"},
     "small": {},
     "columns": [
         {"name": "R", "measure": "rounds(to=0.999, ema=0.9)"},
@@ -381,7 +383,7 @@ CHOICES = {
     "columns": [{"name": "end"}],
     "methods": {"any": {"method": "{}"}},
     "rows": [
-        {"name": "any", "take": 1, "of": "fedavg fedprox scaffold", "printed": [[50.0, 2.0]]},
+        {"name": "any", "choose": 1, "among": "fedavg fedprox scaffold", "printed": [[50.0, 2.0]]},
         {"name": "both", "settings": {"method": "fedavgm"}, "printed": [60.0]},
     ],
 }
@@ -474,7 +476,7 @@ REJECTED = {
     "compare --methods fedavg,fedavg": ("--methods fedavg,fedavg names a method twice",),
     "reproduce fedalign/table1 --scale big": ("no scale 'big'", "paper, small"),
     "reproduce fedalign/table1 --columns H_T": (
-        "column 'H_T' of 'fedalign/table1' is not read off accuracies",
+        "column 'H_T' of 'fedalign/table1' cannot be computed from a run's accuracies",
     ),
     "reproduce fedalign/table1": (
         "there is no data set 'cifar100'",

@@ -137,10 +137,10 @@ def test_a_round_without_a_valid_reply_ends_the_run_and_keeps_the_last_one(desk:
     words = ("--method", "odd_methods.py:poisoned(since=2)", "--rounds", ROUNDS, "--out", "all")
     said = fedloom("run", *TINY, *words, code=1).flat
     assert (
-        "only 0 sound replies in this round, and at least 1 are needed" in said
-        and "lower the learning rate" in said
+        "training diverged: every update contains NaN or Inf" in said
+        and "lower train.lr or set train.clip" in said
     )
     assert saved_rounds(desk / "all") == [1, 2] and len(lines(desk / "all")) == 2
     state = (desk / "all" / "checkpoint" / "round-2.safetensors").read_bytes()
-    assert "only 0 sound replies" in fedloom("resume", "all", code=1).flat
+    assert "training diverged" in fedloom("resume", "all", code=1).flat
     assert (desk / "all" / "checkpoint" / "round-2.safetensors").read_bytes() == state

@@ -219,7 +219,7 @@ def test_settings_that_cannot_be_plotted(
 
 
 STUDY = {
-    "about": {"title": "t", "shows": "s", "settings": "p", "cut": "c"},
+    "about": {"title": "t", "shows": "s", "settings": "p", "reduced": "c"},
     "small": {},
     "columns": [
         {"name": "own", "measure": "personal"},

@@ -1,4 +1,4 @@
-"""Memory layout and compiled blocks: other bits, the same numbers, equal on all exact engines."""
+"""Memory layout and compiled blocks: other bits, the same numbers, the same on exact engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedloom.engines.vectorised import Vectorised
 from fedloom.experiment import memory_layout
 from fedloom.experiment.build import resolve_auto
 from fedloom.experiment.prepare import PreparedRun, prepare
-from fedloom.experiment.train import train
+from fedloom.experiment.train import run
 from fedloom.models.resnet import resnet18
 from fedloom.settings.config import load
 
@@ -78,11 +78,11 @@ def seen() -> Iterator[list[bool]]:
     handle.remove()
 
 
-def test_weights_and_batches_have_the_layout_of_the_settings(seen: list[bool]) -> None:
-    """In training and evaluation. Uploads are contiguous, so that sums agree on every engine."""
+def test_weights_and_batches_have_the_layout(seen: list[bool]) -> None:
+    """In training and in evaluation; but what a client sends is contiguous."""
     of = prepared(layout="channels_last", rounds=1, sample={"per_round": 1})
     seen.clear()
-    train(of)
+    run(of)
     assert seen and all(seen)
     assert all(t.is_contiguous() for t in final(of).values())
     seen.clear()
@@ -96,7 +96,7 @@ def test_channels_last_has_the_same_bits_in_a_pool() -> None:
         assert sha256(final(of)) == sha256(here)
 
 
-def test_the_vectorised_engine_is_contiguous_whatever_the_settings_say() -> None:
+def test_vectorised_weights_are_contiguous_whatever_the_layout() -> None:
     of = prepared(layout="channels_last", engine="vectorised", rounds=1)
     assert isinstance(of.simulation.engine, Vectorised) and of.simulation.engine.why_not is None
     assert sha256(final(of)) == sha256(
@@ -104,21 +104,19 @@ def test_the_vectorised_engine_is_contiguous_whatever_the_settings_say() -> None
     )
 
 
-def test_auto_is_stored_as_the_layout_it_resolves_to() -> None:
+def test_auto_is_resolved_before_it_is_saved() -> None:
     config = load({"model": "lenet5"})
     assert (config.layout, resolve_auto(config).layout) == ("auto", "channels_last")
-    own = load({"model": "own.py:net"})
-    assert resolve_auto(own).layout == "contiguous"  # it may use `view` after a convolution
+    assert resolve_auto(load({"model": "own.py:net"})).layout == "contiguous"  # it may call `view`
     assert resolve_auto(load({"layout": "contiguous"})).layout == "contiguous"
     assert sha256(final(prepared())) == sha256(final(prepared(layout="channels_last")))
 
 
 @pytest.mark.parametrize(("capability", "stay"), [("AVX512", 7), ("AVX2", 0), ("any", 0)])
-def test_wide_convolutions_use_the_layout_that_is_faster_on_the_processor(
+def test_wide_convolutions_have_the_layout_that_is_faster_on_the_processor(
     monkeypatch: pytest.MonkeyPatch, seen: list[bool], capability: str, stay: int
 ) -> None:
-    """In ResNet-18 at full width, three over 512 channels and four over 256 stay contiguous; in a
-    narrower one none. The logits are the same."""
+    """Seven of ResNet-18: three over 512 channels, four over 256; none if it is narrower."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     for width, count in ((32, 0), (64, stay)):
@@ -152,7 +150,7 @@ def test_a_model_that_would_damage_memory_is_rejected(tmp_path: Path) -> None:
     own = f"{tmp_path / 'own.py'}:net"
     with pytest.raises(
         UserError,
-        match=r"single pixels of 4 channels with a stride.*layout=channels_last.*leave it out",
+        match=r"1x1 convolution of 4 channels with a stride.*layout=channels_last.*leave that",
     ):
         prepared(model=own, layout="channels_last")
     for free in ({"model": own}, {"model": f"{own}(channels=8)", "layout": "channels_last"}):
@@ -163,7 +161,7 @@ def test_a_model_that_would_damage_memory_is_rejected(tmp_path: Path) -> None:
     ("missing", "sentence"),
     [("compiler", "no 'g[+]{2}' here|clang"), ("headers", "needs Python's C headers")],
 )
-def test_a_missing_compiler_is_reported_before_round_0(
+def test_a_missing_compiler_is_an_error_before_round_0(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str, sentence: str
 ) -> None:
     monkeypatch.setattr(
@@ -186,7 +184,9 @@ def test_compiled_blocks_give_the_same_numbers_and_keep_their_taps() -> None:
         and compiled.model.state_dict().keys() == eager.model.state_dict().keys()
     )
     assert all(torch.allclose(t, taps[n], atol=1e-10) for n, t in eager.model.taps(x).items())
-    warnings: list[str] = []
-    train(prepared(compile=True, engine="vectorised", rounds=1), warn=warnings.append)
-    (warning,) = warnings
-    assert warning.startswith("note: run in-process, since compile=true is not for lanes")
+    heard: list[str] = []
+    run(prepared(compile=True, engine="vectorised", rounds=1), tell=heard.append)
+    assert heard == [
+        "note: played in-process, since compile=true does not work with vmap, "
+        "which traces the model itself"
+    ]

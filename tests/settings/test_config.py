@@ -56,7 +56,7 @@ def test_a_config_survives_its_own_text() -> None:
     )
     config = load(raw)
     assert load(tomllib.loads(config.text())) == config
-    assert config.words == [Spec("fedprox", {"mu": 0.3}), Spec("fedavgm", {"beta": 0.7})]
+    assert config.method_specs == [Spec("fedprox", {"mu": 0.3}), Spec("fedavgm", {"beta": 0.7})]
     assert config.data.augment == (Spec("flip"), Spec("pad-crop", {"padding": 2}))
 
 

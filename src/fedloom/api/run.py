@@ -19,7 +19,7 @@ from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.params import Params
-from fedloom.data.sources.pixel_arrays import images
+from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
 from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.execute import execute
@@ -37,9 +37,9 @@ from fedloom.settings.config import Config
 class ClientModel:
     """The model that one client ends with, and its scores on the test data.
 
-    model: the client's own where the method personalises, else the global one. accuracy: on all test
-    data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples, counts:
-    training samples of the client, in all and by class.
+    model: the client's own where the method personalises, else the global one. accuracy: on all
+    test data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples,
+    counts: training samples of the client, in all and by class.
     """
 
     number: int
@@ -149,7 +149,8 @@ class Run:
         prepared = self._prepared
         dataset, array = prepared.dataset, np.asarray(x)
         if dataset.kind == "image":
-            array = images(array, "the samples")
+            stored_as_uint8 = dataset.train.x.dtype == torch.uint8
+            array = (as_uint8_images if stored_as_uint8 else channels_first)(array, "the samples")
         if array.shape[1:] != tuple(dataset.shape):
             raise UserError(
                 f"the samples have shape {array.shape[1:]} each, and the model takes "

@@ -120,8 +120,8 @@ def _show_table(prepared: Table) -> None:
     said = {
         "shows": prepared.about.shows,
         "paper": prepared.about.settings,
-        "departs": prepared.about.departs,
-        "small": prepared.about.cut,
+        "departures": prepared.about.departures,
+        "small": prepared.about.reduced,
     }
     out.print(f"{prepared.name}: {prepared.about.title}", style="bold", highlight=False)
     out.print(facts({k: v for k, v in said.items() if v}))

@@ -140,11 +140,11 @@ def show(
 
 def _averages(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     from fedloom.data import averages_plot
-    from fedloom.inspect.averages import averages_gallery
+    from fedloom.inspect.averages import averages_grid
 
-    settings, shown = averages_gallery(raw)
+    settings, shown = averages_grid(raw)
     if png is not None:
-        averages_plot.png(shown, png, f"{settings.data.name}: averages of a client's samples")
+        averages_plot.save_png(shown, png, f"{settings.data.name}: averages of a client's samples")
     if json_:
         values = shown.images.flatten(2)
         figures = {
@@ -167,7 +167,7 @@ def _partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     settings, counts = partition_counts(raw)
     figures = dataclasses.asdict(heterogeneity(counts))
     if png is not None:
-        partition_plot.png(
+        partition_plot.save_png(
             counts,
             png,
             f"{settings.data.name}: {settings.data.partition.name}, {len(counts)} clients",

@@ -21,18 +21,23 @@ Forget = Annotated[
 @user_errors
 def doctor(forget_calibration: Forget = False, json_: o.Json = False) -> None:
     """Look at this machine: versions, devices, extras, and whether one seed gives one result. Example: fedloom doctor"""
-    from fedloom.engines.calibrate import findings, forget, place
+    from fedloom.engines.calibrate import calibration_file, forget, stored_summaries
     from fedloom.inspect.catalogue import examine
 
     if forget_calibration:
         forget()
-    found = {**examine(), "calibration": {"file": str(place()), "findings": findings()}}
+    found = {
+        **examine(),
+        "calibration": {"file": str(calibration_file()), "findings": stored_summaries()},
+    }
     if json_:
         print_json(found)
     else:
         shown = {k: v for k, v in found.items() if k not in ("ok", "calibration")}
         shown["engines calibrated"] = (
-            "\n".join([*findings(), f"kept in {place()}"]) if findings() else "none yet"
+            "\n".join([*stored_summaries(), f"kept in {calibration_file()}"])
+            if stored_summaries()
+            else "none yet"
         )
         out.print(facts(shown | {"verdict": "sound" if found["ok"] else "NOT sound, see above"}))
     if not found["ok"]:

@@ -19,12 +19,23 @@ from fedloom.core.evaluate import ClassCounts, count_correct
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import Params, sha256
-from fedloom.diagnostics.alignment import Indicators, indicators
-from fedloom.diagnostics.curvature import Batch, Eigen, Surface, chunks, top_eigen
-from fedloom.diagnostics.drift import by_block, drifts, grams
-from fedloom.diagnostics.landscape import POINTS, SPAN, landscape
-from fedloom.diagnostics.probes import Estimate, Probed, hutch_plus_plus, probed
-from fedloom.diagnostics.time_budget import Pace, Watch
+from fedloom.diagnostics.alignment import HessianAlignment, hessian_alignment
+from fedloom.diagnostics.curvature import (
+    Batch,
+    Eigenpairs,
+    LossSurface,
+    split_batches,
+    top_eigenpairs,
+)
+from fedloom.diagnostics.drift import block_grams, cka_per_block, update_drifts
+from fedloom.diagnostics.landscape import GRID_POINTS, SPAN, landscape
+from fedloom.diagnostics.time_budget import OnProgress, TimeBudget
+from fedloom.diagnostics.trace_estimation import (
+    DiagonalEstimates,
+    Estimate,
+    estimate_diagonal,
+    hutch_plus_plus,
+)
 from fedloom.experiment.build import resolve_device
 from fedloom.experiment.reopen import ReopenedRun
 from fedloom.inspect.analysis_files import Findings, plain
@@ -63,7 +74,9 @@ class AnalysisOptions:
         return bool({*names} & {*self.only})
 
 
-def analyze(run: ReopenedRun, wish: AnalysisOptions, watch: Watch = lambda *seen: None) -> Findings:
+def analyze(
+    run: ReopenedRun, wish: AnalysisOptions, watch: OnProgress = lambda *seen: None
+) -> Findings:
     """Everything wished for, or as much of it as there is time for."""
     with one_thread(), deterministic(resolve_device(run.prepared.config.device)):
         return _Analysis(run, wish, watch).work()
@@ -75,7 +88,7 @@ class _Analysis:
 
     run: ReopenedRun
     wish: AnalysisOptions
-    watch: Watch
+    watch: OnProgress
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def work(self) -> Findings:
@@ -98,7 +111,9 @@ class _Analysis:
         found = {name: part() for name, part in parts.items() if name in self.wanted}
         seconds = round(time.monotonic() - began, 2)
         return Findings(
-            plain({**self.head(), "loss": loss, "cut": pace.cut, "seconds": seconds, **found}),
+            plain(
+                {**self.head(), "loss": loss, "cut": pace.truncated, "seconds": seconds, **found}
+            ),
             self.arrays,
         )
 
@@ -135,7 +150,7 @@ class _Analysis:
         return Key.root(self.wish.seed).fold("analysis")
 
     @cached_property
-    def pace(self) -> Pace:
+    def pace(self) -> TimeBudget:
         """The parts that share the time; one for each client whose curvature is wanted."""
         wants = self.wish.any
         once = [
@@ -145,7 +160,7 @@ class _Analysis:
             wants("landscape"),
             wants("drift"),
         ]
-        return Pace(
+        return TimeBudget(
             self.wish.minutes,
             sum(once) + wants("pairs", "drift") + wants("pairs") * len(self.cohort),
             self.watch,
@@ -157,65 +172,72 @@ class _Analysis:
 
     @cached_property
     def clients(self) -> list[Trained]:
-        return replay(self.run, self.cohort, self.pace.part("replay", len(self.cohort)))
+        return replay(self.run, self.cohort, self.pace.start_part("replay", len(self.cohort)))
 
     @cached_property
     def batches(self) -> list[Batch]:
         """The fixed data."""
-        return chunks(
+        return split_batches(
             *training_samples(self.run.prepared, self.wish.samples, self.key.fold("samples"))
         )
 
     @cached_property
-    def surface(self) -> Surface:
+    def surface(self) -> LossSurface:
         """The loss of the model that was loaded last."""
         chain = build_isolated(self.run.prepared.simulation.federation.build)
         if not self.wish.double:
-            return Surface(chain, self.batches)
-        return Surface(
+            return LossSurface(chain, self.batches)
+        return LossSurface(
             chain.double(),
             [(x.double() if x.is_floating_point() else x, y) for x, y in self.batches],
         )
 
-    def at(self, params: Params) -> Surface:
+    def at(self, params: Params) -> LossSurface:
         """The surface around these weights."""
         self.surface.chain.load_state_dict(params)
         return self.surface
 
     @property
-    def server(self) -> Surface:
+    def server(self) -> LossSurface:
         """The surface around the server's weights."""
         return self.at(self.run.state.params)
 
     @cached_property
-    def eigen(self) -> Eigen:
-        return top_eigen(
+    def eigen(self) -> Eigenpairs:
+        return top_eigenpairs(
             self.server,
             EIGENVALUES,
             self.key.fold("lanczos"),
             TOLERANCE,
-            self.pace.part("eigen", share=0.5),
+            self.pace.start_part("eigen", share=0.5),
         )
 
     @cached_property
-    def probed(self) -> Probed:
+    def probed(self) -> DiagonalEstimates:
         return self.probe(self.server, "probes", self.key.fold("server"))
 
-    def probe(self, surface: Surface, name: str, key: Key) -> Probed:
-        go = self.pace.part(name, self.wish.probes)
-        return probed(surface.products, surface.vector, surface.sizes, key, self.wish.probes, go)
+    def probe(self, surface: LossSurface, name: str, key: Key) -> DiagonalEstimates:
+        go = self.pace.start_part(name, self.wish.probes)
+        return estimate_diagonal(
+            surface.hessian_products,
+            surface.weight_vector,
+            surface.sizes,
+            key,
+            self.wish.probes,
+            go,
+        )
 
     def eigenvalues(self) -> dict[str, Any]:
         found = self.eigen
         self.arrays["eigenvectors"] = found.vectors.numpy()
         shown = {"values": found.values.tolist(), "residuals": found.residuals.tolist()}
-        return {**shown, "largest_at_least": found.at_least, "products": found.products}
+        return {**shown, "largest_at_least": found.lower_bound, "products": found.products}
 
     def traces(self) -> dict[str, Any]:
         first, surface, probes = self.probed.trace, self.server, self.wish.probes
-        go = self.pace.part("hutch++", 3 * (probes // 3))
+        go = self.pace.start_part("hutch++", 3 * (probes // 3))
         second = hutch_plus_plus(
-            surface.products, surface.vector, self.key.fold("hutch++"), probes, go
+            surface.hessian_products, surface.weight_vector, self.key.fold("hutch++"), probes, go
         )
         return {"hutchinson": _said(first), "hutch++": _said(second)}
 
@@ -244,16 +266,16 @@ class _Analysis:
         return {
             "clients": [c.client for c in self.clients],
             "traces": [_said(p.trace) for p in every],
-            "diagonal": _indicators(indicators([p.diagonal for p in every])),
-            "per_tensor": _indicators(indicators([p.tensors for p in every])),
+            "diagonal": _indicators(hessian_alignment([p.diagonal for p in every])),
+            "per_tensor": _indicators(hessian_alignment([p.tensors for p in every])),
         }
 
     def landscape(self) -> dict[str, Any]:
-        go, eigen = self.pace.part("landscape", POINTS**2), self.eigen
+        go, eigen = self.pace.start_part("landscape", GRID_POINTS**2), self.eigen
         if len(eigen.vectors) < 2:
-            self.pace.cut.append("landscape")
+            self.pace.truncated.append("landscape")
             return {"span": SPAN, "points": 0}
-        found = landscape(self.server, eigen.vectors[:2], go=go)
+        found = landscape(self.server, eigen.vectors[:2], keep_going=go)
         self.arrays |= {"landscape_steps": found.steps, "landscape_loss": found.loss}
         return {
             "span": SPAN,
@@ -265,9 +287,9 @@ class _Analysis:
 
     def drift(self) -> dict[str, Any]:
         chain, clients = build_isolated(self.run.prepared.simulation.federation.build), self.clients
-        go = self.pace.part("drift", len(clients))
+        go = self.pace.start_part("drift", len(clients))
         features, scored = self.seen(chain, self.run.state.params)
-        far = drifts(
+        far = update_drifts(
             [
                 torch.cat([t.reshape(-1) for n, t in c.update.items() if n in self.surface.weights])
                 for c in clients
@@ -281,7 +303,7 @@ class _Analysis:
             if not go():
                 break
             theirs, hits = self.seen(chain, client.model)
-            row |= {**_scores(hits), "cka": by_block(features, theirs)}
+            row |= {**_scores(hits), "cka": cka_per_block(features, theirs)}
         return {"server": _scores(scored), "clients": rows}
 
     def local(self) -> dict[str, Any]:
@@ -294,14 +316,16 @@ class _Analysis:
         """The features of a model on the fixed data, and its hits on the test data."""
         chain.load_state_dict(params)
         federation = self.run.prepared.simulation.federation
-        return grams(chain, self.batches), count_correct(chain, federation.test, federation.classes)
+        return block_grams(chain, self.batches), count_correct(
+            chain, federation.test, federation.classes
+        )
 
 
 def _said(found: Estimate) -> dict[str, Any]:
     return {"value": float(found.value), "error": float(found.error), "probes": found.probes}
 
 
-def _indicators(found: Indicators) -> dict[str, Any]:
+def _indicators(found: HessianAlignment) -> dict[str, Any]:
     """Under the paper's names: over the pairs, with its standard error, and over the full matrix as the authors have it."""
     return {"H_N": asdict(found.norm), "H_D": asdict(found.direction), "noise": found.noise}
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.diagnostics.landscape import Landscape, png
+from fedloom.diagnostics.landscape import Landscape, save_png
 from fedloom.runs.durable_files import TMP_SUFFIX, file_error, write_durably
 
 FOLDER = "analysis"
@@ -67,7 +67,7 @@ def _draw(found: Findings, path: Path, tell: Callable[[str], None]) -> None:
         Landscape(found.arrays["landscape_steps"], found.arrays["landscape_loss"]),
     )
     try:
-        png(
+        save_png(
             place,
             figures["landscape"]["curvature"],
             path,

@@ -9,8 +9,8 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.data.averages_plot import Gallery, pixels
-from fedloom.exchange.averaged_data import grouped, means
+from fedloom.data.averages_plot import ImageGrid, denormalised
+from fedloom.exchange.averaged_data import group_means, split_into_groups
 from fedloom.experiment.build import build_clients, load_data, partition_rows
 from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import Config, load
@@ -19,7 +19,7 @@ SIZES = (1, 5, 20, 0)  # samples an average; 0 is all of a client's
 CLIENTS = 5
 
 
-def averages_gallery(raw: Mapping[str, Any]) -> tuple[Config, Gallery]:
+def averages_grid(raw: Mapping[str, Any]) -> tuple[Config, ImageGrid]:
     """The settings, and of some clients from all over one average of each size."""
     config = load(raw)
     check_names(config)
@@ -35,10 +35,10 @@ def averages_gallery(raw: Mapping[str, Any]) -> tuple[Config, Gallery]:
     rows = []
     for number in chosen:
         data, key = clients[number], Key.root(config.seed).fold("gallery", number)
-        groups = [grouped(data.labels, size, "random", "keep", key)[0] for size in SIZES]
-        x, _ = means(data, len(dataset.classes), groups)
-        rows.append(pixels(data.normalise, x).float().cpu())
+        groups = [split_into_groups(data.labels, size, "random", "keep", key)[0] for size in SIZES]
+        x, _ = group_means(data, len(dataset.classes), groups)
+        rows.append(denormalised(data.normalise, x).float().cpu())
     columns = [f"{size} samples" if size > 1 else "1 sample" if size else "all" for size in SIZES]
-    return config, Gallery(
+    return config, ImageGrid(
         torch.stack(rows), columns, [f"client {n}, {len(clients[n])} samples" for n in chosen]
     )

@@ -40,7 +40,7 @@ def describe_model(name: str, data: str | None = None) -> dict[str, Any]:
     """Blocks, parameters and multiply-accumulates of one forward pass, counted on the model itself."""
     if name not in registry.MODELS:
         raise unknown_name("model", name, registry.MODELS, see="fedloom models")
-    shape, classes = _shape_of(data) if data else registry.TYPICAL[name]
+    shape, classes = _shape_of(data) if data else registry.TYPICAL_INPUT[name]
     figures = summary(registry.build(Spec(name), shape, classes, Key.root(0), device="meta"), shape)
     skip = ("shape", "classes")
     return {
@@ -49,8 +49,8 @@ def describe_model(name: str, data: str | None = None) -> dict[str, Any]:
         "parameters": figures.parameters,
         "macs": figures.macs,
         "blocks": [
-            {"name": r.block, "output": list(r.output), "parameters": r.parameters, "macs": r.macs}
-            for r in figures.rows
+            {"name": r.name, "output": list(r.output), "parameters": r.parameters, "macs": r.macs}
+            for r in figures.blocks
         ],
         "arguments": [
             p.describe() for p in parameters(registry.MODELS[name]).values() if p.name not in skip

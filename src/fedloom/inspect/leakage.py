@@ -20,11 +20,11 @@ from fedloom.core.exchange import ask_every_round
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import Params
-from fedloom.data.averages_plot import pixels
+from fedloom.data.averages_plot import denormalised
 from fedloom.data.client import ClientData, place
-from fedloom.diagnostics.leakage import Attacker, Seen, leak, seen
+from fedloom.diagnostics.leakage import AttackResult, TracingAttacker, attack, leakage_figures
 from fedloom.exchange.averaged_data import NAME, clipped
-from fedloom.exchange.averaged_features import View
+from fedloom.exchange.averaged_features import TransformedData
 from fedloom.experiment.reopen import ReopenedRun
 
 MOST = 2000  # members of a client that are looked at, and as many others
@@ -43,7 +43,9 @@ def leaked(run: ReopenedRun, key: Key) -> dict[str, Any]:
     inquiry = _Inquiry(run, key)
     if run.prepared.dataset.kind == "text" and not inquiry.hidden:
         raise UserError("what averages of text show is not measured; leave out the part 'leak'")
-    found = leak([inquiry.into(owner) for owner in sorted(set(inquiry.sent["owner"].tolist()))])
+    found = leakage_figures(
+        [inquiry.into(owner) for owner in sorted(set(inquiry.sent["owner"].tolist()))]
+    )
     return {"block": inquiry.block if inquiry.hidden else None, **found}
 
 
@@ -86,10 +88,10 @@ class _Inquiry:
         return ClientData(test, order[:half], normalise), ClientData(test, order[half:], normalise)
 
     @cached_property
-    def attacker(self) -> Attacker:
+    def attacker(self) -> TracingAttacker:
         """One for all clients, who knows how the averages were made."""
         size = len(self.every) / len(self.sent["owner"])
-        return Attacker.of(
+        return TracingAttacker.fit(
             clipped(self.samples(self.halves[0]), self.clip).cpu(),
             size * (self.setting("noise") or 0.0) ** 2,
         )
@@ -107,7 +109,12 @@ class _Inquiry:
     def setting(self, name: str) -> Any:
         """A parameter of the exchange, where the run has set it."""
         return next(
-            (word.args[name] for word in self.run.prepared.config.words if name in word.args), None
+            (
+                word.args[name]
+                for word in self.run.prepared.config.method_specs
+                if name in word.args
+            ),
+            None,
         )
 
     @cached_property
@@ -138,10 +145,12 @@ class _Inquiry:
         if not self.hidden:
             return data.batch(positions, train=False)[0]
         encoder = self.encoder(owner)
-        view = View(data, lambda x: self.some(clipped(encoder.run(x, until=self.block), self.clip)))
+        view = TransformedData(
+            data, lambda x: self.some(clipped(encoder.run(x, until=self.block), self.clip))
+        )
         return view.batch(positions, train=False)[0]
 
-    def into(self, owner: int) -> tuple[Seen, Seen]:
+    def into(self, owner: int) -> tuple[AttackResult, AttackResult]:
         """The averages of a client beside members and others."""
         members = self.run.prepared.clients[owner] if owner >= 0 else self.every
         ours, theirs = matched(members.labels, self.halves[1].labels, self.key.fold(owner))
@@ -156,14 +165,16 @@ class _Inquiry:
         peak = 1.0 if images else float(both[1].max() - both[1].min())
         shown = [self.shown(x) for x in (averages, *both)]
         first, second = (
-            seen(shown[0], x, score, peak) for x, score in zip(shown[1:], traced, strict=True)
+            attack(shown[0], x, score, peak) for x, score in zip(shown[1:], traced, strict=True)
         )
         return first, second
 
     def shown(self, x: Tensor) -> Tensor:
         """As eyes would see it."""
         return (
-            x if self.hidden else pixels(self.every.normalise, x.to(self.every.rows.device)).cpu()
+            x
+            if self.hidden
+            else denormalised(self.every.normalise, x.to(self.every.rows.device)).cpu()
         )
 
 

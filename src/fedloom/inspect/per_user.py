@@ -11,7 +11,12 @@ from fedloom.core.errors import UserError
 from fedloom.core.job import build_isolated
 from fedloom.data.client import place
 from fedloom.data.dataset import Split
-from fedloom.data.per_user_accuracy import Local, by_size, local, owners
+from fedloom.data.per_user_accuracy import (
+    UserAccuracy,
+    accuracy_per_user,
+    group_by_size,
+    sample_users,
+)
 from fedloom.experiment.reopen import ReopenedRun
 
 BOUNDS = (100, 200)  # training samples, as in the columns of FedMix's Table 13
@@ -21,8 +26,10 @@ def by_user(run: ReopenedRun) -> dict[str, Any]:
     """The server's model on those it was trained on: each by itself, all together, and in groups of their training samples."""
     found, names = _found(run), run.prepared.dataset.users
     edges = [0, *BOUNDS, None]
-    groups = zip(edges, edges[1:], by_size(found, BOUNDS), strict=False)
-    each = zip(found.users.tolist(), found.trained.tolist(), found.accuracy.tolist(), strict=True)
+    groups = zip(edges, edges[1:], group_by_size(found, BOUNDS), strict=False)
+    each = zip(
+        found.users.tolist(), found.train_sizes.tolist(), found.accuracy.tolist(), strict=True
+    )
     return {
         "mean": float(found.accuracy.mean()),
         "std": float(found.accuracy.std(unbiased=False)),
@@ -35,9 +42,9 @@ def by_user(run: ReopenedRun) -> dict[str, Any]:
     }
 
 
-def _found(run: ReopenedRun) -> Local:
+def _found(run: ReopenedRun) -> UserAccuracy:
     prepared, dataset = run.prepared, run.prepared.dataset
-    train, whose = owners(dataset)
+    train, whose = sample_users(dataset)
     trained = torch.bincount(train[prepared.clients.rows.cpu()], minlength=len(dataset.users))
     memories = trained[whose] > 0
     if not bool(memories.any()):
@@ -50,10 +57,10 @@ def _found(run: ReopenedRun) -> Local:
     )
     chain = build_isolated(prepared.simulation.federation.build)
     chain.load_state_dict(run.state.params)
-    found = local(
+    found = accuracy_per_user(
         chain,
         replace(dataset, test=test),
         prepared.clients.normalise,
         prepared.config.evaluate.batch,
     )
-    return replace(found, trained=trained[found.users])
+    return replace(found, train_sizes=trained[found.users])

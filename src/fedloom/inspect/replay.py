@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedloom.core.client import Task
+from fedloom.core.client import ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.key import Key
@@ -60,7 +60,9 @@ def replay(run: ReopenedRun, clients: list[int], go: Callable[[], bool]) -> list
             break
         replies += [
             reply
-            for _, reply in simulation.engine.map(sent, [Task(client, run.store.recall(client))])
+            for _, reply in simulation.engine.map(
+                sent, [ClientTask(client, run.store.recall(client))]
+            )
         ]
     sound, refused = simulation.guard.validate(
         replies, expected_uploads(simulation.federation.method, run.prepared.model, state), clients

@@ -1,6 +1,7 @@
-"""Every method by its name: a module of this folder is a method, and its function of the same name makes it.
+"""Every method by its name.
 
-A module may give further words for it as `ALSO`.
+Each module of this folder is a method, built by the function with the module's name. A module may
+list other names of the method as `ALIASES`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from fedloom.core import user_code
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.method import Method, Part
-from fedloom.core.spec import Spec, complaints, parameters, parse
+from fedloom.core.spec import Spec, argument_problems, parameters, parse
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method as it is found: its factory, and what its module says of it."""
+    """A registered method: its factory and the documentation of its module."""
 
     name: str
     make: Callable[..., Method]
@@ -31,12 +32,12 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The first line of its documentation, without the name."""
+        """The first line of the documentation, without the name."""
         return self.text.strip().partition("\n")[0].partition(": ")[2]
 
     @property
     def needs(self) -> list[str]:
-        """What it asks of a model, in words."""
+        """What it requires of a model, in words."""
         return [n.text for n in self.make().needs] or ["any model"]
 
     def describe(self) -> dict[str, Any]:
@@ -52,7 +53,7 @@ class Entry:
 
 
 def names() -> list[str]:
-    """All methods of the package."""
+    """The names of all methods of the package."""
     here = importlib.import_module("fedloom.methods").__path__
     return sorted(
         m.name.replace("_", "-") for m in pkgutil.iter_modules(here) if m.name != "registry"
@@ -60,32 +61,27 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """The method of that name, or a user's own as file.py:function."""
+    """The method with this name or alias, or a user-defined one given as file.py:function."""
     if user_code.is_reference(name):
         make = user_code.load("method", name)
-        return Entry(name, make, "your own", "", make.__doc__ or "")
+        return Entry(name, make, "user-defined", "", make.__doc__ or "")
     if name not in names():
-        name = _other_word(name)
+        name = _resolve_alias(name)
     module = _module(name)
-    return Entry(
-        name,
-        getattr(module, name.replace("-", "_")),
-        module.PAPER,
-        module.LINK,
-        module.__doc__ or "",
-    )
+    make = getattr(module, name.replace("-", "_"))
+    return Entry(name, make, module.PAPER, module.LINK, module.__doc__ or "")
 
 
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"fedloom.methods.{name.replace('-', '_')}")
 
 
-def _other_word(word: str) -> str:
-    """The name of the method whose module has this word in `ALSO`."""
-    others = {also: name for name in names() for also in getattr(_module(name), "ALSO", ())}
-    if word not in others:
-        raise unknown_name("method", word, [*names(), *others], see="fedloom methods")
-    return others[word]
+def _resolve_alias(alias: str) -> str:
+    """The name of the method whose module lists this alias."""
+    aliases = {a: name for name in names() for a in getattr(_module(name), "ALIASES", ())}
+    if alias not in aliases:
+        raise unknown_name("method", alias, [*names(), *aliases], see="fedloom methods")
+    return aliases[alias]
 
 
 def method(name: str | Callable[..., Method], **parameters: Any) -> Method:
@@ -103,29 +99,37 @@ def method(name: str | Callable[..., Method], **parameters: Any) -> Method:
     if reference is not None:
         return build([Spec(reference, parameters)])
     label = getattr(name, "__name__", "method")
-    raise_all(complaints(name, parameters), f"method '{label}'")
+    raise_all(argument_problems(name, parameters), f"method '{label}'")
     return user_code.call_user_function("method", label, Method, name, parameters)
 
 
 def build(specs: Sequence[Spec], values: Mapping[str, Method] = MappingProxyType({})) -> Method:
-    """The combined method of the specs; every problem at once.
+    """The combined method of the specs; raises all problems at once.
 
-    values: by name, the methods that were passed as Python objects and that no name leads to.
+    values: by name, the methods that were passed as Python objects and cannot be found by name.
     """
-    makers = {s.name: entry(s.name) for s in specs if s.name not in values}
-    if len({*(e.name for e in makers.values()), *values}) < len(specs):
-        names = "+".join(s.name for s in specs)
-        raise UserError(f"method '{names}' names a method twice; name each once")
-    named = [s for s in specs if s.name in makers]
-    raise_all(
-        [f"{s.name}: {c}" for s in named for c in complaints(makers[s.name].make, s.args)], "method"
-    )
-    built = {s.name: _made(s, makers[s.name].make) for s in named}
+    entries = {s.name: entry(s.name) for s in specs if s.name not in values}
+    distinct = {*(e.name for e in entries.values()), *values}
+    if len(distinct) < len(specs):
+        listed = "+".join(s.name for s in specs)
+        raise UserError(f"method '{listed}' names a method twice; name each once")
+    registered = [s for s in specs if s.name in entries]
+    _check_arguments(registered, entries)
+    built = {s.name: _made(s, entries[s.name].make) for s in registered}
     return join([values[s.name] if s.name in values else built[s.name] for s in specs])
 
 
+def _check_arguments(specs: Sequence[Spec], entries: Mapping[str, Entry]) -> None:
+    problems = [
+        f"{s.name}: {problem}"
+        for s in specs
+        for problem in argument_problems(entries[s.name].make, s.args)
+    ]
+    raise_all(problems, "method")
+
+
 def _made(spec: Spec, make: Callable[..., Method]) -> Method:
-    """The method, which remembers the spec that any process can build it from."""
+    """The method, with the spec from which any process can build it again."""
     if user_code.is_reference(spec.name):
         made = user_code.call_user_function("method", spec.name, Method, make, spec.args)
     else:

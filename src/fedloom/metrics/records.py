@@ -1,4 +1,4 @@
-"""Typed records of a run: a RoundRecord per line of metrics.jsonl, and the RunResult in result.json.
+"""Typed records of a run: a RoundRecord per line of metrics.jsonl, a RunResult in result.json.
 
 Scores are fractions between 0 and 1. "Recall" of a class is the share of its test samples that are
 classified correctly. Importing this module does not import torch.
@@ -154,7 +154,7 @@ class RunResult:
 
     @property
     def client_scores(self) -> ClientScores | None:
-        """Of the models that the clients end with: their own if the method has them, else the global one."""
+        """Of the models that clients end with: their own if the method has them, else the global."""
         return self.personal_models if self.personalised else self.global_model
 
 
@@ -197,7 +197,7 @@ class History(Sequence[RoundRecord]):
     def to_pandas(self) -> Any:
         """A pandas DataFrame with a row per round; nested scores become columns with dots."""
         try:
-            import pandas
+            import pandas  # type: ignore[import-untyped]
         except ImportError:
             raise UserError(
                 "history.to_pandas() needs pandas; install it with: pip install pandas"
@@ -228,7 +228,7 @@ def _is_written(name: str, value: Any) -> bool:
 
 
 def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
-    """The facts of a record, if they are of this format and have its fields; scores made from them."""
+    """The fields of a record, its scores as objects; raises for another format or wrong fields."""
     if facts.get("format") != FORMAT:
         raise RunError(
             f"{place} has record format {facts.get('format', 'none')}, and this version of fedloom "
