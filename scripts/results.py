@@ -21,10 +21,10 @@ def looked(path: Path) -> dict[str, float]:
     return {
         "lambda_max": found["eigen"]["values"][0],
         "H_T": found["trace"]["hutch++"]["value"],
-        "H_N": pairs["per_tensor"]["H_N"]["full"],
-        "H_D": pairs["per_tensor"]["H_D"]["full"],
-        "drift": statistics.fmean(c["distance"] for c in found["drift"]["clients"]),
-        "cosine": statistics.fmean(c["cosine"] for c in found["drift"]["clients"]),
+        "H_N": pairs["per_tensor"]["H_N"]["mean_over_matrix"],
+        "H_D": pairs["per_tensor"]["H_D"]["mean_over_matrix"],
+        "drift": statistics.fmean(c["distance_to_mean"] for c in found["drift"]["clients"]),
+        "cosine": statistics.fmean(c["cosine_to_mean"] for c in found["drift"]["clients"]),
     }
 
 

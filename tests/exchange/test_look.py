@@ -13,7 +13,7 @@ from cli import talk
 from fedloom.data import averages_plot, store
 from fedloom.data.averages_plot import Gallery, pixels
 from fedloom.data.client import normaliser
-from fedloom.inspect.averages import averages_gallery
+from fedloom.inspect.averages import averages_grid
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,7 +32,7 @@ def test_pixels_undo_what_normalisation_did() -> None:
 
 
 def test_the_picture_is_of_samples_and_of_means() -> None:
-    settings, shown = averages_gallery({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
+    settings, shown = averages_grid({"data": {"name": "tiny", "clients": 8, "partition": "iid"}})
     whole = store.load("tiny").train.x / 255
     assert settings.data.name == "tiny" and shown.images.shape == (5, 4, 1, 8, 8)
     assert list(shown.columns) == ["1 sample", "5 samples", "20 samples", "all"]
@@ -59,14 +59,14 @@ def test_only_images_have_averages_to_be_seen(home: Path) -> None:
         "data",
         "show",
         "rows",
-        "--averaged_data_exchange",
+        "--averages",
         "--clients",
         2,
         "--partition",
         "iid",
         code=2,
     )
-    assert "are a table, and averages are shown of images" in said.flat
+    assert "are of kind 'table', and averages can be shown of images only" in said.flat
 
 
 def picture(value: float) -> Gallery:
@@ -100,7 +100,7 @@ def test_a_png_is_drawn(tmp_path: Path) -> None:
         "data",
         "show",
         "tiny",
-        "--averaged_data_exchange",
+        "--averages",
         "--clients",
         8,
         "--partition",
@@ -119,15 +119,15 @@ def test_the_figures_of_the_picture_as_json() -> None:
         "data",
         "show",
         "tiny",
-        "--averaged_data_exchange",
+        "--averages",
         "--clients",
         8,
         "--partition",
         "iid",
         "--json",
     ).json
-    assert said["averages_of"][-1] == "all" and len(said["deviation"]) == len(said["clients"]) == 5
-    assert all(row[0] > row[3] for row in said["deviation"])
+    assert said["averages_of"][-1] == "all" and len(said["pixel_std"]) == len(said["clients"]) == 5
+    assert all(row[0] > row[3] for row in said["pixel_std"])
 
 
 def test_an_analysis_finds_raw_samples_and_finds_large_averages_quiet(home: Path) -> None:
@@ -160,10 +160,10 @@ def test_an_analysis_finds_raw_samples_and_finds_large_averages_quiet(home: Path
 def test_an_analysis_is_read_by_people_too(home: Path) -> None:
     talk.run(home / "read", "--method", "naivemix(size=5)", rounds=1)
     said = talk.fedloom("analyze", home / "read", "--only", "leak")
-    assert "membership, tracing" in said.out and "0.5 is a guess" in said.out
+    assert "membership, tracing" in said.out and "0.5 is guessing" in said.out
 
 
 def test_what_was_not_exchanged_cannot_leak(home: Path) -> None:
     talk.run(home / "plain", "--method", "fedavg", rounds=1)
     said = talk.fedloom("analyze", home / "plain", "--only", "leak", code=2)
-    assert "a run of 'fedavg' keeps no averages of samples" in said.flat
+    assert "a run of 'fedavg' exchanges no averages of samples" in said.flat

@@ -19,7 +19,7 @@ from fedloom.core.spec import Param
 
 PAPER = "Wang et al., 2019"
 LINK = "https://arxiv.org/abs/1910.10252"
-ALSO = ("fedavg-ft",)
+ALIASES = ("fedavg-ft",)
 
 Epochs = Annotated[int, Param("epochs on the final model; 0 is FedAvg", low=0)]
 Rate = Annotated[float, Param("learning rate on the final model", above=0)]

@@ -15,7 +15,7 @@ from fedloom.core.select import everything
 
 PAPER = "Lu et al., ICASSP 2023, as a baseline"
 LINK = "https://arxiv.org/abs/2303.15168"
-ALSO = ("local",)
+ALIASES = ("local",)
 
 
 def local_training() -> Method:

@@ -28,7 +28,7 @@ from fedloom.losses.mixup import mixed
 
 PAPER = "Zhang et al., ICLR 2018"
 LINK = "https://arxiv.org/abs/1710.09412"
-ALSO = ("localmix",)
+ALIASES = ("localmix",)
 
 
 def takes_numbers(chain: Chain) -> bool:

@@ -1,22 +1,23 @@
-"""Every method by its name: a module of this folder is a method, and its function of the same name makes it.
+"""Every method by its name.
 
-A module may give further words for it as `ALSO`.
+Each module of this folder is a method, built by the function with the module's name. A module may
+list other names of the method as `ALIASES`. listing.py reads what needs no import.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from fedloom.core import user_code
 from fedloom.core.compose import join
-from fedloom.core.errors import UserError, raise_all, unknown_name
+from fedloom.core.errors import UserError, raise_all
 from fedloom.core.method import Method, Part
 from fedloom.core.spec import Spec, complaints, parameters, parse
+from fedloom.methods import listing
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Entry:
     @property
     def summary(self) -> str:
         """The first line of its documentation, without the name."""
-        return self.text.strip().partition("\n")[0].partition(": ")[2]
+        return listing.summary(self.text)
 
     @property
     def needs(self) -> list[str]:
@@ -52,40 +53,18 @@ class Entry:
 
 
 def names() -> list[str]:
-    """All methods of the package."""
-    here = importlib.import_module("fedloom.methods").__path__
-    return sorted(
-        m.name.replace("_", "-") for m in pkgutil.iter_modules(here) if m.name != "registry"
-    )
+    """The names of all methods of the package."""
+    return list(listing.names())
 
 
 def entry(name: str) -> Entry:
-    """The method of that name, or a user's own as file.py:function."""
+    """The method with this name or alias, or a user-defined one given as file.py:function."""
     if user_code.is_reference(name):
         make = user_code.load("method", name)
-        return Entry(name, make, "your own", "", make.__doc__ or "")
-    if name not in names():
-        name = _other_word(name)
-    module = _module(name)
-    return Entry(
-        name,
-        getattr(module, name.replace("-", "_")),
-        module.PAPER,
-        module.LINK,
-        module.__doc__ or "",
-    )
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"fedloom.methods.{name.replace('-', '_')}")
-
-
-def _other_word(word: str) -> str:
-    """The name of the method whose module has this word in `ALSO`."""
-    others = {also: name for name in names() for also in getattr(_module(name), "ALSO", ())}
-    if word not in others:
-        raise unknown_name("method", word, [*names(), *others], see="fedloom methods")
-    return others[word]
+        return Entry(name, make, "user-defined", "", make.__doc__ or "")
+    info = listing.describe(name)
+    module = importlib.import_module(f"fedloom.methods.{info.module}")
+    return Entry(info.name, getattr(module, info.module), info.paper, info.link, info.text)
 
 
 def method(name: str | Callable[..., Method], **parameters: Any) -> Method:
