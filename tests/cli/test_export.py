@@ -1,7 +1,9 @@
 """`fedloom export`: exported weights and programs score as in the run; failures have messages."""
 
+import io
 import json
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,19 @@ def test_a_program_runs_without_fedloom_on_any_batch_size(
         and said["input"]["dtype"] == "float32"
         and len(said["classes"]) == 4
     )
+
+
+def test_a_program_holds_neither_pickles_nor_samples(runs: dict[str, Path], desk: Path) -> None:
+    fedloom("export", runs["fedavg"], "--out", "taken")
+    with reopened(runs["fedavg"], lambda warning: None) as opened:
+        x, _ = opened.prepared.simulation.federation.test[0]
+    with zipfile.ZipFile("taken/global.pt2") as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    assert any("weight" in name for name in contents)
+    for name, content in contents.items():
+        assert not zipfile.is_zipfile(io.BytesIO(content)), name  # what torch.save writes
+        assert not (content.startswith(b"\x80") and content.endswith(b".")), name  # a pickle
+        assert x[0].numpy().tobytes() not in content, name
 
 
 def test_the_global_model(runs: dict[str, Path], desk: Path) -> None:

@@ -176,13 +176,15 @@ def _program(prepared: PreparedRun, weights: Params) -> bytes:
 
 
 def _traced(chain: Chain, x: Tensor, name: str) -> bytes:
-    """The chain as torch.export saves it, for any batch size."""
+    """The chain as torch.export saves it, for any batch size. x: samples to trace it with."""
     buffer = io.BytesIO()
     try:
         with torch.no_grad():
             traced = torch.export.export(
                 chain, (x.contiguous(),), dynamic_shapes=({0: torch.export.Dim("batch")},)
             )
+        # Otherwise the file would hold the samples, pickled, and with them their whole batch.
+        traced.example_inputs = None
         torch.export.save(traced, buffer)
     except Exception as error:  # tracing runs the user's forward, which can fail in any way
         message = str(error).strip()
