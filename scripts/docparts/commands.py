@@ -13,7 +13,7 @@ import typer
 from docparts.markdown import between, code, table, typed
 from fedloom.cli.main import app
 
-EXAMPLE = " Example: "
+EXAMPLE = "Example: "
 
 
 def walk(
@@ -31,7 +31,7 @@ def walk(
 def said(command: click.Command) -> tuple[str, str]:
     """What a command's help says, and the example at its end."""
     about, _, example = (command.help or "").partition(EXAMPLE)
-    return about, example
+    return about.strip(), example.strip()
 
 
 def commands(root: Path) -> str:

@@ -29,7 +29,10 @@ def methods(
     ] = None,
     json_: o.Json = False,
 ) -> None:
-    """List the methods, or describe one. Example: fedloom methods fedprox"""
+    """List the methods, or describe one.
+
+    Example: fedloom methods fedprox
+    """
     if name is None and not json_:
         _list_methods()
         return

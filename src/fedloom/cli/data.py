@@ -52,7 +52,10 @@ def add(
 @app.command(name="list")
 @user_errors
 def list_(json_: o.Json = False) -> None:
-    """List the data sets. Example: fedloom data list"""
+    """List the data sets.
+
+    Example: fedloom data list
+    """
     from fedloom.data import listing
 
     descriptions = listing.describe_all()
@@ -79,7 +82,10 @@ def list_(json_: o.Json = False) -> None:
 @app.command()
 @user_errors
 def check(name: Name, json_: o.Json = False) -> None:
-    """Verify checksums and values of a data set. Example: fedloom data check fashion-mnist"""
+    """Verify checksums and values of a data set.
+
+    Example: fedloom data check fashion-mnist
+    """
     from fedloom.data import store
 
     lines = store.check(name)
@@ -101,7 +107,10 @@ def check(name: Name, json_: o.Json = False) -> None:
 @app.command()
 @user_errors
 def remove(name: Name) -> None:
-    """Delete a data set that was added. Example: fedloom data remove heart"""
+    """Delete a data set that was added.
+
+    Example: fedloom data remove heart
+    """
     from fedloom.data import store
 
     store.remove(name)

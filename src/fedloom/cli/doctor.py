@@ -25,7 +25,10 @@ LABELS = {
 
 @user_errors
 def doctor(forget_calibration: ForgetCalibration = False, json_: o.Json = False) -> None:
-    """Check this machine: versions, devices, extras, reproducibility. Example: fedloom doctor"""
+    """Check this machine: versions, devices, extras, reproducibility.
+
+    Example: fedloom doctor
+    """
     from fedloom.engines.calibrate import findings, forget, place
     from fedloom.inspect.doctor import examine
 
