@@ -1,9 +1,10 @@
-"""Write the parts of README.md and docs/**/*.md that follow from the code; with --check only say which pages are stale.
+"""Write the generated parts of README.md and docs/**/*.md; with --check only name stale pages.
 
     python scripts/docs.py [--check]
 
-Such a part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`, and NAME is one of BLOCKS (docparts/). All the rest of
-a page is written by people. Nothing depends on the time, the machine or the width of the terminal.
+A generated part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`, where NAME is one of
+BLOCKS (docparts/). The rest of a page is written by hand. The output does not depend on the time,
+the machine or the width of the terminal.
 """
 
 from __future__ import annotations
@@ -32,28 +33,31 @@ def pages(root: Path) -> list[Path]:
 
 
 def stale(root: Path, blocks: Blocks = BLOCKS) -> dict[Path, str]:
-    """The pages that are not as they should be, and how they should be."""
+    """The pages whose generated parts are out of date, with their new text."""
     fresh = {page: filled(page, root, blocks) for page in pages(root)}
     return {page: text for page, text in fresh.items() if text != page.read_text(encoding="utf-8")}
 
 
 def filled(page: Path, root: Path, blocks: Blocks = BLOCKS) -> str:
-    """The text of a page with its generated parts as they should be."""
+    """The text of a page with its generated parts up to date."""
     text = page.read_text(encoding="utf-8")
     for name in (match["name"] for match in BLOCK.finditer(text)):
         if name not in blocks:
+            choices = ", ".join(blocks)
             sys.exit(
-                f"{page.relative_to(root)}: no part '{name}' in scripts/docparts (choices: {', '.join(blocks)})"
+                f"{page.relative_to(root)}: no part '{name}' in scripts/docparts "
+                f"(choices: {choices})"
             )
     if stray := MARK.search(BLOCK.sub("", text)):
         sys.exit(
-            f"{page.relative_to(root)}: '{stray[0]}' has no partner; write <!-- begin NAME --> and <!-- end NAME -->"
+            f"{page.relative_to(root)}: '{stray[0]}' has no partner; "
+            "write <!-- begin NAME --> and <!-- end NAME -->"
         )
     return BLOCK.sub(lambda m: f"{m['begin']}\n{blocks[m['name']](root)}\n\n{m['end']}", text)
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
-    """The entry point; exit code 1 where --check finds a stale page."""
+    """The entry point; exit code 1 if --check finds a stale page."""
     parser = argparse.ArgumentParser(
         description="Write the generated parts of README.md and docs/*.md."
     )
@@ -61,12 +65,11 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
         "--check", action="store_true", help="change nothing; exit with 1 and name the stale pages"
     )
     check = parser.parse_args(arguments).check
-    found = stale(root)
-    if check and found:
-        sys.exit(
-            f"stale: {', '.join(str(page.relative_to(root)) for page in found)}; write them with: make docs"
-        )
-    for page, text in found.items():
+    outdated = stale(root)
+    if check and outdated:
+        names = ", ".join(str(page.relative_to(root)) for page in outdated)
+        sys.exit(f"stale: {names}; write them with: make docs")
+    for page, text in outdated.items():
         page.write_text(text, encoding="utf-8")
         sys.stdout.write(f"wrote {page.relative_to(root)}\n")
 

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Run a command in a network namespace that has loopback and nothing else, and end with its exit code.
+# Run a command in a network namespace that has only the loopback device; exit with its exit code.
 #
 #   scripts/loopback.sh COMMAND [ARGUMENT...]
 #
-# For what listens on the network card, or asks outside hosts, whatever its settings say. Needs Linux, and root or user
-# namespaces. Where there is no such namespace to be had, nothing is run and the exit code is 125.
+# For programs that listen on the network card or contact other hosts whatever their settings say.
+# Needs Linux, and root or user namespaces. If no such namespace can be created, the command is not
+# run and the exit code is 125.
 set -eu
 
 if [ $# -eq 0 ]; then
@@ -12,11 +13,12 @@ if [ $# -eq 0 ]; then
   exit 2
 fi
 
-for way in -n -rn; do # as root; as anybody who may be root in a user namespace
-  if unshare "$way" ip link set lo up 2>/dev/null; then
-    exec unshare "$way" sh -c 'ip link set lo up && exec "$@"' loopback "$@"
+for flag in -n -rn; do # as root; as a user who may be root in a user namespace
+  if unshare "$flag" ip link set lo up 2>/dev/null; then
+    exec unshare "$flag" sh -c 'ip link set lo up && exec "$@"' loopback "$@"
   fi
 done
 
-echo "$0: no network namespace to be had, so nothing was run; it takes unshare (util-linux), ip (iproute2), and root or user namespaces" >&2
+echo "$0: cannot create a network namespace, so the command was not run;" \
+  "install unshare (util-linux) and ip (iproute2), and run as root or allow user namespaces" >&2
 exit 125

@@ -1,10 +1,11 @@
-"""Make the packaged subset of Fashion-MNIST from the whole set.
+"""Make the packaged subset of Fashion-MNIST from the full data set.
 
     apt-get install dataset-fashion-mnist
     python scripts/make_fashion_subset.py [SOURCE [DESTINATION]]
 
-The first 1,000 training and the first 200 test pictures of each class are taken, in their original order. SHA256SUMS holds
-the checksums of the idx files before compression, so that every zlib version gives the same ones.
+It takes the first 1,000 training and the first 200 test images of each class, in their original
+order. SHA256SUMS holds the checksums of the uncompressed idx files, so that they do not depend on
+the version of zlib.
 """
 
 from __future__ import annotations
@@ -24,21 +25,18 @@ PER_CLASS = {"train": 1000, "t10k": 200}
 
 
 def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
-    """The places of the first `count` of each class, in their original order."""
+    """The indices of the first `count` samples of each class, in their original order."""
     return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in np.unique(labels)]))
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
     """A uint8 array as an idx file."""
-    return (
-        bytes([0, 0, 8, array.ndim])
-        + np.array(array.shape, dtype=">u4").tobytes()
-        + array.tobytes()
-    )
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, dtype=">u4").tobytes()
+    return header + array.tobytes()
 
 
 def subset(source: Path) -> dict[str, bytes]:
-    """The idx files of the subset by name."""
+    """The idx files of the subset, by name."""
     files = {}
     for prefix, count in PER_CLASS.items():
         names = {3: f"{prefix}-images-idx3-ubyte", 1: f"{prefix}-labels-idx1-ubyte"}

@@ -1,8 +1,9 @@
-"""Gather what a table of a paper came to: what `fedloom compare --json` printed, and what `fedloom analyze` found in its runs.
+"""Collect the results of a paper's table: the output of `fedloom reproduce --json` and the analyses
+of its runs by `fedloom analyze`.
 
-    python scripts/results.py COMPARE.json RUNS OUT.json
+    python scripts/results.py REPRODUCED.json RUNS OUT.json
 
-RUNS is the folder of the comparison. The pages under docs/results are written from OUT by scripts/docs.py.
+RUNS is the folder of the runs. scripts/docs.py writes the pages under docs/results from OUT.
 """
 
 from __future__ import annotations
@@ -14,31 +15,33 @@ from pathlib import Path
 from typing import Any
 
 
-def looked(path: Path) -> dict[str, float]:
-    """The second-order indicators of a run, under the paper's names; H_N and H_D as the authors have them, a number a tensor."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    pairs = found["pairs"]
+def indicators(path: Path) -> dict[str, float]:
+    """The second-order indicators of a run, under the paper's names.
+
+    H_N and H_D are computed per tensor, as in the authors' code.
+    """
+    analysis: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    pairs, clients = analysis["pairs"], analysis["drift"]["clients"]
     return {
-        "lambda_max": found["eigen"]["values"][0],
-        "H_T": found["trace"]["hutch++"]["value"],
+        "lambda_max": analysis["eigen"]["values"][0],
+        "H_T": analysis["trace"]["hutch++"]["value"],
         "H_N": pairs["per_tensor"]["H_N"]["mean_over_matrix"],
         "H_D": pairs["per_tensor"]["H_D"]["mean_over_matrix"],
-        "drift": statistics.fmean(c["distance_to_mean"] for c in found["drift"]["clients"]),
-        "cosine": statistics.fmean(c["cosine_to_mean"] for c in found["drift"]["clients"]),
+        "drift": statistics.fmean(c["distance_to_mean"] for c in clients),
+        "cosine": statistics.fmean(c["cosine_to_mean"] for c in clients),
     }
 
 
-def main(compared: str, runs: str, out: str) -> None:
+def main(reproduced: str, runs: str, out: str) -> None:
     """Write both into one file."""
-    table: dict[str, Any] = json.loads(Path(compared).read_text(encoding="utf-8"))
-    for where in ("out", "picture"):
-        table.pop(where, None)
-    found: dict[str, list[dict[str, float]]] = {}
+    table: dict[str, Any] = json.loads(Path(reproduced).read_text(encoding="utf-8"))
+    for local_path in ("out", "picture"):
+        table.pop(local_path, None)
+    by_row: dict[str, list[dict[str, float]]] = {}
     for path in sorted(Path(runs).glob("*/*/seed-*/analysis/analysis.json")):
-        found.setdefault(path.parents[3].name, []).append(looked(path))
-    Path(out).write_text(
-        json.dumps({**table, "analysis": found}, indent=1) + "\n", encoding="utf-8"
-    )
+        by_row.setdefault(path.parents[3].name, []).append(indicators(path))
+    text = json.dumps({**table, "analysis": by_row}, indent=1) + "\n"
+    Path(out).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

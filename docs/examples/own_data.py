@@ -1,9 +1,9 @@
-"""Any map-style torch Dataset of (sample, label), kept under a name and from then on used like every other data set.
+"""A map-style torch Dataset of (sample, label), stored under a name and used like any data set.
 
     python docs/examples/own_data.py
     fedloom run --data rings --model 'mlp(width=32)' --clients 10 --rounds 20 --set train.lr=0.2
 
-For one run from Python, give the data set to `assemble(settings, dataset)` instead of keeping it.
+For experiments in Python it need not be stored: fedloom.Experiment(data=Rings(2000), ...).
 """
 
 import math
@@ -17,7 +17,7 @@ from fedloom.data.sources import from_torch
 
 
 class Rings(Dataset):
-    """Points on two rings, one inside the other."""
+    """Points on two concentric rings; the label says which."""
 
     def __init__(self, count: int) -> None:
         draws = torch.Generator().manual_seed(0)
@@ -34,4 +34,5 @@ class Rings(Dataset):
 
 
 if __name__ == "__main__":
-    store.save(from_torch(Rings(2000), name="rings", classes=("inner", "outer")), replace=True)
+    rings = from_torch(Rings(2000), name="rings", classes=("inner", "outer"))
+    store.save(rings, replace=True)

@@ -1,4 +1,4 @@
-"""The generated parts of the pages by name. Each is a function of the root of the tree and gives Markdown."""
+"""The generated parts of the pages, by name: functions from the repository's root to Markdown."""
 
 from __future__ import annotations
 

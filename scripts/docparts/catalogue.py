@@ -1,4 +1,4 @@
-"""What there is: methods, models, formats, partitions, augmentations, samplers, and what a round costs."""
+"""The lists of methods, models, formats, partitions, augmentations and samplers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from docparts.markdown import code, options, parameter_table, prose, table
-from docparts.proofs import NONE, proofs
+from docparts.verification import UNVERIFIED, verification
 from fedloom.core.sampler import SAMPLERS
 from fedloom.data.augment import AUGMENTS
 from fedloom.data.partition import GIVEN, PARTITIONS, stream
@@ -18,37 +18,36 @@ from fedloom.models.registry import MODELS
 
 
 def method_list(root: Path) -> str:
-    """The methods by what is proved of them."""
+    """The methods, grouped by how they are verified."""
     groups: dict[str, list[str]] = {}
-    for name, kinds in _proved(root).items():
+    for name, kinds in _verified(root).items():
         groups.setdefault(kinds, []).append(f"[{name}](docs/methods.md#{name})")
     most_first = sorted(groups.items(), key=lambda group: (-group[0].count(","), group[0]))
-    return table(
-        ["proved by", "methods"], [[kinds, ", ".join(names)] for kinds, names in most_first]
-    )
+    rows = [[kinds, ", ".join(names)] for kinds, names in most_first]
+    return table(["verified by", "methods"], rows)
 
 
 def method_table(root: Path) -> str:
-    """Every method with its paper and what is proved of it."""
-    proved = _proved(root)
+    """Every method with its paper and how it is verified."""
+    verified = _verified(root)
     entries = [registry.entry(name) for name in registry.names()]
-    rows = [[f"[{e.name}](#{e.name})", e.summary, _paper(e), proved[e.name]] for e in entries]
-    return table(["method", "what it does", "paper", "proved by"], rows)
+    rows = [[f"[{e.name}](#{e.name})", e.summary, _paper(e), verified[e.name]] for e in entries]
+    return table(["method", "what it does", "paper", "verified by"], rows)
 
 
 def methods(root: Path) -> str:
-    """A section for every method."""
-    proved = _proved(root)
-    return "\n\n".join(_method(registry.entry(name), proved[name]) for name in registry.names())
+    """A section for each method."""
+    verified = _verified(root)
+    return "\n\n".join(_method(registry.entry(name), verified[name]) for name in registry.names())
 
 
-def _method(entry: registry.Entry, proved: str) -> str:
+def _method(entry: registry.Entry, verified: str) -> str:
     described = entry.describe()
     source = f"src/fedloom/methods/{entry.name.replace('-', '_')}.py"
     facts = [
         f"- Needs: {'; '.join(described['needs'])}",
         f"- Paper: {_paper(entry)}",
-        f"- Proved by: {proved}",
+        f"- Verified by: {verified}",
         f"- Code: [{source}](../{source})",
     ]
     return "\n\n".join(
@@ -65,13 +64,13 @@ def _paper(entry: registry.Entry) -> str:
     return f"[{entry.paper}]({entry.link})" if entry.link else entry.paper
 
 
-def _proved(root: Path) -> dict[str, str]:
-    found = proofs(root / "tests" / "methods", registry.names())
-    return {name: ", ".join(kinds) or NONE for name, kinds in found.items()}
+def _verified(root: Path) -> dict[str, str]:
+    kinds_of = verification(root / "tests" / "methods", registry.names())
+    return {name: ", ".join(kinds) or UNVERIFIED for name, kinds in kinds_of.items()}
 
 
 def models(root: Path) -> str:
-    """All models side by side, then a section for each."""
+    """A table of all models, then a section for each."""
     described = describe_models()
     rows = [
         [
@@ -115,29 +114,32 @@ def _model(model: Mapping[str, Any]) -> str:
 
 
 def formats(root: Path) -> str:
-    """A section for every reader."""
-    return "\n\n".join(
-        f"### {name}\n\n{prose(source)}\n\nFound by:\n\n{code(source.LOOKS_FOR)}\n\n{options(source.read, ('path', 'name'))}"
-        for name, source in SOURCES.items()
-    )
+    """A section for each data format."""
+    sections = []
+    for name, source in SOURCES.items():
+        parameters = options(source.read, ("path", "name"))
+        sections += [f"### {name}", prose(source), "Recognised by:", code(source.LOOKS_FOR)]
+        sections.append(parameters)
+    return "\n\n".join(sections)
 
 
 def partitions(root: Path) -> str:
-    """A section for every partition, and what all of them take."""
-    return f"{_sections(PARTITIONS, GIVEN)}\n\n### Published splits\n\n{prose(stream)}\n\n{options(stream, GIVEN)}"
+    """A section for each partition, and one on the parameters that reproduce published ones."""
+    published = f"### Published splits\n\n{prose(stream)}\n\n{options(stream, GIVEN)}"
+    return f"{_sections(PARTITIONS, GIVEN)}\n\n{published}"
 
 
 def augmentations(root: Path) -> str:
-    """A section for every augmentation."""
+    """A section for each augmentation."""
     return _sections(AUGMENTS)
 
 
 def samplers(root: Path) -> str:
-    """A section for every sampler."""
+    """A section for each sampler."""
     return _sections(SAMPLERS)
 
 
-def _sections(known: Mapping[str, Callable[..., Any]], skip: Iterable[str] = ()) -> str:
+def _sections(registered: Mapping[str, Callable[..., Any]], skip: Iterable[str] = ()) -> str:
     return "\n\n".join(
-        f"### {name}\n\n{prose(make)}\n\n{options(make, skip)}" for name, make in known.items()
+        f"### {name}\n\n{prose(make)}\n\n{options(make, skip)}" for name, make in registered.items()
     )

@@ -1,4 +1,4 @@
-"""Pieces of Markdown, and values as a person would type them."""
+"""Building blocks of Markdown, and values as a user would type them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str, language: str = "text") -> str:
-    """Text as it stands."""
+    """A fenced block."""
     return f"```{language}\n{text.strip()}\n```"
 
 
 def prose(documented: Any) -> str:
-    """The docstring of a thing, its lines joined to paragraphs; a star outside of backticks stays a star."""
+    """The docstring of an object as paragraphs of one line each; stars outside code are escaped."""
     text = re.sub(r"(`[^`]*`)|\*", lambda m: m[1] or r"\*", inspect.getdoc(documented) or "")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def typed(value: Any) -> str:
-    """A default as a person would type it.
+    """A default value as a user would type it.
 
     >>> [typed(v) for v in (1.0, 0.05, None, True, "batch", "", ("a", 2))]
     ['1', '0.05', 'none', 'true', 'batch', "''", '[a, 2]']
@@ -47,11 +47,9 @@ def typed(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(typed, value))}]"
-    return (
-        f"{value:g}"
-        if isinstance(value, float) and float(f"{value:g}") == value
-        else str(value) or "''"
-    )
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value) or "''"
 
 
 def between(
@@ -60,24 +58,25 @@ def between(
     high: float | None = None,
     below: float | None = None,
 ) -> str:
-    """Where a number may lie.
+    """The range of a number in words.
 
     >>> between(low=0, below=1), between(above=0), between()
     ('from 0, below 1', 'above 0', '')
     """
     bounds = (("from", low), ("above", above), ("to", high), ("below", below))
-    return ", ".join(f"{word} {typed(bound)}" for word, bound in bounds if bound is not None)
+    return ", ".join(f"{label} {typed(bound)}" for label, bound in bounds if bound is not None)
 
 
 def options(function: Callable[..., Any], skip: Iterable[str] = ()) -> str:
     """The parameters of a registered function that a config may set."""
+    skipped = frozenset(skip)
     return parameter_table(
-        [p.describe() for n, p in parameters(function).items() if n not in frozenset(skip)]
+        [p.describe() for name, p in parameters(function).items() if name not in skipped]
     )
 
 
 def parameter_table(described: Sequence[Mapping[str, Any]]) -> str:
-    """Parameters as `Parameter.describe` gives them; it leaves the default out where one must be given."""
+    """Parameters as `Parameter.describe` returns them; required ones have no default there."""
     if not described:
         return "No parameters."
     rows = [
@@ -85,7 +84,7 @@ def parameter_table(described: Sequence[Mapping[str, Any]]) -> str:
             f"`{p['name']}`",
             p["type"].replace(" | ", " or ").replace("null", "none").replace("'", ""),
             between(p.get("low"), p.get("above"), p.get("high"), p.get("below")),
-            f"`{typed(p['default'])}`" if "default" in p else "to be given",
+            f"`{typed(p['default'])}`" if "default" in p else "required",
             p["meaning"],
         ]
         for p in described

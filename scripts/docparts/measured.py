@@ -1,4 +1,4 @@
-"""What the benchmarks measured, read from their results."""
+"""The tables of measurements, read from the results of the benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from docparts.markdown import table
 
-Columns = dict[str, tuple[str, str]]  # heading: figure and format
+Columns = dict[str, tuple[str, str]]  # heading: key of the measurement, format
 
 ENGINES: Columns = {
     "wall": ("seconds", "{:.3f} s"),
@@ -18,52 +18,49 @@ ENGINES: Columns = {
 }
 FIXED: Columns = {
     "fixed": ("fixed_seconds", "{:.2f} s"),
-    "a further round": ("round_seconds", "{:.2f} s"),
+    "each round": ("round_seconds", "{:.2f} s"),
 }
 CROWD: Columns = {
     "peak": ("peak_mib", "{:.0f} MiB"),
     "at round 10": ("round_10_mib", "{:.0f} MiB"),
-    "growth from there on": ("growth", "{:+.1%}"),
-    "first round done after": ("first_round_seconds", "{:.1f} s"),
+    "growth after that": ("growth", "{:+.1%}"),
+    "first round finished after": ("first_round_seconds", "{:.1f} s"),
     "whole run": ("run_seconds", "{:.1f} s"),
 }
-BESIDE: Columns = {
-    "a round": ("seconds", "{:.3f} s"),
-    "of our best": ("ratio", "{:.2f}"),
-    "CPU a round": ("cpu_seconds", "{:.3f} s"),
+PEERS: Columns = {
+    "per round": ("seconds", "{:.3f} s"),
+    "relative to our best": ("ratio", "{:.2f}"),
+    "CPU per round": ("cpu_seconds", "{:.3f} s"),
     "memory": ("memory_mib", "{:.0f} MiB"),
-    "beside the rounds": ("fixed", "{:.1f} s"),
+    "besides the rounds": ("fixed", "{:.1f} s"),
 }
-
-
-STEPS: Columns = {  # of whom is told by the base of a study
-    "a step": ("step_seconds", "{:.3f} s"),
-    "of {}": ("ratio", "{:.2f}"),
-    "mark": ("mark", "{:.2f}"),
+STEPS: Columns = {  # {} is the base of a suite
+    "per step": ("step_seconds", "{:.3f} s"),
+    "relative to {}": ("ratio", "{:.2f}"),
+    "limit": ("mark", "{:.2f}"),
     "memory": ("memory_mb", "{:.0f} MB"),
-    "of {} memory": ("memory_ratio", "{:.2f}"),
-    "of {} MACs": ("macs_ratio", "{:.2f}"),
-    "passes forward beyond": ("more_forward", "{}"),
-    "and backward": ("more_backward", "{}"),
+    "memory relative to {}": ("memory_ratio", "{:.2f}"),
+    "MACs relative to {}": ("macs_ratio", "{:.2f}"),
+    "additional forward passes": ("more_forward", "{}"),
+    "additional backward passes": ("more_backward", "{}"),
 }
-WHOSE = {"fedavg": "FedAvg's", "finetune": "fine-tuning's"}
+BASES = {"fedavg": "FedAvg", "finetune": "fine-tuning"}
 WORK = {"train": "", "personalise": ", personalising"}
-OWN: Columns = {
-    "in the rounds": ("rounds_mib", "{:.0f} MiB"),
-    "most while all are scored": ("scoring_mib", "{:.0f} MiB"),
+PERSONAL_MODELS: Columns = {
+    "during the rounds": ("rounds_mib", "{:.0f} MiB"),
+    "peak while all are scored": ("scoring_mib", "{:.0f} MiB"),
     "result.json": ("result_mib", "{:.1f} MiB"),
 }
 
 
 def _results(root: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
-    )
-    return found
+    file = root / "benchmarks" / "results" / f"{name}.json"
+    results: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return results
 
 
 def overhead(root: Path) -> str:
-    """A round beside a bare loop."""
+    """A round compared with a plain PyTorch loop."""
     rows = [
         [
             name,
@@ -74,45 +71,43 @@ def overhead(root: Path) -> str:
         ]
         for name, r in _results(root, "overhead").items()
     ]
-    return table(["one round", "bare PyTorch loop", "fedloom", "ratio", "pairs timed"], rows)
+    return table(["one round", "plain PyTorch loop", "fedloom", "ratio", "pairs timed"], rows)
 
 
 def engines(root: Path) -> str:
-    """What a round takes on every engine, and the ratios of wall time."""
-    found = _results(root, "engines")
+    """The cost of a round on every engine, and the ratios of wall time."""
+    results = _results(root, "engines")
     parts = [
         _figures(f"{work.upper()}, {r['rounds']} rounds", r["contestants"], ENGINES)
-        for work, r in found.items()
+        for work, r in results.items()
     ]
-    names = list(dict.fromkeys(name for r in found.values() for name in r["ratios"]))
+    names = list(dict.fromkeys(name for r in results.values() for name in r["ratios"]))
     rows = [
         [work.upper(), *(f"{r['ratios'][n]:.2f}" if n in r["ratios"] else "" for n in names)]
-        for work, r in found.items()
+        for work, r in results.items()
     ]
     return "\n\n".join([*parts, table(["ratio", *names], rows)])
 
 
 def fixed(root: Path) -> str:
-    """What a run takes besides its rounds."""
-    return _figures("seconds of", _results(root, "fixed"), FIXED)
+    """The fixed cost of a run besides its rounds."""
+    return _figures("time of", _results(root, "fixed"), FIXED)
 
 
 def crowd(root: Path) -> str:
-    """The memory of a run with very many clients."""
+    """Memory of a run with very many clients."""
     return _figures("engine", _results(root, "crowd"), CROWD)
 
 
 def crowd_own(root: Path) -> str:
-    """The memory of crowds with models of their own."""
-    return _figures(
-        "clients",
-        {f"{int(n):,}": row for n, row in _results(root, "crowd-own")["sizes"].items()},
-        OWN,
-    )
+    """Memory of runs with very many clients that have personal models."""
+    sizes = _results(root, "crowd-own")["sizes"]
+    rows = {f"{int(clients):,}": row for clients, row in sizes.items()}
+    return _figures("clients", rows, PERSONAL_MODELS)
 
 
 def growth(root: Path) -> str:
-    """How a round grows with each of three sizes."""
+    """How the time of a round grows with each of three sizes."""
     rows = [
         [
             name,
@@ -122,46 +117,44 @@ def growth(root: Path) -> str:
         ]
         for name, r in _results(root, "growth").items()
     ]
-    return table(["with", "size: time of a round", "slope at the end", "of the bare loop"], rows)
+    return table(
+        ["by", "size: time of a round", "slope at the end", "slope of the plain loop"], rows
+    )
 
 
 def peers(root: Path) -> str:
-    """Other libraries beside ours: a table for every workload."""
+    """Other libraries compared with ours: a table for each workload."""
     return "\n\n".join(
-        _figures(work.upper(), rows, BESIDE) for work, rows in _results(root, "peers").items()
+        _figures(work.upper(), rows, PEERS) for work, rows in _results(root, "peers").items()
     )
 
 
 def steps(root: Path) -> str:
-    """A step of every method beside that of a base: a table for every study, with the figures that it has."""
-    return "\n\n".join(_steps(found) for found in _results(root, "steps").values())
+    """A step of every method compared with a base: a table for each suite."""
+    return "\n\n".join(_suite(suite) for suite in _results(root, "steps").values())
 
 
-def _steps(found: dict[str, Any]) -> str:
-    whose, work = WHOSE[found.get("base", "fedavg")], WORK[found.get("work", "train")]
+def _suite(suite: dict[str, Any]) -> str:
+    base, work = BASES[suite.get("base", "fedavg")], WORK[suite.get("work", "train")]
     rows = {
-        name: row | {n: _by_block(p) for n, p in row.items() if isinstance(p, dict)}
-        for name, row in found["methods"].items()
+        name: row | {key: _by_block(value) for key, value in row.items() if isinstance(value, dict)}
+        for name, row in suite["methods"].items()
     }
-    there = {
-        h: column for h, column in STEPS.items() if any(column[0] in row for row in rows.values())
+    measured = {key for row in rows.values() for key in row}
+    columns = {
+        heading.format(base): column for heading, column in STEPS.items() if column[0] in measured
     }
-    return _figures(
-        f"{found['model']}, batch {found['batch']}{work}",
-        rows,
-        {h.format(whose): c for h, c in there.items()},
-    )
+    return _figures(f"{suite['model']}, batch {suite['batch']}{work}", rows, columns)
 
 
 def _by_block(passes: dict[str, float]) -> str:
-    """Passes by block, neighbours that are alike together."""
-    runs = [
-        (number, [name for name, _ in run])
-        for number, run in groupby(passes.items(), lambda p: f"{round(p[1], 1) + 0.0:+.1f}")
-    ]
-    return ", ".join(
-        f"{' to '.join(dict.fromkeys((names[0], names[-1])))} {number}" for number, names in runs
-    )
+    """Passes by block; consecutive blocks with the same number are merged."""
+    texts = []
+    for number, group in groupby(passes.items(), lambda item: f"{round(item[1], 1) + 0.0:+.1f}"):
+        names = [name for name, _ in group]
+        blocks = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        texts.append(f"{blocks} {number}")
+    return ", ".join(texts)
 
 
 def _figures(title: str, rows: dict[str, Any], columns: Columns) -> str:
@@ -172,6 +165,5 @@ def _cells(row: dict[str, Any], columns: Columns) -> list[str]:
     if "not measured" in row:
         return [row["not measured"], *[""] * (len(columns) - 1)]
     return [
-        form.format(row[figure]) if row.get(figure) is not None else ""
-        for figure, form in columns.values()
+        form.format(row[key]) if row.get(key) is not None else "" for key, form in columns.values()
     ]

@@ -1,4 +1,4 @@
-"""What the tables of papers came to at small scale, read from docs/results."""
+"""The reproduced tables at small scale, read from docs/results."""
 
 from __future__ import annotations
 
@@ -22,175 +22,168 @@ INDICATORS = {
     "drift": "client drift",
     "cosine": "cosine",
 }
-Figure = dict[str, Any]
-Cell = Callable[[str], str]  # of the row of that name
+Result = dict[str, Any]  # a cell of a table, as `fedloom reproduce --json` prints it
+CellText = Callable[[str], str]  # from the name of a row to the text of its cell
 TITLES = {"fedavg": "FedAvg", "fedavg-ft": "FedAvg-FT"}
 
 
 def fedalign(root: Path) -> str:
-    """Table 1: accuracy, and what the Hessian says."""
-    found = _found(root, "fedalign-table1")
-    rows = _columns(found)["accuracy"]
+    """Table 1: accuracy, and the indicators from the Hessian."""
+    stored = _load(root, "fedalign-table1")
+    rows = _by_column(stored)["accuracy"]
     accuracy = _compared(
         rows,
-        behind={"seconds a run": lambda name: f"{rows[name]['seconds']:.0f}"},
+        after={"seconds per run": lambda name: f"{rows[name]['seconds']:.0f}"},
         paper="{:g}",
         gain="{:+.1f}",
     )
-    seen = found["analysis"]
-    second = table(
+    second_order = table(
         ["method", *INDICATORS.values()],
         [
-            [name, *(_spread([s[what] for s in seen[name]], "{:.3g}") for what in INDICATORS)]
-            for name in seen
+            [name, *(_mean_and_std([run[key] for run in runs], "{:.3g}") for key in INDICATORS)]
+            for name, runs in stored["analysis"].items()
         ],
     )
-    return f"{accuracy}\n\n{second}"
+    return f"{accuracy}\n\n{second_order}"
 
 
-def fedmlb(what: str) -> Callable[[Path], str]:
-    """Methods beside each other: the moving average at the end and halfway, and rounds to targets."""
+def fedmlb(part: str) -> Callable[[Path], str]:
+    """The methods: moving average of the accuracy at the end and halfway, and rounds to targets."""
 
-    def shown(root: Path) -> str:
-        columns = _columns(_found(root, f"fedmlb-{what}"))
+    def markdown(root: Path) -> str:
+        columns = _by_column(_load(root, f"fedmlb-{part}"))
         end, half = columns.pop("end"), columns.pop("half")
-        more: dict[str, Cell] = {"halfway": lambda name: f"{half[name]['mean']:.2f}"}
-        return _compared(
-            end,
-            before=more | {_head(by_row): partial(_rounds, by_row) for by_row in columns.values()},
-        )
+        before: dict[str, CellText] = {"halfway": lambda name: f"{half[name]['mean']:.2f}"}
+        before |= {_target(by_row): partial(_rounds, by_row) for by_row in columns.values()}
+        return _compared(end, before=before)
 
-    return shown
+    return markdown
 
 
 def fedmix(data: str) -> Callable[[Path], str]:
     """All methods on a data set: accuracy, and rounds to a target."""
 
-    def shown(root: Path) -> str:
-        columns = _columns(_found(root, f"fedmix-{data}"))
-        to, rows = columns["rounds"], columns["accuracy"]
-        theirs = (
-            {"rounds in the paper": lambda name: _printed(to[name], "{:g}")}
-            if any(f["printed"] for f in to.values())
-            else {}
-        )
+    def markdown(root: Path) -> str:
+        columns = _by_column(_load(root, f"fedmix-{data}"))
+        to_target = columns["rounds"]
+        after: dict[str, CellText] = {}
+        if any(result["printed"] for result in to_target.values()):
+            after["rounds in the paper"] = lambda name: _printed(to_target[name], "{:g}")
         return _compared(
-            rows,
-            before={_head(to): partial(_rounds, to)},
-            behind=theirs,
+            columns["accuracy"],
+            before={_target(to_target): partial(_rounds, to_target)},
+            after=after,
             paper="{:.1f}",
             gain="{:+.1f}",
         )
 
-    return shown
+    return markdown
 
 
-def swept(what: str) -> Callable[[Path], str]:
-    """What one setting of FedMix does: accuracy of each row, by column."""
+def swept(setting: str) -> Callable[[Path], str]:
+    """The effect of one setting of FedMix: the accuracy of each row, by column."""
 
-    def shown(root: Path) -> str:
-        columns = _columns(_found(root, f"fedmix-{what}"))
-        first = next(iter(columns.values()))
-        heads = [f"{name}{of}" for name in columns for of in ("", ", paper")]
-        lines = [
-            [
-                row,
-                *(
-                    x
-                    for c in columns.values()
-                    for x in (_spread(c[row]["ours"], "{:.2f}"), _printed(c[row], "{:.1f}"))
-                ),
-            ]
-            for row in first
-        ]
+    def markdown(root: Path) -> str:
+        columns = _by_column(_load(root, f"fedmix-{setting}"))
+        heads = [f"{name}{suffix}" for name in columns for suffix in ("", ", paper")]
+        lines = []
+        for row in next(iter(columns.values())):
+            line = [row]
+            for by_row in columns.values():
+                line.append(_mean_and_std(by_row[row]["ours"], "{:.2f}"))
+                line.append(_printed(by_row[row], "{:.1f}"))
+            lines.append(line)
         return table(["method", *heads], lines)
 
-    return shown
+    return markdown
 
 
 def fedafa(root: Path) -> str:
-    """All methods on the long tail: the paper's score, the one weighted by labels, and the worst tenth of clients."""
-    recall, weighted, worst = _columns(_found(root, "fedafa-table1")).values()
-    more: dict[str, Cell] = {
+    """All methods on long-tailed data: the paper's score, its worst tenth, the weighted score."""
+    recall, weighted, worst = _by_column(_load(root, "fedafa-table1")).values()
+    before: dict[str, CellText] = {
         "worst tenth": lambda name: f"{worst[name]['mean']:.2f}",
         "weighted %": lambda name: f"{weighted[name]['mean']:.2f}",
     }
-    return _compared(recall, before=more, base="fedavg-ft", score="recall %")
+    return _compared(recall, before=before, base="fedavg-ft", score="recall %")
 
 
-def _found(root: Path, name: str) -> dict[str, Any]:
-    return dict(
-        json.loads((root / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
-    )
+def _load(root: Path, name: str) -> dict[str, Any]:
+    file = root / "docs" / "results" / f"{name}.json"
+    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def _columns(found: dict[str, Any]) -> dict[str, dict[str, Figure]]:
-    """The figures by column and row."""
-    columns: dict[str, dict[str, Figure]] = {}
-    for f in found["figures"]:
-        columns.setdefault(f["column"], {})[f["row"]] = f
+def _by_column(stored: dict[str, Any]) -> dict[str, dict[str, Result]]:
+    """The results by column and row."""
+    columns: dict[str, dict[str, Result]] = {}
+    for result in stored["figures"]:
+        columns.setdefault(result["column"], {})[result["row"]] = result
     return columns
 
 
 def _compared(
-    rows: Mapping[str, Figure],
-    before: Mapping[str, Cell] = MappingProxyType({}),
-    behind: Mapping[str, Cell] = MappingProxyType({}),
+    rows: Mapping[str, Result],
+    before: Mapping[str, CellText] = MappingProxyType({}),
+    after: Mapping[str, CellText] = MappingProxyType({}),
     base: str = "fedavg",
     score: str = "accuracy %",
     paper: str = "{:.2f}",
     gain: str = "{:+.2f}",
 ) -> str:
-    """Methods beside a base, ours and the paper's; further columns stand before the paper's or behind them."""
-    first = rows[base]
+    """Methods compared with a base, ours and the paper's.
 
-    def line(name: str, f: Figure) -> list[str]:
-        over = [a - b for a, b in zip(f["ours"], first["ours"], strict=True)]
-        theirs = (
-            f["printed"]["mean"] - first["printed"]["mean"]
-            if f["printed"] and first["printed"]
-            else None
-        )
+    before, after: further columns, placed before or after the paper's.
+    paper, gain: formats of the paper's numbers.
+    """
+    base_result = rows[base]
+
+    def line(name: str, result: Result) -> list[str]:
+        gains = [a - b for a, b in zip(result["ours"], base_result["ours"], strict=True)]
         return [
             name,
-            f"{f['mean']:.2f}",
-            ", ".join(f"{y:.2f}" for y in f["ours"]),
-            _spread(over, "{:+.2f}"),
+            f"{result['mean']:.2f}",
+            ", ".join(f"{value:.2f}" for value in result["ours"]),
+            _mean_and_std(gains, "{:+.2f}"),
             *(cell(name) for cell in before.values()),
-            _printed(f, paper),
-            "-" if theirs is None else gain.format(theirs),
-            *(cell(name) for cell in behind.values()),
+            _printed(result, paper),
+            _printed_gain(result, base_result, gain),
+            *(cell(name) for cell in after.values()),
         ]
 
-    shown = TITLES[base]
     heads = [
         "method",
         score,
         "by seed",
-        f"gain on {shown}, seed by seed",
+        f"gain over {TITLES[base]}, seed by seed",
         *before,
         "paper",
         "gain in the paper",
-        *behind,
+        *after,
     ]
-    return table(heads, [line(name, f) for name, f in rows.items()])
+    return table(heads, [line(name, result) for name, result in rows.items()])
 
 
-def _printed(figure: Figure, form: str) -> str:
-    return form.format(figure["printed"]["mean"]) if figure["printed"] else "-"
+def _printed(result: Result, form: str) -> str:
+    return form.format(result["printed"]["mean"]) if result["printed"] else "-"
 
 
-def _rounds(by_row: Mapping[str, Figure], name: str) -> str:
+def _printed_gain(result: Result, base: Result, form: str) -> str:
+    if not (result["printed"] and base["printed"]):
+        return "-"
+    return form.format(result["printed"]["mean"] - base["printed"]["mean"])
+
+
+def _rounds(by_row: Mapping[str, Result], name: str) -> str:
     return rounds_to(by_row[name]["ours"], by_row[name]["rounds"])
 
 
-def _head(by_row: Mapping[str, Figure]) -> str:
-    """The heading of the rounds to a target."""
-    (word,) = parse(next(iter(by_row.values()))["measure"])
-    return f"to {100 * float(word.args['to']):.0f} %"
+def _target(by_row: Mapping[str, Result]) -> str:
+    """The heading of a column of rounds to a target."""
+    (measure,) = parse(next(iter(by_row.values()))["measure"])
+    return f"to {100 * float(measure.args['to']):.0f} %"
 
 
-def _spread(values: Sequence[float], form: str) -> str:
-    """Mean and, in brackets, the sample standard deviation over seeds, if there are several."""
+def _mean_and_std(values: Sequence[float], form: str) -> str:
+    """The mean and, in brackets, the sample standard deviation over seeds, if there are several."""
     mean = form.format(statistics.fmean(values))
     return f"{mean} ({statistics.stdev(values):.2g})" if len(values) > 1 else mean

@@ -1,4 +1,4 @@
-"""The settings of a run: every table and name of `Config`, its defaults as a file, and the presets."""
+"""The settings of a run: every table and key of `Config`, the defaults as a file, the presets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic.fields import FieldInfo
 
 from docparts.markdown import between, code, prose, table, typed
 from fedloom.core.spec import Spec
-from fedloom.settings import presets as room
 from fedloom.settings.config import Config, Settings
+from fedloom.settings.presets import names, preset
 
-PLAIN = {
+TYPE_NAMES = {
     int: "int",
     float: "float",
     str: "str",
@@ -27,18 +27,17 @@ BOUNDS = {"ge": "low", "gt": "above", "le": "high", "lt": "below"}
 
 
 def settings(root: Path) -> str:
-    """A section for every table, the top level first."""
+    """A section for each table, the top level first."""
     return "\n\n".join(_section(path, model) for path, model in tables(Config))
 
 
 def tables(model: type[Settings], path: str = "") -> Iterator[tuple[str, type[Settings]]]:
-    """The table and all tables inside it, by their path."""
+    """The table and all tables inside it, with their paths."""
     yield path, model
     for name, field in model.model_fields.items():
         if _is_table(field):
-            yield from tables(
-                typing.cast(type[Settings], field.annotation), f"{path}.{name}" if path else name
-            )
+            inner = typing.cast(type[Settings], field.annotation)
+            yield from tables(inner, f"{path}.{name}" if path else name)
 
 
 def _is_table(field: FieldInfo) -> bool:
@@ -48,22 +47,21 @@ def _is_table(field: FieldInfo) -> bool:
 def _section(path: str, model: type[Settings]) -> str:
     rows = [_row(name, field) for name, field in model.model_fields.items() if not _is_table(field)]
     head = f"## [{path}]" if path else "## The top level"
-    return "\n\n".join(
-        [head, prose(model), table(["setting", "type", "range", "default", "meaning"], rows)]
-    )
+    columns = ["setting", "type", "range", "default", "meaning"]
+    return "\n\n".join([head, prose(model), table(columns, rows)])
 
 
 def _row(name: str, field: FieldInfo) -> list[str]:
-    found = {
-        BOUNDS[k]: getattr(m, k)
-        for m in field.metadata
-        for k in BOUNDS
-        if getattr(m, k, None) is not None
+    bounds = {
+        bound: getattr(constraint, key)
+        for constraint in field.metadata
+        for key, bound in BOUNDS.items()
+        if getattr(constraint, key, None) is not None
     }
     return [
         f"`{name}`",
         _kind(field.annotation),
-        between(**found),
+        between(**bounds),
         f"`{_default(field.default)}`",
         field.description or "",
     ]
@@ -80,16 +78,13 @@ def _kind(hint: Any) -> str:
         return _kind(inside[0])
     if origin is tuple:
         return f"list of {_kind(inside[0])}"
-    return "none" if hint is type(None) else PLAIN[origin or hint]
+    return "none" if hint is type(None) else TYPE_NAMES[origin or hint]
 
 
 def _default(value: Any) -> str:
     if isinstance(value, Spec):
-        return (
-            f"{value.name}({', '.join(f'{k}={typed(v)}' for k, v in value.args.items())})"
-            if value.args
-            else value.name
-        )
+        arguments = ", ".join(f"{key}={typed(v)}" for key, v in value.args.items())
+        return f"{value.name}({arguments})" if arguments else value.name
     return str(value["name"]) if isinstance(value, dict) else typed(value)
 
 
@@ -99,8 +94,6 @@ def defaults(root: Path) -> str:
 
 
 def presets(root: Path) -> str:
-    """All presets with the comments at their heads."""
-    return table(
-        ["preset", "what it is for"],
-        [[f"`{name}`", room.preset(name).about] for name in room.names()],
-    )
+    """All presets with the first comments of their files."""
+    rows = [[f"`{name}`", preset(name).about] for name in names()]
+    return table(["preset", "what it is for"], rows)

@@ -70,8 +70,8 @@ def test_presets_can_all_be_checked(desk: Path) -> None:
 def test_a_table_with_its_printed_numbers() -> None:
     (preset,) = fedloom("presets", "fedalign/table2", "--json").json
     gradaug = next(r for r in preset["table"]["rows"] if r["name"] == "gradaug")
-    assert gradaug["printed"]["homog"] == {"mean": 60.5, "spread": 0.2, "beyond": False}
-    assert "250 of 500" in preset["table"]["about"]["cut"]
+    assert gradaug["printed"]["homog"] == {"mean": 60.5, "spread": 0.2, "lower_bound": False}
+    assert "250 of 500" in preset["table"]["about"]["reduced"]
     said = fedloom("presets", "fedalign/table2").out
     assert "60.5 ± 0.2" in said and "alpha=0.1" in said and "moon(mu=1.0" in said
     wide = fedloom("presets", "fedalign/table6").out

@@ -1,4 +1,4 @@
-"""Rounds that another run has played are taken over, and change nothing in the result."""
+"""Rounds that another run shares are reused, and the result is the same."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from cli.talk import TINY, Said, fedloom, lines, run
 from fedloom.core.spec import Spec
 from fedloom.experiment.reuse import find_run_with_same_rounds, leaves_rounds_unchanged
+from fedloom.experiment.schedule import folder_name
 from fedloom.methods.registry import names
-from fedloom.reports.comparison import folder_name
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load_file
 
@@ -29,41 +29,43 @@ def compare(*methods: str, out: str = "all", more: tuple[object, ...] = ()) -> S
 
 
 def ends(folder: Path) -> dict[str, Any]:
-    """What a run has come to, but for the clock."""
+    """The result of a run without the time it took."""
     with RunFolder.read_only(folder) as opened:
-        return {k: v for k, v in (opened.result() or {}).items() if k not in ("seconds", "out")}
+        return {k: v for k, v in (opened.result() or {}).items() if k != "seconds"}
 
 
 @pytest.mark.parametrize(("plain", "tuned"), PAIRS)
-def test_a_result_is_the_same_with_rounds_of_another_run(
+def test_a_result_is_the_same_with_the_rounds_of_another_run(
     desk: Path, plain: str, tuned: str
 ) -> None:
     said = compare(plain, tuned, out="all")
-    assert said.err.count("are taken over") == 1 and f"{tuned} seed 0: round" not in said.err
+    assert said.err.count("which are reused") == 1 and f"{tuned} seed 0: round" not in said.err
     alone = run(desk / "alone", "--method", tuned, rounds=3)
     taken = desk / "all" / folder_name(tuned) / "seed-0"
-    assert "personal" in alone and ends(taken) == ends(desk / "alone")
+    assert "personal_models" in alone and ends(taken) == ends(desk / "alone")
     assert lines(taken) == lines(desk / "alone")
     (taken / "result.json").unlink()
     fedloom("resume", taken)
     assert ends(taken) == ends(desk / "alone")
 
 
-def test_beside_each_other_they_are_taken_over_too(desk: Path) -> None:
+def test_runs_at_the_same_time_reuse_rounds_too(desk: Path) -> None:
     compare("fedavg", out="one")
     compare("fedavg", TUNED, "ros", out="one", more=("--jobs", 2))
     assert all(
-        "personal" in ends(p / "seed-0")
+        "personal_models" in ends(p / "seed-0")
         for p in (desk / "one").iterdir()
         if p.is_dir() and p.name != "fedavg"
     )
 
 
-def test_one_run_takes_over_the_rounds_it_is_told(desk: Path) -> None:
+def test_a_run_reuses_the_rounds_of_the_run_it_is_given(desk: Path) -> None:
     run(desk / "plain", "--method", "scaffold", rounds=3)
     alone = run(desk / "alone", "--method", "scaffold+ros", rounds=3)
     taken = run(desk / "taken", "--method", "scaffold+ros", "--rounds-of", desk / "plain", rounds=3)
-    assert taken["personal"] == alone["personal"] and ends(desk / "taken") == ends(desk / "alone")
+    assert taken["personal_models"] == alone["personal_models"] and ends(desk / "taken") == ends(
+        desk / "alone"
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_one_run_takes_over_the_rounds_it_is_told(desk: Path) -> None:
         (("--method", "ditto"), ("those of fedavg", "ditto has others")),
     ],
 )
-def test_rounds_that_are_not_the_same_are_refused(
+def test_rounds_that_differ_are_rejected(
     desk: Path, words: tuple[object, ...], fragments: tuple[str, ...]
 ) -> None:
     run(desk / "plain", rounds=2)
@@ -87,7 +89,7 @@ def test_rounds_that_are_not_the_same_are_refused(
     assert all(f in said.flat for f in fragments) and not (desk / "new").exists()
 
 
-def test_rounds_with_scores_of_own_models_are_played(desk: Path) -> None:
+def test_rounds_that_score_personal_models_are_not_reused(desk: Path) -> None:
     told = ("--set", "evaluate.personal_every=1")
     run(desk / "plain", "--method", "ros", *told, rounds=2)
     said = fedloom(
@@ -107,12 +109,12 @@ def test_rounds_with_scores_of_own_models_are_played(desk: Path) -> None:
     assert "evaluate.personal_every=1" in said.flat and "leave it out" in said.flat
     compare("ros", "finetune", more=told)
     assert (
-        lines(desk / "all/ros/seed-0")[0]["personal"]
-        != lines(desk / "all/finetune/seed-0")[0]["personal"]
+        lines(desk / "all/ros/seed-0")[0]["personal_models"]
+        != lines(desk / "all/finetune/seed-0")[0]["personal_models"]
     )
 
 
-def test_rounds_that_are_not_over_are_refused(desk: Path) -> None:
+def test_rounds_of_an_unfinished_run_are_rejected(desk: Path) -> None:
     run(desk / "plain", rounds=2)
     (desk / "plain" / "result.json").unlink()
     said = fedloom(
@@ -143,7 +145,7 @@ def twice():
 """
 
 
-def test_rounds_of_code_that_was_edited_since_are_played_anew(desk: Path) -> None:
+def test_rounds_of_user_code_that_was_edited_are_not_reused(desk: Path) -> None:
     (desk / "own.py").write_text(OWN)
     run(desk / "plain", "--method", "own.py:twice", rounds=2)
     words = ("run", *TINY, "--rounds", 2, "--method", "own.py:twice+ros", "--rounds-of", "plain")
@@ -160,7 +162,7 @@ def test_rounds_of_code_that_was_edited_since_are_played_anew(desk: Path) -> Non
     assert find_run_with_same_rounds(config, [desk / "plain"]) == desk / "plain"
 
 
-def test_which_methods_only_follow_the_rounds() -> None:
+def test_which_methods_leave_rounds_unchanged() -> None:
     assert {n for n in names() if leaves_rounds_unchanged(Spec(n))} == {
         "fedavg",
         "finetune",

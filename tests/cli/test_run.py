@@ -1,4 +1,4 @@
-"""`fedloom run` and `fedloom resume`: the fixed words, one seed one result, where settings come from, code of one's own."""
+"""`fedloom run` and `fedloom resume`: JSON, determinism, where settings come from, user code."""
 
 import json
 import re
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli.talk import TINY, fedloom, lines, run
+from fedloom.engines import choose
 
 FIXED = (
     "run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1 --engine inprocess --json"
@@ -21,13 +22,13 @@ def settings(folder: Path) -> dict[str, Any]:
     return tomllib.loads((folder / "config.toml").read_text())
 
 
-def test_the_fixed_words_print_one_object(desk: Path) -> None:
-    """In a process of its own, where nothing but the object may reach stdout; and the same bits come out of this process."""
+def test_a_run_prints_one_json_object(desk: Path) -> None:
+    """In another process only the object is on stdout, and this process has the same bits."""
     command = [sys.executable, "-m", "fedloom", *FIXED.split(), "--out", "there"]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     (line,) = process.stdout.splitlines()
     there = json.loads(line)
-    assert (there["method"], there["rounds"], there["seed"], there["out"]) == (
+    assert (there["method"], there["rounds"], there["seed"], there["folder"]) == (
         "fedprox",
         3,
         1,
@@ -40,11 +41,11 @@ def test_the_fixed_words_print_one_object(desk: Path) -> None:
     )
     assert there["accuracy"] == lines(desk / "there")[-1]["accuracy"]
     here = fedloom(*FIXED.split(), "--out", "here").json
-    assert {**here, "out": "", "seconds": 0} == {**there, "out": "", "seconds": 0}
+    assert {**here, "folder": "", "seconds": 0} == {**there, "folder": "", "seconds": 0}
     assert lines(desk / "here") == lines(desk / "there")
 
 
-def test_resume_of_a_finished_run_prints_the_same_object_and_trains_nothing(desk: Path) -> None:
+def test_resuming_a_finished_run_prints_the_same_object_and_trains_nothing(desk: Path) -> None:
     first = run(desk / "run", "--method", "scaffold")
     before = {
         p: p.read_bytes() for p in [*desk.glob("run/*.json*"), *desk.glob("run/checkpoint/*")]
@@ -54,7 +55,7 @@ def test_resume_of_a_finished_run_prints_the_same_object_and_trains_nothing(desk
     assert {p: p.read_bytes() for p in before} == before
 
 
-def test_a_person_reads_the_same_facts(desk: Path) -> None:
+def test_the_printed_table_has_the_same_facts(desk: Path) -> None:
     result = run(desk / "run")
     shown = fedloom("resume", desk / "run").out
     assert (
@@ -73,9 +74,9 @@ def test_one_seed_one_result(desk: Path) -> None:
     assert lines(desk / "one")[0]["participants"] != lines(desk / "other")[0]["participants"]
 
 
-def test_runs_without_a_folder_get_one_each(desk: Path) -> None:
+def test_runs_without_a_folder_get_a_new_one_each(desk: Path) -> None:
     outs = [
-        fedloom("run", *TINY, "--rounds", 1, "--seed", 2, "--json").json["out"] for _ in range(3)
+        fedloom("run", *TINY, "--rounds", 1, "--seed", 2, "--json").json["folder"] for _ in range(3)
     ]
     assert outs == ["runs/fedavg-s2", "runs/fedavg-s2-2", "runs/fedavg-s2-3"]
 
@@ -89,7 +90,7 @@ def test_a_server_optimiser_can_be_joined_by_name_or_by_flag(desk: Path) -> None
     assert settings(desk / "flag") == settings(desk / "joined")
 
 
-def test_arguments_can_be_set_afterwards(desk: Path) -> None:
+def test_parameters_can_be_set_by_their_full_names(desk: Path) -> None:
     short = run(desk / "short", "--method", "fedprox(mu=0.3)", "--partition", "classes(classes=3)")
     words = (
         "--method",
@@ -105,7 +106,54 @@ def test_arguments_can_be_set_afterwards(desk: Path) -> None:
     assert settings(desk / "long") == settings(desk / "short")
 
 
-def test_later_settings_go_over_earlier_ones(desk: Path) -> None:
+@pytest.mark.parametrize(
+    ("flag", "value", "setting"),
+    [("--lr", 0.2, "train.lr"), ("--batch", 7, "train.batch"), ("--epochs", 2, "train.epochs")],
+)
+def test_flags_of_local_training_equal_their_settings(
+    flag: str, value: float, setting: str, desk: Path
+) -> None:
+    words = ("--data", "tiny", "--model", "mlp(layers=1,width=4)", "--clients", 8, "--rounds", 1)
+    short = fedloom("run", *words, flag, value, "--out", "short", "--json").json
+    assignment = ("--set", f"{setting}={value}")
+    long = fedloom("run", *words, *assignment, "--out", "long", "--json").json
+    plain = fedloom("run", *words, "--out", "plain", "--json").json
+    assert short["weights_sha256"] == long["weights_sha256"] != plain["weights_sha256"]
+    assert settings(desk / "short") == settings(desk / "long")
+    assert settings(desk / "short")["train"][setting.removeprefix("train.")] == value
+
+
+def test_a_setting_of_another_table_is_suggested_by_its_full_name(desk: Path) -> None:
+    said = fedloom("run", "--set", "lr=0.1", code=2).flat
+    assert "no setting 'lr'; did you mean 'train.lr'?" in said
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag", ["-v", "--verbose"])
+def test_the_choice_of_the_engine_is_explained_only_if_asked_for(
+    flag: str, desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every run counts as large enough to be calibrated; the result is the same either way."""
+    monkeypatch.setattr(choose, "PARALLEL_MACS", 0)
+    monkeypatch.setattr(choose, "calibrated", lambda *run: "a test has said so")
+    words = ("run", *TINY, "--rounds", 1, "--engine", "auto", "--workers", 1, "--json")
+    quiet, verbose = fedloom(*words, "--out", "quiet"), fedloom(*words, "--out", "verbose", flag)
+    note = "engine: inprocess (not vectorised, since a test has said so)"
+    assert note in verbose.err.splitlines() and "engine" not in quiet.err
+    assert quiet.json["weights_sha256"] == verbose.json["weights_sha256"]
+
+
+def test_compare_explains_the_engine_of_every_run_only_if_asked_for(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "PARALLEL_MACS", 0)
+    monkeypatch.setattr(choose, "calibrated", lambda *run: "a test has said so")
+    words = ("compare", "--methods", "fedavg,fedprox", *TINY, "--rounds", 1, "--workers", 1)
+    assert "engine" not in fedloom(*words, "--out", "quiet").err
+    assert fedloom(*words, "--out", "verbose", "-v").err.count("engine: inprocess (not vect") == 2
+
+
+def test_later_settings_override_earlier_ones(desk: Path) -> None:
     """Preset, file, flags, --set, in this order; tables are merged, not replaced."""
     (desk / "mine.toml").write_text(
         'rounds = 9\n\n[data]\nname = "tiny"\nclients = 6\n\n[train]\nlr = 0.5\n'
@@ -136,7 +184,7 @@ def test_later_settings_go_over_earlier_ones(desk: Path) -> None:
     assert got["rounds"] == 1 and got["model"] == {"name": "mlp", "width": 3}  # --set over flags
 
 
-def test_the_settings_of_a_run_make_the_same_run(desk: Path) -> None:
+def test_the_settings_in_a_run_folder_repeat_the_run(desk: Path) -> None:
     first = run(desk / "first", "--method", "feddyn(alpha=0.05)", "--seed", 8)
     again = fedloom("run", "--config", "first/config.toml", "--out", "again", "--json").json
     assert again["weights_sha256"] == first["weights_sha256"]
@@ -150,11 +198,13 @@ from fedloom.core.method import Method, Phase
 
 def nearer(weight: float = 0.1):
     def term(step):
-        return weight / 2 * sum(((p - step.job.received[n]) ** 2).sum() for n, p in step.params.items())
+        gaps = (p - step.job.received[n] for n, p in step.params.items())
+        return weight / 2 * sum((gap ** 2).sum() for gap in gaps)
     return Method("nearer", (Phase(terms=(term,)),))
 
 def flat(shape, classes, width: int = 4):
-    return nn.Sequential(nn.Flatten(), nn.Linear(shape[1] * shape[2], width), nn.ReLU(), nn.Linear(width, classes))
+    hidden = nn.Linear(shape[1] * shape[2], width)
+    return nn.Sequential(nn.Flatten(), hidden, nn.ReLU(), nn.Linear(width, classes))
 """
 
 
@@ -164,20 +214,20 @@ def own(desk: Path) -> Path:
     return desk
 
 
-def test_a_method_of_ones_own(own: Path) -> None:
-    """Written as FedProx is, it does what FedProx does, and 0 is FedAvg."""
-    memories = run(own / "mine", "--method", "own.py:nearer(weight=0.5)", "--set", "dtype=float64")
+def test_a_custom_method(own: Path) -> None:
+    """With the proximal term of FedProx it trains as FedProx does, and with weight 0 as FedAvg."""
+    custom = run(own / "custom", "--method", "own.py:nearer(weight=0.5)", "--set", "dtype=float64")
     packaged = run(own / "packaged", "--method", "fedprox(mu=0.5)", "--set", "dtype=float64")
-    assert memories["loss"] == pytest.approx(packaged["loss"], rel=1e-12)
+    assert custom["test_loss"] == pytest.approx(packaged["test_loss"], rel=1e-12)
     nothing = run(own / "nothing", "--method", "own.py:nearer(weight=0)")
     assert (
         nothing["weights_sha256"]
         == run(own / "fedavg")["weights_sha256"]
-        != memories["weights_sha256"]
+        != custom["weights_sha256"]
     )
 
 
-def test_a_model_of_ones_own(own: Path) -> None:
+def test_a_custom_model(own: Path) -> None:
     results = [
         run(own / name, "--model", f"own.py:flat(width={width})")
         for name, width in (("a", 4), ("b", 4), ("c", 5))
@@ -189,7 +239,7 @@ def test_a_model_of_ones_own(own: Path) -> None:
     assert results[0]["bytes_down"] == 3 * 3 * weights
 
 
-def test_a_run_with_ones_own_code_goes_on_from_anywhere(
+def test_a_run_with_user_code_resumes_from_any_directory(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(own / "run", "--method", "own.py:nearer", "--model", "own.py:flat")
@@ -201,7 +251,7 @@ def test_a_run_with_ones_own_code_goes_on_from_anywhere(
 @pytest.mark.parametrize(
     "word", [("--method", "own.py:nearer"), ("--model", "own.py:flat"), ("--method", "own:nearer")]
 )
-def test_ones_own_code_that_is_edited_is_told(
+def test_user_code_that_was_edited_is_reported(
     own: Path, monkeypatch: pytest.MonkeyPatch, word: tuple[str, str]
 ) -> None:
     monkeypatch.syspath_prepend(own)
@@ -211,5 +261,5 @@ def test_ones_own_code_that_is_edited_is_told(
         (own / "own.py").write_text(OWN + edit)
         (own / "run/result.json").unlink()
         assert (
-            "has been edited since the last checkpoint" in fedloom("resume", own / "run").flat
+            "was edited after the last checkpoint" in fedloom("resume", own / "run").flat
         ) is told

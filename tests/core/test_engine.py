@@ -1,4 +1,4 @@
-"""The exact engine: errors that say where, a caller's random state and threads left alone, and no trace of who ran before."""
+"""The in-process engine: error positions, restored random state and threads, no carry-over."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask, Task
 from fedloom.core.errors import RunError
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
@@ -26,7 +26,7 @@ from fedloom.methods.fedprox import fedprox
 from fedloom.methods.scaffold import scaffold
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES, Build, bare, nested, noisy
-from support.weave import SOLVER, first_model, setting, weave
+from support.simulate import SOLVER, initial_model, make_simulation, simulate
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ def breaking(after: int) -> list[TensorClient]:
 
 
 def test_an_error_says_where_it_happened() -> None:
-    """Two steps a phase and round: the eighth batch is step 2 of phase 1 in the second round, which people count from 1."""
+    """With two steps per phase, the eighth batch is step 2 of phase 1 in round 2, from 1."""
     method = Method("two", (Phase(), Phase(slot="own")))
     with pytest.raises(ClientError) as error:
-        weave(
+        simulate(
             method,
             3,
             build=bare,
@@ -88,7 +88,7 @@ def test_an_error_before_the_first_batch() -> None:
     with pytest.raises(
         ClientError, match=r"phase 0, step 0, batch shapes no batch yet: OSError: disk gone"
     ):
-        weave(Method("x", (Phase(order=NoOrder()),)), 1)
+        simulate(Method("x", (Phase(order=NoOrder()),)), 1)
 
 
 METHODS = {"fedavg": fedavg(), "scaffold": scaffold(), "private": replace(fedprox(), private=norms)}
@@ -96,20 +96,20 @@ METHODS = {"fedavg": fedavg(), "scaffold": scaffold(), "private": replace(fedpro
 
 @pytest.mark.parametrize("build", [nested, noisy], ids=["nested", "noisy"])
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_the_callers_random_state_and_threads_are_as_before(method: Method, build: Build) -> None:
-    """Though the user's model draws its first weights from the global generator whenever it is built."""
+def test_the_callers_random_state_and_threads_are_restored(method: Method, build: Build) -> None:
+    """Although building the model draws initial weights from the global generator."""
     torch.set_num_threads(2)
-    model = first_model(build)
+    model = initial_model(build)
     torch.manual_seed(11)
     before = torch.get_rng_state()
-    simulation = setting(method, build=build)
+    simulation = make_simulation(method, build=build)
     list(rounds(simulation, init_state(simulation, model), MemoryStore(), 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 2
 
 
 def test_clients_compute_on_one_thread() -> None:
-    """Two threads would sum in another order."""
+    """Two threads would add in a different order."""
     threads = []
 
     def noting(step: Step) -> Tensor:
@@ -117,7 +117,7 @@ def test_clients_compute_on_one_thread() -> None:
         return step.ce
 
     torch.set_num_threads(2)
-    weave(Method("noting", (Phase(noting),)), 1)
+    simulate(Method("noting", (Phase(noting),)), 1)
     assert set(threads) == {1}
 
 
@@ -126,16 +126,16 @@ def test_random_state_and_threads_after_an_error() -> None:
     torch.manual_seed(11)
     before = torch.get_rng_state()
     with pytest.raises(ClientError):
-        weave(fedavg(), 3, build=bare, clients=breaking(after=1), sampler=everyone())
+        simulate(fedavg(), 3, build=bare, clients=breaking(after=1), sampler=everyone())
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 2
 
 
-def test_the_result_does_not_hang_on_the_callers_random_state() -> None:
+def test_the_result_is_independent_of_the_callers_random_state() -> None:
     hashes = set()
     for seed in (1, 2):
         torch.manual_seed(seed)
-        hashes.add(sha256(weave(fedavg(), build=noisy).state.params))
+        hashes.add(sha256(simulate(fedavg(), build=noisy).state.params))
     assert len(hashes) == 1
 
 
@@ -157,12 +157,12 @@ WORKERS = {
 
 @pytest.mark.parametrize("build", [nested, noisy], ids=["nested", "noisy"])
 @pytest.mark.parametrize("method", WORKERS.values(), ids=WORKERS)
-def test_a_fresh_worker_and_a_busy_one_answer_alike(method: Method, build: Build) -> None:
-    """Pools give a client to any worker: what a bench did or built before must not show."""
-    simulation = setting(method, build=build)
-    sent = Broadcast("train", 0, init_state(simulation, first_model(build)).params)
-    busy = dict(InProcess(simulation.federation).map(sent, [Task(c) for c in (0, 3, 1)]))[1]
-    fresh = dict(InProcess(simulation.federation).map(sent, [Task(1)]))[1]
+def test_a_new_worker_and_a_used_one_give_the_same_answer(method: Method, build: Build) -> None:
+    """A pool gives a client to any worker, so earlier work of the worker must not matter."""
+    simulation = make_simulation(method, build=build)
+    sent = Broadcast("train", 0, init_state(simulation, initial_model(build)).params)
+    busy = dict(InProcess(simulation.federation).map(sent, [ClientTask(c) for c in (0, 3, 1)]))[1]
+    fresh = dict(InProcess(simulation.federation).map(sent, [ClientTask(1)]))[1]
     assert sha256(busy.uploads["model"]) == sha256(fresh.uploads["model"])
     assert {s: sha256(m) for s, m in busy.memories.items()} == {
         s: sha256(m) for s, m in fresh.memories.items()
@@ -170,7 +170,7 @@ def test_a_fresh_worker_and_a_busy_one_answer_alike(method: Method, build: Build
 
 
 class Backwards:
-    """An engine whose clients answer in another order."""
+    """An engine whose clients answer in reverse order."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -180,13 +180,13 @@ class Backwards:
 
 
 @pytest.mark.parametrize("method", [scaffold(), fedprox()], ids=["scaffold", "fedprox"])
-def test_the_order_of_the_answers_is_free(method: Method) -> None:
-    simulation = setting(method)
+def test_the_order_of_the_answers_does_not_matter(method: Method) -> None:
+    simulation = make_simulation(method)
     simulation = replace(simulation, engine=Backwards(simulation.engine))
     *_, (state, _) = rounds(
-        simulation, init_state(simulation, first_model(nested)), MemoryStore(), 3
+        simulation, init_state(simulation, initial_model(nested)), MemoryStore(), 3
     )
-    assert sha256(state.tensors()) == sha256(weave(method).state.tensors())
+    assert sha256(state.tensors()) == sha256(simulate(method).state.tensors())
 
 
 @pytest.mark.parametrize(
@@ -196,21 +196,21 @@ def test_the_order_of_the_answers_is_free(method: Method) -> None:
         Method("own", (Phase(), Phase(slot="own")), evaluates="own"),
     ],
 )
-def test_the_model_that_is_scored_is_the_one_handed_out(method: Method) -> None:
+def test_the_scored_model_is_the_personalised_one(method: Method) -> None:
     test = tiny_clients((40,))[0]
-    simulation = setting(method)
+    simulation = make_simulation(method)
     federation = replace(
         simulation.federation,
         test=[(test.x[:25], test.y[:25]), (test.x[25:], test.y[25:])],
         classes=CLASSES,
     )
-    woven = replace(weave(method), simulation=replace(simulation, engine=InProcess(federation)))
-    sent = Broadcast("score", 3, woven.state.params)
-    for client, scored in woven.simulation.engine.map(
-        sent, [Task(c, woven.store.recall(c)) for c in range(3)]
+    result = replace(simulate(method), simulation=replace(simulation, engine=InProcess(federation)))
+    sent = Broadcast("score", 3, result.state.params)
+    for client, scored in result.simulation.engine.map(
+        sent, [ClientTask(c, result.store.recall(c)) for c in range(3)]
     ):
         model = nested().eval().requires_grad_(False)
-        model.load_state_dict(woven.personal(client))
+        model.load_state_dict(result.personal(client))
         right = model(test.x).argmax(1) == test.y
         assert scored.hits.tolist() == [int(right[test.y == c].sum()) for c in range(CLASSES)]
         assert scored.seen.tolist() == [int((test.y == c).sum()) for c in range(CLASSES)]
@@ -223,35 +223,35 @@ KEEPING = Sgd(batch=4, reset=False, rule=SGDRule(momentum=0.9))
 
 
 @pytest.mark.parametrize("solver", [SOLVER, KEEPING], ids=["plain", "kept momentum"])
-def test_nothing_that_was_sent_is_changed(solver: Sgd) -> None:
-    """A round that is lost half-way must leave the state and the clients' memories as they were."""
-    woven = weave(scaffold(), 2, solver=solver, sampler=everyone())
-    tasks = [Task(c, woven.store.recall(c)) for c in range(8)]
+def test_what_was_sent_is_not_modified(solver: Sgd) -> None:
+    """An interrupted round must leave the state and the clients' memories unchanged."""
+    result = simulate(scaffold(), 2, solver=solver, sampler=everyone())
+    tasks = [ClientTask(c, result.store.recall(c)) for c in range(8)]
     before = (
-        sha256(woven.state.tensors()),
+        sha256(result.state.tensors()),
         [{s: sha256(m) for s, m in t.memories.items()} for t in tasks],
     )
     list(
-        woven.simulation.engine.map(
-            Broadcast("train", 2, woven.state.params, woven.state.shared), tasks
+        result.simulation.engine.map(
+            Broadcast("train", 2, result.state.params, result.state.shared), tasks
         )
     )
     assert (
-        sha256(woven.state.tensors()),
+        sha256(result.state.tensors()),
         [{s: sha256(m) for s, m in t.memories.items()} for t in tasks],
     ) == before
 
 
 def test_a_report_counts_what_happened() -> None:
-    woven = weave(scaffold(), 2, build=bare, solver=Sgd(batch=4))
+    result = simulate(scaffold(), 2, build=bare, solver=Sgd(batch=4))
     weights = sum(t.numel() * 8 for t in bare().state_dict().values())
-    for report, sent_along in zip(woven.reports, (0, weights), strict=True):
-        sizes = [len(woven.simulation.federation.clients[c]) for c in report.clients]
+    for report, sent_along in zip(result.reports, (0, weights), strict=True):
+        sizes = [len(result.simulation.federation.clients[c]) for c in report.clients]
         assert report.steps == sum(-(-n // 4) for n in sizes)
         assert report.bytes_up == 3 * 2 * weights
         assert report.bytes_down == 3 * (weights + sent_along)
-    first = woven.replies[:3]
-    assert woven.reports[0].clients == tuple(r.client for r in first)
-    assert woven.reports[0].loss == pytest.approx(
+    first = result.replies[:3]
+    assert result.reports[0].clients == tuple(r.client for r in first)
+    assert result.reports[0].loss == pytest.approx(
         sum(r.loss * r.samples for r in first) / sum(r.samples for r in first)
     )

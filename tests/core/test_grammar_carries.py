@@ -1,4 +1,4 @@
-"""Pieces of the grammar one by one: ideas of a few lines each, on the same round, against an oracle."""
+"""Pieces of the grammar one by one: small methods on the same round, against an oracle."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from support import oracles
 from support.clients import tiny_clients
 from support.models import CLASSES, bare, nested
 from support.oracles import World
-from support.weave import first_model, lone_job, weave
+from support.simulate import initial_model, simulate, standalone_job
 
 WORLD = World(nested, tiny_clients(), Key.root(0), uniform(3))
 
@@ -50,9 +50,9 @@ def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
     ).double() + LAM * foreign["y"]
 
 
-def test_a_question_before_round_0_reaches_the_mix() -> None:
-    """NaiveMix: averaged data of all clients, blended into every batch."""
-    woven = weave(
+def test_a_first_exchange_reaches_the_mix() -> None:
+    """NaiveMix: averaged data of all clients, mixed into every batch."""
+    result = simulate(
         Method(
             "naivemix",
             (Phase(mix=blend),),
@@ -69,10 +69,10 @@ def test_a_question_before_round_0_reaches_the_mix() -> None:
         logs = model((1 - LAM) * x + LAM * far_x).log_softmax(1)
         return -((1 - LAM) * logs[range(len(y)), y] + LAM * (logs * far_y).sum(1)).mean()
 
-    for reply in woven.replies:
-        final, _ = oracles.train(WORLD, 0, reply.client, woven.start.params, loss=mixed)
+    for reply in result.replies:
+        final, _ = oracles.train(WORLD, 0, reply.client, result.start.params, loss=mixed)
         for name, change in reply.uploads["model"].items():
-            close(woven.start.params[name] + change, final[name])
+            close(result.start.params[name] + change, final[name])
 
 
 def teacher(job: Job) -> Chain:
@@ -85,24 +85,24 @@ def distil(step: Step) -> Tensor:
 
 
 def test_a_frozen_teacher() -> None:
-    """Distillation from the received model: it stays as it was while the student moves."""
-    woven = weave(Method("kd", (Phase(distil),)), 1)
+    """Distillation from the received model, which stays unchanged while the student trains."""
+    result = simulate(Method("kd", (Phase(distil),)), 1)
     still = nested()
-    still.load_state_dict(woven.start.params)
+    still.load_state_dict(result.start.params)
 
     def taught(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         target, logs = still(x).detach().softmax(1), model(x).log_softmax(1)
         return -logs[range(len(y)), y].mean() + (target * (target.log() - logs)).sum(1).mean()
 
-    for reply in woven.replies:
-        final, _ = oracles.train(WORLD, 0, reply.client, woven.start.params, loss=taught)
+    for reply in result.replies:
+        final, _ = oracles.train(WORLD, 0, reply.client, result.start.params, loss=taught)
         for name, change in reply.uploads["model"].items():
-            close(woven.start.params[name] + change, final[name])
+            close(result.start.params[name] + change, final[name])
 
 
 @pytest.mark.parametrize("norm", ["batch", "running"])
 def test_gradients_flow_through_a_teacher_but_not_into_it(norm: Any) -> None:
-    job = lone_job(nested, dict(first_model(nested).state_dict()))
+    job = standalone_job(nested, dict(initial_model(nested).state_dict()))
     x = WORLD.clients[0].x.clone().requires_grad_()
     frozen = job.frozen(norm=norm)
     frozen.run(frozen.run(x, until="stem"), after="stem").square().sum().backward()
@@ -113,14 +113,14 @@ def test_gradients_flow_through_a_teacher_but_not_into_it(norm: Any) -> None:
     assert int(job.received[counter]) == 0
 
 
-def test_what_all_steps_share_is_made_once() -> None:
+def test_what_all_steps_share_is_computed_once() -> None:
     made: list[Job] = []
 
     def make(job: Job) -> int:
         made.append(job)
         return len(made)
 
-    jobs = [lone_job(nested, dict(first_model(nested).state_dict())) for _ in range(2)]
+    jobs = [standalone_job(nested, dict(initial_model(nested).state_dict())) for _ in range(2)]
     assert [job.once(make) for job in jobs for _ in range(3)] == [1, 1, 1, 2, 2, 2]
     assert made == jobs
 
@@ -138,13 +138,16 @@ def contrast(step: Step) -> Tensor:
 
 
 def test_a_client_remembers_its_last_model() -> None:
-    """MOON: in a client's first round both anchors are the received model, and the term is ln 2 without a gradient."""
+    """MOON: in a client's first round both anchors are the received model.
+
+    The term is then ln 2, without a gradient.
+    """
 
     def remember(outcome: Outcome) -> Extra:
         return Extra(memories={"previous": outcome.weights["model"]})
 
     moon = Method("moon", (Phase(terms=(contrast,)),), after=(remember,))
-    plain, taught = (weave(method, 2, sampler=everyone()) for method in (Method("fedavg"), moon))
+    plain, taught = (simulate(method, 2, sampler=everyone()) for method in (Method("fedavg"), moon))
     assert taught.reports[0].loss == pytest.approx(plain.reports[0].loss + math.log(2), abs=1e-12)
     assert abs(taught.reports[1].loss - plain.reports[1].loss - math.log(2)) > 1e-4
     for ours, theirs in zip(taught.replies[:8], plain.replies[:8], strict=True):
@@ -163,11 +166,13 @@ def test_a_client_remembers_its_last_model() -> None:
     ids=["on and on", "from another slot", "from what was received", "its own, the first time"],
 )
 def test_where_a_phase_starts(phases: tuple[Phase, ...], slot: str, steps: int) -> None:
-    """In full batches, so that the order of the samples is nobody's business."""
-    woven = weave(Method("phases", phases), 1, build=bare, solver=Sgd(lr=0.1, batch=100))
-    straight = weave(Method("straight"), 1, build=bare, solver=Sgd(lr=0.1, batch=100, steps=steps))
-    for ours, theirs in zip(woven.replies, straight.replies, strict=True):
-        start = woven.start.params
+    """In full batches, so that the order of the samples does not matter."""
+    result = simulate(Method("phases", phases), 1, build=bare, solver=Sgd(lr=0.1, batch=100))
+    straight = simulate(
+        Method("straight"), 1, build=bare, solver=Sgd(lr=0.1, batch=100, steps=steps)
+    )
+    for ours, theirs in zip(result.replies, straight.replies, strict=True):
+        start = result.start.params
         for name, change in theirs.uploads["model"].items():
             got = (
                 ours.memories[slot][name]
@@ -175,18 +180,18 @@ def test_where_a_phase_starts(phases: tuple[Phase, ...], slot: str, steps: int) 
                 else start[name] + ours.uploads["model"][name]
             )
             close(got, start[name] + change)
-    assert [r.steps for r in woven.replies] == [2 if slot == "model" else 1] * 3
+    assert [r.steps for r in result.replies] == [2 if slot == "model" else 1] * 3
 
 
-def test_a_slot_of_ones_own_goes_on_in_the_next_round() -> None:
+def test_a_clients_slot_persists_to_the_next_round() -> None:
     own = Method("own", (Phase(), Phase(slot="own")))
-    woven = weave(own, 3, build=bare, solver=Sgd(lr=0.1, batch=100), sampler=everyone())
-    alone = weave(
+    result = simulate(own, 3, build=bare, solver=Sgd(lr=0.1, batch=100), sampler=everyone())
+    alone = simulate(
         Method("alone", private=blocks(until="body")),
         1,
         build=bare,
         solver=Sgd(lr=0.1, batch=100, steps=3),
         sampler=everyone(),
     )
-    for ours, theirs in zip(woven.replies[-8:], alone.replies, strict=True):
+    for ours, theirs in zip(result.replies[-8:], alone.replies, strict=True):
         close(ours.memories["own"]["stem.0.weight"], theirs.memories["private"]["stem.0.weight"])

@@ -1,4 +1,4 @@
-"""Replies that must not touch the model: each is named and left out, and the round is as if that client had not been asked."""
+"""Invalid replies are named and left out; the round is as if the client had not been asked."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -17,14 +17,14 @@ from fedloom.core.round_report import RoundReport
 from fedloom.core.server import Reply
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.methods.scaffold import scaffold
-from support.formulas import given
-from support.weave import first_model, setting
+from support.golden_problems import fixed_cohorts
+from support.simulate import initial_model, make_simulation
 
 Change = Callable[[Reply], Reply]
 
 
 class Tampered:
-    """An engine some of whose clients send something else than they found."""
+    """An engine in which some clients send manipulated replies."""
 
     def __init__(self, engine: Engine, changes: Mapping[int, Change]) -> None:
         self.engine, self.changes = engine, changes
@@ -34,9 +34,9 @@ class Tampered:
             yield client, self.changes.get(client, lambda r: r)(reply)
 
 
-def upload(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], word: str = "model") -> Change:
+def upload(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], name: str = "model") -> Change:
     return lambda reply: replace(
-        reply, uploads={**reply.uploads, word: change(dict(reply.uploads[word]))}
+        reply, uploads={**reply.uploads, name: change(dict(reply.uploads[name]))}
     )
 
 
@@ -61,7 +61,7 @@ def opposed(params: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 VAR = "body.0.downsample.1.running_var"
-WEIGHT = "must lie above 0 and at most 1e+08"
+RANGE = "must be above 0 and at most 1e+08"
 MALICIOUS: dict[str, tuple[Change, str]] = {
     "NaN": (
         upload(poisoned("head.weight", float("nan"))),
@@ -108,14 +108,14 @@ MALICIOUS: dict[str, tuple[Change, str]] = {
         lambda r: replace(r, uploads={**r.uploads, "gift": {}}),
         "uploads are ['control', 'gift', 'model'], expected ['control', 'model']",
     ),
-    "no samples": (lambda r: replace(r, samples=0), f"samples is 0, and {WEIGHT}"),
-    "negative samples": (lambda r: replace(r, samples=-5), f"samples is -5, and {WEIGHT}"),
+    "no samples": (lambda r: replace(r, samples=0), f"samples=0 {RANGE}"),
+    "negative samples": (lambda r: replace(r, samples=-5), f"samples=-5 {RANGE}"),
     "absurd samples": (
         lambda r: replace(r, samples=10**15),
-        f"samples is 1000000000000000, and {WEIGHT}",
+        f"samples=1000000000000000 {RANGE}",
     ),
-    "NaN samples": (lambda r: replace(r, samples=float("nan")), f"samples is nan, and {WEIGHT}"),  # type: ignore[arg-type]
-    "nothing seen": (lambda r: replace(r, seen=0), f"seen is 0, and {WEIGHT}"),
+    "NaN samples": (lambda r: replace(r, samples=float("nan")), f"samples=nan {RANGE}"),  # type: ignore[arg-type]
+    "nothing seen": (lambda r: replace(r, seen=0), f"seen=0 {RANGE}"),
     "NaN memory": (
         lambda r: replace(
             r,
@@ -129,19 +129,19 @@ MALICIOUS: dict[str, tuple[Change, str]] = {
 def one_round(
     cohort: list[int], changes: Mapping[int, Change], guard: Guard | None = None
 ) -> tuple[Any, RoundReport, MemoryStore]:
-    simulation = setting(scaffold(), sampler=given([cohort]))
+    simulation = make_simulation(scaffold(), sampler=fixed_cohorts([cohort]))
     store = MemoryStore()
     simulation = replace(
         simulation, engine=Tampered(simulation.engine, changes), guard=guard or Guard()
     )
     ((state, report),) = rounds(
-        simulation, init_state(simulation, first_model(simulation.federation.build)), store, 1
+        simulation, init_state(simulation, initial_model(simulation.federation.build)), store, 1
     )
     return state, report, store
 
 
 @pytest.mark.parametrize(("change", "sentence"), MALICIOUS.values(), ids=MALICIOUS)
-def test_a_bad_reply_is_named_and_left_out(change: Change, sentence: str) -> None:
+def test_an_invalid_reply_is_named_and_left_out(change: Change, sentence: str) -> None:
     without, _, _ = one_round([0, 2], {})
     state, report, store = one_round([0, 1, 2], {1: change})
     assert list(report.refused) == [1]
@@ -151,49 +151,60 @@ def test_a_bad_reply_is_named_and_left_out(change: Change, sentence: str) -> Non
     assert store.recall(0).keys() == store.recall(2).keys() == {"control"}
 
 
-def test_sound_replies_are_not_refused() -> None:
+def test_valid_replies_are_accepted() -> None:
     _, report, _ = one_round([0, 1, 2], {})
     assert report.refused == {}
 
 
-def test_large_but_finite_is_sound() -> None:
-    """The sum of a tensor may overflow where no value does."""
+def test_large_finite_values_are_accepted() -> None:
+    """The sum of a tensor may overflow although every value is finite."""
     huge = upload(lambda p: {**p, "head.bias": torch.full((3,), 1e308, dtype=torch.float64)})
     _, report, _ = one_round([0, 1, 2], {1: huge})
     assert report.refused == {}
 
 
-def test_too_few_sound_replies_end_the_run_and_change_nothing() -> None:
+def test_too_few_valid_replies_stop_the_run_and_change_nothing() -> None:
     nan = MALICIOUS["NaN"][0]
-    simulation = setting(scaffold(), sampler=given([[0, 1, 2]]))
+    simulation = make_simulation(scaffold(), sampler=fixed_cohorts([[0, 1, 2]]))
     simulation = replace(
         simulation, engine=Tampered(simulation.engine, {0: nan, 1: nan}), guard=Guard(min_replies=2)
     )
-    state, store = init_state(simulation, first_model(simulation.federation.build)), MemoryStore()
+    state, store = init_state(simulation, initial_model(simulation.federation.build)), MemoryStore()
     before = sha256(state.tensors())
     with pytest.raises(RunError) as error:
         list(rounds(simulation, state, store, 1))
     sentence = str(error.value)
     assert sentence.startswith(
-        "only 1 sound replies in this round, and at min_replies 2 are needed (client 0: upload 'model'"
+        "only 1 of 3 replies in this round are valid, but guard.min_replies=2 (client 0: "
     )
+    assert "client 0: upload 'model'" in sentence
     assert "client 1: upload 'model': tensor 'head.weight' is not finite" in sentence
     assert sha256(state.tensors()) == before
     assert all(store.recall(c) == {} for c in range(3))
     assert isinstance(state, ServerState) and state.round == 0
 
 
-def test_nobody_left_is_too_few() -> None:
-    with pytest.raises(RunError, match="only 0 sound replies"):
+def test_training_that_diverged_is_named() -> None:
+    """Every update contains NaN or Inf: the message says so and how to fix it."""
+    with pytest.raises(RunError) as error:
         one_round([1], {1: MALICIOUS["NaN"][0]})
+    assert str(error.value) == (
+        "training diverged: every update contains NaN or Inf (client 1: upload 'model': tensor "
+        "'head.weight' is not finite); lower train.lr or set train.clip"
+    )
+
+
+def test_no_valid_reply_for_another_reason() -> None:
+    with pytest.raises(RunError, match="only 0 of 1 replies in this round are valid"):
+        one_round([1], {1: MALICIOUS["wrong type"][0]})
 
 
 def test_replies_are_put_in_client_order() -> None:
     like: dict[str, dict[str, Tensor]] = {"model": {}}
     replies = [Reply(c, 1, 1, {"model": {}}) for c in (5, 2, 9)]
-    sound, refused = Guard().validate(replies, like, asked=[2, 5, 9])
-    assert [r.client for r in sound] == [2, 5, 9]
-    assert refused == {}
+    valid, rejected = Guard().validate(replies, like, asked=[2, 5, 9])
+    assert [r.client for r in valid] == [2, 5, 9]
+    assert rejected == {}
 
 
 def test_a_client_counts_once() -> None:
@@ -203,13 +214,13 @@ def test_a_client_counts_once() -> None:
         Reply(2, 9, 9, {"model": {}}),
         Reply(3, 1, 1, {"model": {}}),
     ]
-    sound, refused = Guard().validate(twice, like, asked=[2, 3])
-    assert [(r.client, r.samples) for r in sound] == [(2, 1), (3, 1)]
-    assert refused == {2: "was not asked, or has answered already"}
+    valid, rejected = Guard().validate(twice, like, asked=[2, 3])
+    assert [(r.client, r.samples) for r in valid] == [(2, 1), (3, 1)]
+    assert rejected == {2: "was not asked, or has answered already"}
 
 
-def test_nobody_answers_for_another() -> None:
-    """Client 1 says that it is client 6: its reply is left out, and the memory of client 6 is untouched."""
+def test_a_client_cannot_answer_for_another() -> None:
+    """Client 1 claims to be client 6: its reply is rejected; client 6 keeps its memory."""
     without, _, _ = one_round([0, 2], {})
     state, report, store = one_round([0, 1, 2], {1: lambda r: replace(r, client=6)})
     assert report.refused == {6: "was not asked, or has answered already"}

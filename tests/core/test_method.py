@@ -1,4 +1,4 @@
-"""A method that cannot work says so before round 0, in sentences, all at once."""
+"""A method that cannot work is rejected before round 0, with all its problems at once."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def idle(kind: str, name: str = "idle") -> Stage:
 
 QUESTION = Exchange("mean", lambda job, key: {}, lambda answers, key: {})
 ORDER = "the order is reply, combine, optimise, apply"
-COMPLAINTS = {
+PROBLEMS = {
     "an upload without combiner": (
         Method("scaffold", sends=("control",)),
         "upload 'control' has no combiner; add mean(of='control')",
@@ -34,23 +34,27 @@ COMPLAINTS = {
     ),
     "two means": (
         Method("x", server=(mean(), mean(by="clients"), apply_mean())),
-        "upload 'model' has 2 combiners (mean of model by samples, mean of model by clients); keep one",
+        "upload 'model' has 2 combiners "
+        "(mean of model by samples, mean of model by clients); keep one",
     ),
     "an optimiser before the mean": (
         Method("x", server=(momentum(0.5), mean(), apply_mean())),
-        f"stage 'mean of model by samples' stands behind a later kind; {ORDER}",
+        "stage 'mean of model by samples' of kind 'combine' follows a stage of kind 'optimise'; "
+        f"{ORDER}",
     ),
-    "a reply stage behind the mean": (
+    "a reply stage after the mean": (
         Method("x", server=(mean(), idle("reply", "clip"), apply_mean())),
-        f"stage 'clip' stands behind a later kind; {ORDER}",
+        f"stage 'clip' of kind 'reply' follows a stage of kind 'combine'; {ORDER}",
     ),
     "two optimisers": (
         Method("x", server=(mean(), scale(0.5), momentum(0.5), apply_mean())),
-        "two server optimisers (scale(lr=0.5), momentum(beta=0.5, lr=1)) do not join; keep one",
+        "two server optimisers (scale(lr=0.5), momentum(beta=0.5, lr=1)) cannot be combined; "
+        "keep one",
     ),
     "nothing is applied": (
         Method("x", server=(mean(),)),
-        "0 stages apply the change to the model, and one must; end the server with one apply_mean()",
+        "0 stages apply the change to the model, but exactly one must; "
+        "end the server with one apply_mean()",
     ),
     "one memory for two": (
         Method("x", server=(idle("reply"), idle("reply"), mean(), apply_mean())),
@@ -70,37 +74,38 @@ COMPLAINTS = {
     ),
     "two questions of one name": (
         Method("x", prologue=(QUESTION, QUESTION)),
-        "two exchanges are called 'mean'; only one can be",
+        "two exchanges are called 'mean'; rename one",
     ),
     "two uploads of one name": (
         Method(
             "x", server=(mean(), mean(of="control"), apply_mean()), sends=("control", "control")
         ),
-        "two uploads are called 'control'; only one can be",
+        "two uploads are called 'control'; rename one",
     ),
     "a name that a file cannot hold": (
         Method("x", server=(idle("reply", "1/2"), mean(), apply_mean())),
-        "stage name '1/2' holds a '/'; rename it",
+        "stage name '1/2' contains a '/'; rename it",
     ),
     "no weight to train": (
         Method("x", (Phase(trains=nothing),)),
-        "phase 0 of slot 'model' trains no weight of this model; choose other tensors or another model",
+        "phase 0 of slot 'model' trains no weight of this model; "
+        "choose other tensors or another model",
     ),
     "too short a model": (
         Method("x", needs=(blocks_needed(4),)),
-        "needs a model of at least 4 blocks, and the model has the blocks stem, body, head",
+        "needs a model of at least 4 blocks, but the model has the blocks stem, body, head",
     ),
 }
 
 
-@pytest.mark.parametrize(("method", "sentence"), COMPLAINTS.values(), ids=COMPLAINTS)
-def test_complaints(method: Method, sentence: str) -> None:
+@pytest.mark.parametrize(("method", "message"), PROBLEMS.values(), ids=PROBLEMS)
+def test_problems(method: Method, message: str) -> None:
     with pytest.raises(UserError) as error:
         method.check(nested())
-    assert str(error.value) == f"method '{method.name}': {sentence}"
+    assert str(error.value) == f"method '{method.name}': {message}"
 
 
-def test_all_complaints_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     method = Method(
         "x", server=(mean(),), sends=("control",), evaluates="own", needs=(blocks_needed(9),)
     )
@@ -112,13 +117,13 @@ def test_all_complaints_at_once() -> None:
 
 
 def longer(chain: Chain, key: Key) -> Chain:
-    """One block more, whose weights hang on the key."""
+    """The chain with one more block, whose weights are drawn from the key."""
     block = nn.Linear(CLASSES, CLASSES, bias=False).double()
     nn.init.normal_(block.weight, generator=key.fold("longer").generator())
     return Chain({name: chain.block(name) for name in chain.names} | {"more": block})
 
 
-def test_needs_are_asked_of_the_plain_model_and_the_rest_of_the_reshaped_one() -> None:
+def test_needs_are_checked_on_the_original_model_and_the_rest_on_the_reshaped_one() -> None:
     reshaping = Method(
         "x", (Phase(trains=blocks("more")),), needs=(blocks_needed(4),), reshape=(longer,)
     )
@@ -131,7 +136,7 @@ def test_needs_are_asked_of_the_plain_model_and_the_rest_of_the_reshaped_one() -
     fitting.check(fitting.reshaped(nested(), Key.root(0)))
 
 
-def test_a_method_that_reshapes_nothing_takes_the_model_as_it_is() -> None:
+def test_without_reshape_the_model_is_unchanged() -> None:
     chain = nested()
     assert fedavg().reshaped(chain, Key.root(0)) is chain
 
@@ -148,17 +153,17 @@ def test_joined_methods_reshape_one_after_the_other() -> None:
     assert joined.reshaped(nested(), Key.root(0)).names == ("stem", "body", "head", "more")
 
 
-def test_slots_that_a_solver_leaves_can_be_evaluated() -> None:
+def test_slots_that_a_solver_makes_can_be_evaluated() -> None:
     Method("x", (Phase(makes=("theta",)),), evaluates="theta").check(nested())
 
 
-def test_a_plain_method_has_nothing_to_complain_of() -> None:
+def test_valid_methods_have_no_problems() -> None:
     fedavg().check(nested())
     Method("x", (Phase(), Phase(slot="own")), evaluates="own").check(nested())
     Method("x", needs=(blocks_needed(3),)).check(nested())
 
 
-def test_who_ends_with_a_model_of_its_own() -> None:
+def test_which_methods_give_every_client_its_own_model() -> None:
     assert not fedavg().personal
     assert not Method("x", private=nothing).personal
     assert Method("x", private=norms).personal

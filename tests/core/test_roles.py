@@ -1,4 +1,4 @@
-"""The policy for buffers, on a nested model: what each tensor is, and what a server may do to it."""
+"""Roles on a nested model: what each tensor is, and what a server may do with it."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from fedloom.methods.feddyn import feddyn
 from fedloom.methods.fedyogi import fedyogi
 from fedloom.methods.scaffold import scaffold
 from support.models import nested
-from support.weave import weave
+from support.simulate import simulate
 
 LAYERS = ("body.0.unit.1", "body.0.downsample.1")
 
@@ -39,7 +39,7 @@ def test_a_tied_tensor_is_a_weight_under_both_names() -> None:
     assert Roles.of(chain) == Roles(frozenset(chain.state_dict()), frozenset(), frozenset())
 
 
-def test_what_a_model_does_not_save_has_no_role() -> None:
+def test_tensors_that_are_not_saved_have_no_role() -> None:
     chain = Chain({"a": nn.Linear(2, 2)})
     chain.block("a").register_buffer("scratch", torch.zeros(1), persistent=False)
     assert Roles.of(chain) == Roles(frozenset({"a.weight", "a.bias"}), frozenset(), frozenset())
@@ -65,10 +65,8 @@ def test_moved_by_hand() -> None:
     st.integers(0, 10_000),
     st.integers(0, 10_000),
 )
-def test_equal_counts_have_that_count_as_their_mean(
-    sizes: list[int], before: int, steps: int
-) -> None:
-    """Whatever rounding the weights bring."""
+def test_the_mean_of_equal_counts_is_that_count(sizes: list[int], before: int, steps: int) -> None:
+    """However the weights are rounded."""
     shares = [s / sum(sizes) for s in sizes]
     mean = weighted_sum([{"count": torch.tensor(steps)} for _ in sizes], shares)
     assert int(moved({"count": torch.tensor(before)}, mean)["count"]) == before + steps
@@ -86,27 +84,27 @@ SERVERS = [
 
 @pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
 def test_no_server_optimiser_touches_statistics(method: Method) -> None:
-    """Not in its step: they are the plain mean of the clients'. Not in its memory either."""
-    roles, woven = Roles.of(nested()), weave(method, 4)
+    """They are the clients' plain mean, and not part of the optimiser's memory."""
+    roles, result = Roles.of(nested()), simulate(method, 4)
     for name in roles.counters:
-        assert woven.state.params[name].dtype == torch.int64
-        assert int(woven.state.params[name]) > 0
+        assert result.state.params[name].dtype == torch.int64
+        assert int(result.state.params[name]) > 0
     for name in roles.statistics:
         if name.endswith("running_var"):
-            assert bool((woven.state.params[name] > 0).all())
-    for words in woven.state.memory.values():
+            assert bool((result.state.params[name] > 0).all())
+    for words in result.state.memory.values():
         for memory in words.values():
             assert memory.keys() == roles.weights
 
 
 @pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
 def test_statistics_are_the_mean_of_the_clients(method: Method) -> None:
-    woven = weave(method, 1)
+    result = simulate(method, 1)
     by_clients = method.name in ("feddyn", "scaffold")
     weights = torch.tensor(
-        [1.0 if by_clients else r.samples for r in woven.replies], dtype=torch.float64
+        [1.0 if by_clients else r.samples for r in result.replies], dtype=torch.float64
     )
     for name in Roles.of(nested()).statistics:
-        changes = torch.stack([r.uploads["model"][name] for r in woven.replies])
-        expected = woven.start.params[name] + (weights / weights.sum()) @ changes
-        torch.testing.assert_close(woven.state.params[name], expected, rtol=0, atol=1e-15)
+        changes = torch.stack([r.uploads["model"][name] for r in result.replies])
+        expected = result.start.params[name] + (weights / weights.sum()) @ changes
+        torch.testing.assert_close(result.state.params[name], expected, rtol=0, atol=1e-15)

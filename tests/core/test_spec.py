@@ -1,4 +1,4 @@
-"""Arguments as data: each misfit gets its sentence, all of them at once."""
+"""Specs: text to data, and arguments checked against a signature, all problems at once."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from fedloom.core.errors import UserError, raise_all, unknown_name
-from fedloom.core.spec import Param, call, complaints, parameters
+from fedloom.core.spec import Param, argument_problems, arguments, call, parameters, parse
 
 
 def sew(
@@ -50,38 +50,53 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("args", FINE)
-def test_what_fits_passes(args: dict[str, Any]) -> None:
-    assert complaints(sew, args) == []
+def test_valid_arguments_are_accepted(args: dict[str, Any]) -> None:
+    assert argument_problems(sew, args) == []
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_told(case: str) -> None:
-    value, sentence = WRONG[case]
-    assert complaints(sew, {"stitch": 1.0, case.split()[0]: value}) == [sentence]
+def test_an_invalid_value_is_named(case: str) -> None:
+    value, message = WRONG[case]
+    assert argument_problems(sew, {"stitch": 1.0, case.split()[0]: value}) == [message]
 
 
-def test_a_name_that_is_not_there() -> None:
-    (near,) = complaints(sew, {"stitch": 1.0, "color": "red"})
+def test_an_argument_without_a_name_is_answered_with_what_to_write() -> None:
+    (spec,) = parse("sew(0.1)")
+    assert argument_problems(sew, spec.args) == ["argument 0.1 has no name; write stitch=0.1"]
+    assert argument_problems(sew, arguments("0.1, blue")) == [
+        "argument 0.1 has no name; write stitch=0.1",
+        "argument blue has no name; write colour=blue",
+    ]
+    assert argument_problems(sew, arguments("stitch=1, passes")) == [
+        "argument 'passes' has no value; write passes=VALUE"
+    ]
+    assert argument_problems(lambda: None, arguments("0.1")) == [
+        "argument 0.1 has no name; write NAME=0.1"
+    ]
+
+
+def test_an_unknown_parameter() -> None:
+    (near,) = argument_problems(sew, {"stitch": 1.0, "color": "red"})
     assert near.startswith(
         "no parameter 'color'; did you mean 'colour'? (choices: stitch, colour, "
     )
-    (far,) = complaints(sew, {"stitch": 1.0, "zzz": 1})
-    assert far.startswith("no parameter 'zzz'; (choices: stitch, ")
-    assert complaints(lambda: None, {"a": 1}) == ["no parameter 'a'; (choices: none)"]
+    (far,) = argument_problems(sew, {"stitch": 1.0, "zzz": 1})
+    assert far.startswith("no parameter 'zzz' (choices: stitch, ")
+    assert argument_problems(lambda: None, {"a": 1}) == ["no parameter 'a' (choices: none)"]
 
 
-def test_a_parameter_that_is_missing() -> None:
-    assert complaints(sew, {}) == ["parameter 'stitch' is missing (length of a stitch)"]
-    assert complaints(sew, {}, skip=frozenset({"stitch"})) == []
+def test_a_missing_parameter() -> None:
+    assert argument_problems(sew, {}) == ["parameter 'stitch' is missing (length of a stitch)"]
+    assert argument_problems(sew, {}, skip=frozenset({"stitch"})) == []
 
 
-def test_what_the_caller_fills_in_is_nobody_elses() -> None:
+def test_a_user_cannot_set_what_the_caller_fills_in() -> None:
     assert call("seam", "sew", sew, {"colour": "blue"}, stitch=1.5) == "1.5 blue 1"
     with pytest.raises(UserError, match="seam 'sew': no parameter 'stitch'"):
         call("seam", "sew", sew, {"stitch": 1.0}, stitch=1.5)
 
 
-def test_all_complaints_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(UserError) as error:
         call("seam", "sew", sew, {"stitch": -1, "passes": 0, "colour": "green"})
     assert str(error.value).splitlines() == [
@@ -110,20 +125,20 @@ def test_a_parameter_describes_itself() -> None:
     }
 
 
-def test_unknown_names_the_nearest() -> None:
+def test_unknown_name_suggests_the_closest() -> None:
     assert (
         str(unknown_name("colour", "gren", ["green", "red"]))
         == "no colour 'gren'; did you mean 'green'? (choices: green, red)"
     )
     assert (
         str(unknown_name("colour", "x", ["red"], see="the box"))
-        == "no colour 'x'; (choices: red; see: the box)"
+        == "no colour 'x' (choices: red; see: the box)"
     )
     many = str(unknown_name("number", "x", map(str, range(100, 120))))
     assert many.endswith("110, 111, ...)")
 
 
-def test_nothing_said_is_nothing_raised() -> None:
+def test_raise_all_without_problems_does_nothing() -> None:
     raise_all([], "anything")
     with pytest.raises(UserError, match=r"^it: one$"):
         raise_all(["one"], "it")

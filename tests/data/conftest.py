@@ -1,4 +1,4 @@
-"""Writers of tiny files in each layout, independent of the readers, and the golden arrays."""
+"""Writers of tiny files in each format, independent of the readers, and the golden arrays."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def picture(file: Path, colour: Any, size: tuple[int, int] = (4, 4), mode: str =
 
 
 def tiny(folder: Path, wnids: Sequence[str] = ("n02", "n01")) -> Path:
-    """Two pictures a class to train on and one to test with; class c is filled with 10 + 100 c."""
+    """Two training images and one test image per class; class c is filled with 10 + 100 c."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "wnids.txt").write_text("\n".join(wnids) + "\n")
     (folder / "words.txt").write_text("".join(f"{w}\tword of {w}\n" for w in sorted(wnids)))
@@ -86,7 +86,7 @@ def leaf(file: Path, samples: Mapping[str, tuple[list[Any], list[Any]]], **chang
 
 
 def table(file: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-    """A CSV or a Parquet file of the same content; None is a gap."""
+    """A CSV or a Parquet file of the same content; None is a missing value."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".parquet":
         import pyarrow
@@ -116,27 +116,27 @@ def write() -> SimpleNamespace:
 
 
 @pytest.fixture
-def refuses(write: SimpleNamespace, tmp_path: Path) -> Callable[..., None]:
-    """Make something bad, read it, and look for the pieces in the sentence that comes back."""
+def rejects(write: SimpleNamespace, tmp_path: Path) -> Callable[..., None]:
+    """Write invalid data, read them, and look for the expected pieces in the error message."""
     from fedloom.core.errors import UserError
     from fedloom.data.sources import read
 
-    def refuse(
+    def reject(
         make: Callable[[SimpleNamespace, Path], Path],
-        says: Sequence[str],
+        expected: Sequence[str],
         options: Mapping[str, Any],
     ) -> None:
         path = make(write, tmp_path)
         with pytest.raises(UserError) as caught:
             read(path, **options)
-        said = str(caught.value)
-        assert [piece for piece in says if piece not in said] == [], said
-        if ": found " in said:
-            assert said.startswith(str(tmp_path)), "the file is named first"
-            assert ", expected " in said
-            assert "; " in said
+        message = str(caught.value)
+        assert [piece for piece in expected if piece not in message] == [], message
+        if ": found " in message:
+            assert message.startswith(str(tmp_path)), "the file is named first"
+            assert ", expected " in message
+            assert "; " in message
 
-    return refuse
+    return reject
 
 
 Golden = Callable[[str], dict[str, np.ndarray]]

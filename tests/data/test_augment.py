@@ -57,7 +57,7 @@ def test_cutout_equals_a_loop(images):
         assert torch.equal(result, expected)
 
 
-def test_rotation_by_nothing_is_the_identity(images):
+def test_rotation_by_zero_degrees_is_the_identity(images):
     assert torch.equal(rotation(0.0)(images, seeded()), images)
 
 
@@ -85,7 +85,7 @@ def test_rotation_takes_the_nearest_pixel(images):
 
 
 @pytest.mark.parametrize("name", sorted(AUGMENTS))
-def test_every_augmentation_keeps_shape_type_input_and_key(images, name):
+def test_every_augmentation_keeps_shape_dtype_and_input_and_is_deterministic(images, name):
     before, augment = images.clone(), build([Spec(name)])
     first, again, other = (
         augment(images, seeded(1)),
@@ -99,18 +99,18 @@ def test_every_augmentation_keeps_shape_type_input_and_key(images, name):
 
 
 def test_they_are_applied_in_the_order_given(images):
-    words = [Spec("pad-crop", {"padding": 2}), Spec("flip")]
+    specs = [Spec("pad-crop", {"padding": 2}), Spec("flip")]
     generator = seeded()
     expected = flip()(pad_crop(2)(images, generator), generator)
-    assert torch.equal(build(words)(images, seeded()), expected)
-    assert not torch.equal(build(words[::-1])(images, seeded()), expected)
+    assert torch.equal(build(specs)(images, seeded()), expected)
+    assert not torch.equal(build(specs[::-1])(images, seeded()), expected)
 
 
-def test_no_words_no_augmentation():
+def test_no_specs_mean_no_augmentation():
     assert build([]) is None
 
 
-def test_refusals_come_at_once():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(UserError, match="did you mean 'rotation'"):
         build([Spec("rotatoin")])
     with pytest.raises(UserError, match="2 problems"):

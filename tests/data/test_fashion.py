@@ -19,21 +19,21 @@ WHOLE = Path("/usr/share/datasets/fashion-mnist")
 
 
 def test_counts_types_and_constants():
-    found = fashion.load()
-    assert found.train.x.shape == (10_000, 1, 28, 28)
-    assert found.test.x.shape == (2_000, 1, 28, 28)
-    assert found.train.x.dtype == torch.uint8
-    assert torch.bincount(found.train.y).tolist() == [1_000] * 10
-    assert torch.bincount(found.test.y).tolist() == [200] * 10
-    assert found.classes[0] == "T-shirt/top"
-    assert found.classes[9] == "Ankle boot"
-    assert (found.mean, found.std) == ((0.2860,), (0.3530,))
+    dataset = fashion.load()
+    assert dataset.train.x.shape == (10_000, 1, 28, 28)
+    assert dataset.test.x.shape == (2_000, 1, 28, 28)
+    assert dataset.train.x.dtype == torch.uint8
+    assert torch.bincount(dataset.train.y).tolist() == [1_000] * 10
+    assert torch.bincount(dataset.test.y).tolist() == [200] * 10
+    assert dataset.classes[0] == "T-shirt/top"
+    assert dataset.classes[9] == "Ankle boot"
+    assert (dataset.mean, dataset.std) == ((0.2860,), (0.3530,))
     # the constants of the whole set fit the subset
-    pixels = found.train.x.double() / 255
+    pixels = dataset.train.x.double() / 255
     assert (pixels.mean().item(), pixels.std().item()) == pytest.approx((0.2860, 0.3530), abs=0.002)
 
 
-def test_it_is_small_and_quick():
+def test_it_is_small_and_loads_quickly():
     files = [
         f
         for f in resources.files("fedloom.data").joinpath("packaged").iterdir()
@@ -70,7 +70,7 @@ def test_damage_is_noticed(monkeypatch, how):
 @pytest.mark.skipif(
     not WHOLE.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
 )
-def test_the_script_makes_these_very_files():
+def test_the_script_reproduces_the_packaged_files():
     spec = importlib.util.spec_from_file_location("make_fashion_subset", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)

@@ -1,4 +1,4 @@
-"""Pictures of partitions: what is shown, and that it is said when not everything is."""
+"""Plots of partitions: what is shown, and that the caption says when not everything is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedloom.core.errors import UserError
-from fedloom.data.partition_plot import png, terminal
+from fedloom.data.partition_plot import save_png, terminal
 
 
 def shown(counts: np.ndarray, width: int = 80, colour: bool = False) -> list[str]:
@@ -24,7 +24,7 @@ def shown(counts: np.ndarray, width: int = 80, colour: bool = False) -> list[str
     return captured.get().splitlines()
 
 
-def test_a_line_a_client_with_shades_and_size():
+def test_one_line_per_client_with_shades_and_size():
     lines = shown(np.array([[100, 0, 25], [0, 4, 0]]))
     assert lines[0].startswith("2 clients by 3 classes, 129 samples")
     assert lines[1].split("▇")[0] == "0 ██  ▓▓ "
@@ -32,7 +32,7 @@ def test_a_line_a_client_with_shades_and_size():
     assert [line.rsplit(" ", 1)[1] for line in lines[1:]] == ["125", "4"]
 
 
-def test_many_clients_and_classes_fit_80_columns_and_it_is_said():
+def test_many_clients_and_classes_fit_80_columns_and_the_caption_says_so():
     counts = np.zeros((1000, 200), dtype=np.int64)
     counts[:, 0] = np.arange(1000)
     lines = shown(counts)
@@ -40,11 +40,8 @@ def test_many_clients_and_classes_fit_80_columns_and_it_is_said():
     assert len(lines) == 3 + 24
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines[3:6]] == ["0", "42", "84"]
-    assert [line.split()[-1] for line in lines[3:6]] == [
-        "0",
-        "42",
-        "84",
-    ]  # sizes are those of the clients named
+    # the sizes are those of the clients shown
+    assert [line.split()[-1] for line in lines[3:6]] == ["0", "42", "84"]
 
 
 def test_colour_covers_the_blocks():
@@ -56,8 +53,8 @@ def test_png_shows_the_counts(tmp_path, shape):
     image = pytest.importorskip("matplotlib.image")
     counts = np.zeros(shape, dtype=np.int64)
     counts[np.arange(shape[0]), np.arange(shape[0]) % shape[1]] = 50
-    png(counts, tmp_path / "a.png", "a title")
-    png(np.zeros_like(counts), tmp_path / "b.png", "a title")
+    save_png(counts, tmp_path / "a.png", "a title")
+    save_png(np.zeros_like(counts), tmp_path / "b.png", "a title")
     full, empty = image.imread(tmp_path / "a.png"), image.imread(tmp_path / "b.png")
     blue = [(picture[..., 2] - picture[..., 0] > 0.2).mean() for picture in (full, empty)]
     assert blue[0] > 0.002
@@ -67,4 +64,4 @@ def test_png_shows_the_counts(tmp_path, shape):
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"fedloom\[plots\]"):
-        png(np.ones((2, 2)), tmp_path / "a.png")
+        save_png(np.ones((2, 2)), tmp_path / "a.png")

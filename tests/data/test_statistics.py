@@ -1,4 +1,4 @@
-"""Figures of heterogeneity against numbers worked out by hand."""
+"""Statistics of heterogeneity against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def test_class_counts():
     np.testing.assert_array_equal(counts, [[1, 0, 2, 0], [0, 1, 0, 0]])
 
 
-def test_figures_by_hand():
-    # Two clients with one class each, a third with both: the whole is half and half.
+def test_statistics_worked_by_hand():
+    # Two clients with one class each, a third with both; overall half and half.
     figures = heterogeneity(np.array([[4, 0, 0], [0, 4, 0], [2, 2, 0]]))
     assert (figures.clients, figures.classes, figures.samples) == (3, 3, 12)
     assert (figures.one_class_clients, figures.absent_classes, figures.imbalance_factor) == (
@@ -47,9 +47,8 @@ def test_imbalance_is_head_over_tail():
 
 
 def test_gini_by_hand():
-    assert gini(np.array([1, 3])) == pytest.approx(
-        0.25
-    )  # mean difference 1 over all ordered pairs, twice the mean 4
+    # mean difference 1 over all ordered pairs, twice the mean 4
+    assert gini(np.array([1, 3])) == pytest.approx(0.25)
     assert gini(np.array([0, 0, 0, 8])) == pytest.approx(0.75)
 
 
@@ -58,7 +57,7 @@ def test_distances_at_the_extremes():
     assert jensen_shannon(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == pytest.approx(1)
 
 
-def test_an_empty_client_is_no_division_by_zero():
+def test_an_empty_client_does_not_divide_by_zero():
     figures = heterogeneity(np.array([[0, 0], [3, 1]]))
     assert (figures.size.min, figures.total_variation.max, figures.label_entropy.min) == (0, 0, 0)
 

@@ -17,7 +17,7 @@ from fedloom.data.sources import from_torch
 
 @pytest.fixture
 def digits(write, tmp_path):
-    """Twenty different pictures of two classes and two users."""
+    """Twenty different images of two classes and two users."""
     x = np.arange(20 * 9, dtype=np.uint8).reshape(20, 3, 3)
     return write.npz(tmp_path / "digits.npz", x=x, y=np.arange(20) % 2, users=np.arange(20) // 10)
 
@@ -45,7 +45,7 @@ def test_round_trip(digits, tmp_path):
     same(store.load("my-digits.1", root), added)
     assert store.names(root) == ["fashion-mnist", "my-digits.1"]
     assert store.check("my-digits.1", root) == []
-    assert [p.name for p in root.iterdir()] == ["my-digits.1"], "nothing is left beside it"
+    assert [p.name for p in root.iterdir()] == ["my-digits.1"], "no temporary folder is left"
     info = json.loads((root / "my-digits.1" / "info.json").read_text())
     assert info["files"]["train.safetensors"]["tensors"]["x"] == ["uint8", 10, 1, 3, 3]
 
@@ -61,7 +61,7 @@ def test_text_and_table_round_trip(write, tmp_path):
     assert store.load("text", root).classes == ("\n", "a", "b", "ä")
 
 
-def test_a_torch_dataset_can_be_kept(tmp_path):
+def test_a_torch_dataset_can_be_stored(tmp_path):
     made = from_torch(
         [(torch.full((1, 2, 2), i, dtype=torch.uint8), i % 2) for i in range(10)], name="mine"
     )
@@ -69,12 +69,12 @@ def test_a_torch_dataset_can_be_kept(tmp_path):
     same(store.load("mine", tmp_path), made)
 
 
-def test_the_packaged_set_is_always_there(tmp_path):
+def test_the_packaged_set_is_always_available(tmp_path):
     same(store.load("fashion-mnist", tmp_path), fashion.load())
     assert store.check("fashion-mnist", tmp_path) == []
 
 
-def test_where_it_lies(monkeypatch, tmp_path):
+def test_location_of_the_store(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLOOM_HOME", str(tmp_path / "a"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "b"))
     monkeypatch.setenv("HOME", str(tmp_path / "c"))
@@ -90,7 +90,8 @@ def test_unknown_names(digits, tmp_path):
     store.add("digits", digits, root=tmp_path / "r")
     with pytest.raises(
         UserError,
-        match=r"no data set 'digit'; did you mean 'digits'\?.*add it with: fedloom data add NAME --from PATH",
+        match=r"no data set 'digit'; did you mean 'digits'\?.*"
+        r"add it with: fedloom data add NAME --from PATH",
     ):
         store.load("digit", tmp_path / "r")
     with pytest.raises(UserError, match="no data set 'digit'"):
@@ -102,7 +103,7 @@ def test_unknown_names(digits, tmp_path):
 @pytest.mark.parametrize(
     "name", ["", "..", ".hidden", "a/b", "a b", "ä", "x" * 101, "fashion-mnist", "a\n"]
 )
-def test_names_that_are_refused(name, digits, tmp_path):
+def test_invalid_names_are_rejected(name, digits, tmp_path):
     for act in (
         lambda: store.add(name, digits, root=tmp_path / "r"),
         lambda: store.remove(name, tmp_path / "r"),
@@ -111,11 +112,11 @@ def test_names_that_are_refused(name, digits, tmp_path):
             act()
 
 
-def test_nothing_is_overwritten_unasked(digits, write, tmp_path):
+def test_a_data_set_is_overwritten_only_with_replace(digits, write, tmp_path):
     root = tmp_path / "r"
     store.add("d", digits, root=root)
     other = write.npz(tmp_path / "o.npz", x=np.zeros((10, 2, 2)), y=np.arange(10) % 2)
-    with pytest.raises(UserError, match=r"'d' is there already, .* replace=True"):
+    with pytest.raises(UserError, match=r"'d' already exists, .* replace=True"):
         store.add("d", other, root=root)
     assert store.load("d", root).shape == (1, 3, 3)
     store.add("d", other, root=root, replace=True)
@@ -123,10 +124,10 @@ def test_nothing_is_overwritten_unasked(digits, write, tmp_path):
     assert [p.name for p in root.iterdir()] == ["d"]
 
 
-def test_a_folder_of_somebody_else_is_never_replaced_or_removed(digits, tmp_path):
+def test_a_folder_that_is_not_a_data_set_is_never_replaced_or_removed(digits, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("dear")
-    with pytest.raises(UserError, match="is no data set of fedloom"):
+    with pytest.raises(UserError, match="is not a data set of fedloom"):
         store.add("letters", digits, root=tmp_path, replace=True)
     with pytest.raises(UserError, match="no data set 'letters'"):
         store.remove("letters", tmp_path)
@@ -149,7 +150,7 @@ def test_a_failed_write_leaves_the_old_set(digits, tmp_path, monkeypatch, moment
     assert [p.name for p in root.iterdir()] == ["d"]
 
 
-def test_a_failed_rename_brings_the_old_set_back(digits, tmp_path, monkeypatch):
+def test_a_failed_rename_restores_the_old_set(digits, tmp_path, monkeypatch):
     root = tmp_path / "r"
     before = store.add("d", digits, root=root)
     rename = type(root).rename
@@ -199,9 +200,9 @@ DAMAGE = {
     "no checksums": (lambda d: edit(d / "info.json", files={}), "no checksum of train.safetensors"),
     "another version": (
         lambda d: edit(d / "info.json", version=9),
-        "is of version 9, this fedloom reads version 1",
+        "has version 9, this fedloom reads version 1",
     ),
-    "no classes": (lambda d: edit(d / "info.json", classes=None), "it does not fit the splits"),
+    "no classes": (lambda d: edit(d / "info.json", classes=None), "it does not match the splits"),
 }
 
 
@@ -247,18 +248,18 @@ def test_check_finds_uneven_splits_and_nan(made, tmp_path):
     ]
 
 
-def test_check_finds_empty_splits_and_strange_characters(made, tmp_path):
+def test_check_finds_empty_splits_and_characters_out_of_range(made, tmp_path):
     none = replace(made.test, x=made.test.x[:0], y=made.test.y[:0])
     assert stored(tmp_path / "a", made, test=none) == ["problem: test has no samples"]
     text = replace(made.train, x=torch.full((len(made.train), 3), 5))
-    says = "has characters 5 to 5 for 3 known ones"
+    says = "has characters 5 to 5 for an alphabet of 3"
     assert stored(tmp_path / "b", made, kind="text", train=text, test=text) == [
         f"problem: train {says}",
         f"problem: test {says}",
     ]
 
 
-def test_check_tells_leaks_from_a_few_repeats(made, tmp_path):
+def test_check_reports_test_samples_that_occur_in_training(made, tmp_path):
     leaking = replace(made.test, x=made.train.x[: len(made.test)])
     says = f"{len(made.test)} of {len(made.test)} test samples occur in the training split too"
     assert stored(tmp_path, made, test=leaking) == [f"problem: {says}"]
@@ -276,7 +277,7 @@ def test_check_notes_classes_constants_and_users(made, tmp_path):
         "note: classes of the test split without a training sample: 'c'",
         "note: classes without a test sample: 'a'",
         "note: classes without any sample: 'd'",
-        f"note: 1 of {len(x)} samples of train hold one value throughout",
+        f"note: 1 of {len(x)} samples of train have a single value throughout",
         "note: 1 of 2 users have no training sample",
     ]
 

@@ -1,4 +1,4 @@
-"""Part of a data set: which samples stay, what becomes of the pictures, and what is refused."""
+"""Part of a data set: which samples are kept, how images are scaled, what is rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dataset(train: Split, test: Split, kind: Kind = "table", classes: int = 3) -
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(2, 5), st.integers(1, 6))
-def test_the_first_samples_of_the_first_classes_stay_in_their_order(
+def test_first_samples_of_first_classes_are_kept_in_order(
     labels: list[int], classes: int, per_class: int
 ) -> None:
     whole = dataset(
@@ -48,7 +48,7 @@ def test_the_first_samples_of_the_first_classes_stay_in_their_order(
     assert part.test.y.tolist() == [y for y in (1, 0, 4) if y < classes]
 
 
-def test_pixels_are_means_of_the_squares_they_cover() -> None:
+def test_pixels_are_means_of_the_area_they_cover() -> None:
     x = torch.from_numpy(np.random.default_rng(3).integers(0, 256, (5, 3, 6, 4), dtype=np.uint8))
     part = subset(dataset(split([0, 1, 2, 0, 1], x), split([0, 1, 2, 0, 1], x), "image"), pixels=2)
     means = x.numpy().astype(np.float64).reshape(5, 3, 2, 3, 2, 2).mean(axis=(3, 5))
@@ -57,7 +57,7 @@ def test_pixels_are_means_of_the_squares_they_cover() -> None:
     assert torch.equal(part.train.x, part.test.x)
 
 
-def test_images_are_normalised_by_the_constants_that_are_given() -> None:
+def test_images_are_normalised_with_the_given_constants() -> None:
     x = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1)
     whole = replace(
         dataset(split([0, 1, 2], x), split([0, 1, 2], x), "image"), mean=(0.0,), std=(1.0,)
@@ -70,27 +70,27 @@ def test_images_are_normalised_by_the_constants_that_are_given() -> None:
         renormalised(dataset(split([0]), split([0])), (0.2,), (0.5,))
 
 
-def test_nothing_asked_for_is_the_same_data_set() -> None:
+def test_no_option_returns_the_same_data_set() -> None:
     whole = dataset(split([0, 1, 2]), split([0]))
     assert subset(whole) is whole
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
-        ({"classes": 4}, "data.classes=4 is more than the 3 classes of 'made'; take at most 3"),
+        ({"classes": 4}, "data.classes=4 is more than the 3 classes of 'made'; use at most 3"),
         ({"classes": 2}, "data.classes=2 leaves no test sample of 'made'"),
-        ({"pixels": 9}, "data.pixels=9 is more than the 8 x 8 pixels of 'made'; take at most 8"),
+        ({"pixels": 9}, "data.pixels=9 is more than the 8 x 8 pixels of 'made'; use at most 8"),
     ],
 )
-def test_what_does_not_fit_is_refused(asked: dict[str, int], said: str) -> None:
-    pictures = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
-    with pytest.raises(UserError, match=said.replace(".", r"\.")):
-        subset(dataset(split([0, 1], pictures), split([2, 2], pictures), "image"), **asked)
+def test_options_out_of_range_are_rejected(options: dict[str, int], message: str) -> None:
+    images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+    with pytest.raises(UserError, match=message.replace(".", r"\.")):
+        subset(dataset(split([0, 1], images), split([2, 2], images), "image"), **options)
 
 
 @pytest.mark.parametrize("kind", ["text", "table"])
-def test_only_pictures_have_pixels(kind: Kind) -> None:
+def test_only_images_have_pixels(kind: Kind) -> None:
     with pytest.raises(
         UserError, match=f"'made' is a {kind} and has no pixels; leave data.pixels out"
     ):

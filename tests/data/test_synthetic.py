@@ -1,4 +1,4 @@
-"""The made-up crowd: as many users as asked for, two classes each, the same data every time."""
+"""The synthetic crowd: any number of users, at most two classes each, always the same data."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fedloom.core.errors import UserError
 from fedloom.data import store, synthetic
 
 
-def test_a_crowd_is_found_by_its_name_and_is_the_same_every_time() -> None:
-    found, again = store.load("crowd-300"), store.load("crowd-300")
-    assert (found.kind, found.shape, len(found.classes), len(found.users)) == (
+def test_a_crowd_is_loaded_by_name_and_is_always_the_same() -> None:
+    dataset, again = store.load("crowd-300"), store.load("crowd-300")
+    assert (dataset.kind, dataset.shape, len(dataset.classes), len(dataset.users)) == (
         "table",
         (20,),
         10,
         300,
     )
-    assert torch.equal(found.train.x, again.train.x)
-    assert not torch.equal(found.train.x[:12], store.load("crowd-301").train.x[:12])
+    assert torch.equal(dataset.train.x, again.train.x)
+    assert not torch.equal(dataset.train.x[:12], store.load("crowd-301").train.x[:12])
 
 
 def test_every_user_has_its_samples_of_at_most_two_classes() -> None:
@@ -28,7 +28,7 @@ def test_every_user_has_its_samples_of_at_most_two_classes() -> None:
     assert set(classes) == {1, 2}
 
 
-def test_classes_lie_apart_so_that_there_is_something_to_learn() -> None:
+def test_classes_can_be_told_apart() -> None:
     train, test = store.load("crowd-2000").train, store.load("crowd-2000").test
     centres = torch.stack([train.x[train.y == c].mean(0) for c in range(10)])
     nearest = torch.cdist(test.x, centres).argmin(1)
@@ -36,12 +36,12 @@ def test_classes_lie_apart_so_that_there_is_something_to_learn() -> None:
 
 
 @pytest.mark.parametrize("name", ["crowd-0", "crowd-", "crowd-01", "crowd-99999999"])
-def test_what_is_no_crowd_is_refused(name: str) -> None:
-    assert synthetic.size_of(name) is None
+def test_names_that_are_not_a_crowd_are_rejected(name: str) -> None:
+    assert synthetic.user_count(name) is None
     with pytest.raises(UserError, match="no data set"):
         store.load(name)
 
 
 def test_the_name_is_reserved(tmp_path) -> None:
-    with pytest.raises(UserError, match="ships with fedloom"):
+    with pytest.raises(UserError, match="is built into fedloom"):
         store.add("crowd-5", tmp_path)

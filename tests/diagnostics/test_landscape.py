@@ -1,4 +1,4 @@
-"""The landscape near a model is the parabola that its eigenvalues say, and a picture shows it."""
+"""Near a model the landscape is the parabola given by its eigenvalues; and its picture."""
 
 from pathlib import Path
 
@@ -10,20 +10,22 @@ from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.diagnostics.curvature import Eigen, Surface, top_eigen
-from fedloom.diagnostics.landscape import Landscape, landscape, png
-from support.curved import curved
+from fedloom.diagnostics.curvature import Eigenpairs, LossSurface, top_eigenpairs
+from fedloom.diagnostics.landscape import Landscape, landscape, save_png
 from support.golden import golden
+from support.golden_surface import golden_surface
 
 
 @pytest.fixture(scope="module")
-def seen() -> tuple[Surface, Eigen]:
-    surface = curved(golden("fedalign/h_hessian"))
-    return surface, top_eigen(surface, 2, Key.root(1))
+def surface_and_eigen() -> tuple[LossSurface, Eigenpairs]:
+    surface = golden_surface(golden("fedalign/h_hessian"))
+    return surface, top_eigenpairs(surface, 2, Key.root(1))
 
 
-def test_second_differences_are_the_eigenvalues(seen: tuple[Surface, Eigen]) -> None:
-    surface, eigen = seen
+def test_second_differences_are_the_eigenvalues(
+    surface_and_eigen: tuple[LossSurface, Eigenpairs],
+) -> None:
+    surface, eigen = surface_and_eigen
     step = 1e-3
     loss = landscape(surface, eigen.vectors, span=step, points=3).loss
     for along, value in zip((loss[:, 1], loss[1, :]), eigen.values.tolist(), strict=True):
@@ -32,35 +34,35 @@ def test_second_differences_are_the_eigenvalues(seen: tuple[Surface, Eigen]) -> 
     assert mixed == pytest.approx(0, abs=1e-4)  # eigenvectors: no curvature between them
 
 
-def test_each_point_is_the_loss_there(seen: tuple[Surface, Eigen]) -> None:
-    surface, eigen = seen
-    before = surface.vector.clone()
+def test_each_point_is_the_loss_there(surface_and_eigen: tuple[LossSurface, Eigenpairs]) -> None:
+    surface, eigen = surface_and_eigen
+    before = surface.weight_vector.clone()
     found = landscape(surface, eigen.vectors, span=2.0, points=5)
     moved = Chain({n: m for n, m in surface.chain.named_children()})
     nn.utils.vector_to_parameters(
         before - 2.0 * eigen.vectors[0] + 1.0 * eigen.vectors[1], moved.parameters()
     )
     assert found.steps.tolist() == [-2, -1, 0, 1, 2]
-    assert found.loss[0, 3] == pytest.approx(Surface(moved, surface.batches).loss(), rel=1e-12)
+    assert found.loss[0, 3] == pytest.approx(LossSurface(moved, surface.batches).loss(), rel=1e-12)
     nn.utils.vector_to_parameters(before, moved.parameters())
     assert found.loss[2, 2] == surface.loss()
-    assert torch.equal(surface.vector, before)
+    assert torch.equal(surface.weight_vector, before)
 
 
-def test_out_of_time_leaves_the_middle(seen: tuple[Surface, Eigen]) -> None:
-    surface, eigen = seen
-    left = iter([True] * 9 + [False])
-    found = landscape(surface, eigen.vectors, points=7, go=lambda: next(left))
+def test_out_of_time_leaves_the_centre(surface_and_eigen: tuple[LossSurface, Eigenpairs]) -> None:
+    surface, eigen = surface_and_eigen
+    answers = iter([True] * 9 + [False])
+    found = landscape(surface, eigen.vectors, points=7, keep_going=lambda: next(answers))
     assert np.isfinite(found.loss).sum() == 9 and np.isfinite(found.loss[2:5, 2:5]).all()
 
 
 @pytest.mark.parametrize("hole", [False, True])
-def test_the_picture(hole: bool, tmp_path: Path) -> None:
+def test_the_picture_has_content(hole: bool, tmp_path: Path) -> None:
     steps = np.linspace(-0.5, 0.5, 9)
     loss = 1 + 20 * steps[:, None] ** 2 + 4 * steps[None, :] ** 2
     if hole:
         loss[0], loss[:, -2:] = np.nan, np.nan
-    png(Landscape(steps, loss), [40.0, 8.0], tmp_path / "x.png", "fedavg, mlp, round 3")
+    save_png(Landscape(steps, loss), [40.0, 8.0], tmp_path / "x.png", "fedavg, mlp, round 3")
     pixels = imread(tmp_path / "x.png")[..., :3]
     dark = pixels[:, pixels.shape[1] // 2 :].mean(axis=2) < 0.35
     assert pixels.shape[:2] == (720, 1650)
@@ -68,5 +70,7 @@ def test_the_picture(hole: bool, tmp_path: Path) -> None:
 
 
 def test_a_flat_landscape_can_be_drawn(tmp_path: Path) -> None:
-    png(Landscape(np.linspace(-1, 1, 5), np.ones((5, 5))), [0.0, 0.0], tmp_path / "x.png", "flat")
+    save_png(
+        Landscape(np.linspace(-1, 1, 5), np.ones((5, 5))), [0.0, 0.0], tmp_path / "x.png", "flat"
+    )
     assert (tmp_path / "x.png").stat().st_size > 10_000

@@ -1,4 +1,4 @@
-"""What averages show of samples: similarity against naive loops, attacks on data whose answer is known."""
+"""PSNR, SSIM and AUC against naive loops, and the attacks on data with a known answer."""
 
 import math
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.diagnostics.leakage import Attacker, auc, leak, psnr, seen, ssim
+from fedloom.diagnostics.leakage import TracingAttacker, attack, auc, leakage_figures, psnr, ssim
 from fedloom.inspect.leakage import matched
 
 
@@ -20,7 +20,7 @@ def draws(*shape: int, seed: int = 0) -> Tensor:
 
 
 def naive_ssim(a: np.ndarray, b: np.ndarray, side: int) -> float:
-    """Wang et al. 2004, eq. (13), place by place, with a Gaussian window of deviation 1.5."""
+    """Wang et al. 2004, eq. (13), position by position, with a Gaussian window of sigma 1.5."""
     at = np.arange(side) - (side - 1) / 2
     weights = np.exp(-(at[:, None] ** 2 + at[None] ** 2) / (2 * 1.5**2))
     weights /= weights.sum()
@@ -72,7 +72,7 @@ def test_auc_counts_pairs(members: list[int], others: list[int]) -> None:
     ).value == pytest.approx(expected)
 
 
-def test_the_error_of_an_auc_is_that_of_guessing() -> None:
+def test_the_standard_error_of_an_auc_is_that_of_guessing() -> None:
     guesses = [auc(draws(40, seed=n), draws(60, seed=1000 + n)) for n in range(400)]
     spread = float(np.std([g.value for g in guesses]))
     assert guesses[0].error == pytest.approx(spread, rel=0.15)
@@ -82,28 +82,31 @@ def test_the_nearest_sample_is_found_and_measured() -> None:
     averages = torch.zeros(2, 1, 2, 2)
     averages[1] = 0.5
     samples = torch.tensor([0.1, 0.5, 0.9]).view(3, 1, 1, 1).expand(3, 1, 2, 2)
-    found = seen(averages, samples, torch.zeros(3))
+    found = attack(averages, samples, torch.zeros(3))
     assert found.psnr.tolist() == pytest.approx([20.0, 100.0], abs=1e-4)
     assert found.ssim[1].item() == pytest.approx(1.0) and found.ssim[0].item() < 0.1
     assert found.nearest.tolist() == pytest.approx([-0.01, 0.0, -0.16], abs=1e-6)
 
 
-def test_rows_of_a_table_have_no_ssim() -> None:
-    assert seen(draws(2, 5), draws(3, 5), torch.zeros(3)).ssim.isnan().all()
+def test_samples_that_are_not_images_have_no_ssim() -> None:
+    assert attack(draws(2, 5), draws(3, 5), torch.zeros(3)).ssim.isnan().all()
 
 
 MIXING = draws(60, 60, seed=9) * torch.logspace(0, -1, 60, dtype=torch.float64)
 
 
-def people(count: int, seed: int) -> Tensor:
-    """Correlated samples, whose details are ten times fainter than their outlines."""
+def correlated_samples(count: int, seed: int) -> Tensor:
+    """Correlated samples, whose fine details are ten times weaker than their coarse structure."""
     return draws(count, 60, seed=seed) @ MIXING.T + 3
 
 
-def traced(size: int, noise: float = 0.0, seed: int = 0) -> float:
-    """The AUC of tracing where one average of so many was sent, over forty such averages."""
-    attacker = Attacker.of(people(4000, seed=77), noise=size * noise**2)
-    members, others = people(40 * size, seed=seed), people(40 * size, seed=seed + 500)
+def tracing_auc(size: int, noise: float = 0.0, seed: int = 0) -> float:
+    """The AUC of tracing over forty clients that each sent one average of `size` samples."""
+    attacker = TracingAttacker.fit(correlated_samples(4000, seed=77), noise=size * noise**2)
+    members, others = (
+        correlated_samples(40 * size, seed=seed),
+        correlated_samples(40 * size, seed=seed + 500),
+    )
     scores = []
     for n in range(40):
         rows = slice(n * size, (n + 1) * size)
@@ -113,34 +116,36 @@ def traced(size: int, noise: float = 0.0, seed: int = 0) -> float:
     return auc(ours, theirs).value
 
 
-def test_tracing_finds_members_where_the_eye_finds_nothing() -> None:
-    """Its score differs by d/M between members and others, at a deviation of sqrt(d/M): AUC about P(sqrt(d / 2M))."""
-    found = {size: traced(size) for size in (4, 30, 240)}
+def test_tracing_finds_members_of_large_averages() -> None:
+    """Scores of members are d/M higher, with deviation sqrt(d/M): AUC about Phi(sqrt(d / 2M))."""
+    found = {size: tracing_auc(size) for size in (4, 30, 240)}
     expected = {size: 0.5 * math.erfc(-math.sqrt(60 / (2 * size)) / math.sqrt(2)) for size in found}
     assert found[4] > 0.99
     for size in (30, 240):
-        assert (
-            expected[size] - 0.1 < found[size] < expected[size] + 0.04
-        )  # the ridge costs the attacker the faintest details
+        # the ridge costs the attacker the weakest details
+        assert expected[size] - 0.1 < found[size] < expected[size] + 0.04
     assert found[30] > found[240] > 0.55
 
 
-def test_noise_blinds_the_attacker() -> None:
-    assert traced(4, noise=0.0) > 0.99
-    assert 0.45 < traced(4, noise=100.0) < 0.56
+def test_noise_defeats_the_attacker() -> None:
+    assert tracing_auc(4, noise=0.0) > 0.99
+    assert 0.45 < tracing_auc(4, noise=100.0) < 0.56
 
 
-def test_averages_of_others_give_nobody_away() -> None:
-    attacker, average = Attacker.of(people(3000, seed=77)), people(20, seed=5).mean(0, keepdim=True)
-    scores = [attacker.scores(average, people(800, seed=s), 20) for s in (6, 7)]
+def test_averages_of_other_samples_reveal_nothing() -> None:
+    attacker, average = (
+        TracingAttacker.fit(correlated_samples(3000, seed=77)),
+        correlated_samples(20, seed=5).mean(0, keepdim=True),
+    )
+    scores = [attacker.scores(average, correlated_samples(800, seed=s), 20) for s in (6, 7)]
     assert abs(auc(*scores).value - 0.5) < 4 * auc(*scores).error
 
 
-def test_the_figures_are_those_of_all_clients() -> None:
+def test_the_figures_pool_all_clients() -> None:
     first, second = (
-        seen(draws(2, 5, seed=s), draws(4, 5, seed=s + 1), draws(4, seed=s + 2)) for s in (1, 4)
+        attack(draws(2, 5, seed=s), draws(4, 5, seed=s + 1), draws(4, seed=s + 2)) for s in (1, 4)
     )
-    found = leak([(first, second), (second, first)])
+    found = leakage_figures([(first, second), (second, first)])
     assert found["averages"] == 4 and found["samples"] == 8
     assert found["auc"]["tracing"]["value"] == 0.5 and found["psnr"]["members"] == pytest.approx(
         found["psnr"]["others"]
@@ -150,8 +155,8 @@ def test_the_figures_are_those_of_all_clients() -> None:
 
 def test_members_and_others_are_of_the_same_classes() -> None:
     ours, theirs = torch.tensor([0, 0, 0, 1, 1, 4]), torch.tensor([1, 0, 2, 1, 0, 1, 2, 3])
-    memories, other = matched(ours, theirs, Key.root(0))
-    assert sorted(ours[memories].tolist()) == sorted(theirs[other].tolist()) == [0, 0, 1, 1]
-    assert len(set(memories.tolist())) == len(set(other.tolist())) == 4
+    members, others = matched(ours, theirs, Key.root(0))
+    assert sorted(ours[members].tolist()) == sorted(theirs[others].tolist()) == [0, 0, 1, 1]
+    assert len(set(members.tolist())) == len(set(others.tolist())) == 4
     with pytest.raises(UserError, match="no sample of a client's classes"):
         matched(torch.tensor([4]), theirs, Key.root(0))

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
-from docparts.commands import said, walk
+from docparts.commands import split_help, walk
 from reading import named, pages, shown
 from typer.testing import CliRunner
 
@@ -26,7 +26,7 @@ def parse(words: list[str]) -> click.Context:
 
 @every_command
 def test_the_help_ends_with_an_example_that_parses(name: str) -> None:
-    about, example = said(COMMANDS[name])
+    about, example = split_help(COMMANDS[name])
     assert about.endswith(".")
     assert example.startswith("fedloom ")
     parse(shlex.split(example))

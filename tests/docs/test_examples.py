@@ -123,7 +123,7 @@ def test_the_python_of_the_readme_runs(place: Path, capsys: pytest.CaptureFixtur
 
 def test_the_model_is_cut_into_blocks() -> None:
     small = user_code.load("model", f"{ROOT}/docs/examples/own_model.py:small")
-    assert small((3, 32, 32), 7, width=4).names == ("near", "far", "head")
+    assert small((3, 32, 32), 7, width=4).names == ("conv1", "conv2", "head")
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=named)

@@ -1,4 +1,4 @@
-"""The pool gives the bits of the in-process engine: for every method, with one, two and three workers, and when one is killed."""
+"""The pool gives the bits of the in-process engine, for every method, and if workers are killed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import RunError
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.pool import Pool
-from fedloom.experiment.train import run
-from support.small import EVERY_METHOD, FEW, OWN, shas, study_of
+from fedloom.experiment.train import train
+from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
 
 
 @pytest.fixture(scope="module")
@@ -29,45 +31,54 @@ def pools() -> Iterator[dict[int, Pool]]:
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
 def test_every_round_of_every_method_has_the_same_bits(method: str, pools: dict[int, Pool]) -> None:
-    alone = shas(study_of(method))
+    alone = sha_per_round(prepare_small(method))
     assert len(set(alone)) == 3
     for workers, pool in pools.items():
-        assert shas(study_of(method, pool)) == alone, f"{workers} workers"
+        assert sha_per_round(prepare_small(method, pool)) == alone, f"{workers} workers"
 
 
-def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, Pool]) -> None:
-    alone, pooled = (run(study_of(f"{OWN}:everything", pool, **FEW)) for pool in (None, pools[2]))
-    assert {k: v for k, v in pooled.items() if k != "seconds"} == {
-        k: v for k, v in alone.items() if k != "seconds"
-    }
+def test_exchange_private_tensors_slots_and_finale_work_too(pools: dict[int, Pool]) -> None:
+    alone, pooled = (
+        train(prepare_small(f"{USER_METHODS}:everything", pool, **FEW_CLIENTS)).result
+        for pool in (None, pools[2])
+    )
+    assert replace(pooled, seconds=0.0) == replace(alone, seconds=0.0)
 
 
 def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):  # killed before, and not yet missed
+    with suppress(ProcessLookupError):  # killed before, and not replaced yet
         os.kill(pid, signal.SIGKILL)
 
 
 def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
-    alone, prepared, pool = shas(study_of("scaffold")), study_of("scaffold", pools[2]), pools[2]
-    turn, real = itertools.count(), pool._next
+    alone, prepared, pool = (
+        sha_per_round(prepare_small("scaffold")),
+        prepare_small("scaffold", pools[2]),
+        pools[2],
+    )
+    turn, real = itertools.count(), pool._submit_next
 
     def kill_now_and_then(member: Any, *given: Any) -> None:
         real(member, *given)
         if next(turn) % 3 == 1:
             kill(member.process.pid)
 
-    pool._next = kill_now_and_then  # type: ignore[method-assign]
+    pool._submit_next = kill_now_and_then  # type: ignore[method-assign]
     try:
-        assert shas(prepared) == alone
+        assert sha_per_round(prepared) == alone
     finally:
-        del pool._next
+        del pool._submit_next
     assert next(turn) > 15
 
 
-def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
-    """Its workers play on, and those that are killed as well are replaced from another."""
-    alone, prepared, pool = shas(study_of("feddyn")), study_of("feddyn", pools[2]), pools[2]
-    turn, real, killed = itertools.count(), pool._next, set[int]()
+def test_a_killed_fork_server_changes_nothing(pools: dict[int, Pool]) -> None:
+    """Its workers continue; those that are killed too are replaced by a new fork server."""
+    alone, prepared, pool = (
+        sha_per_round(prepare_small("feddyn")),
+        prepare_small("feddyn", pools[2]),
+        pools[2],
+    )
+    turn, real, killed = itertools.count(), pool._submit_next, set[int]()
 
     def kill_now_and_then(member: Any, *given: Any) -> None:
         real(member, *given)
@@ -77,38 +88,46 @@ def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
             for pid in both:
                 kill(pid)
 
-    pool._next = kill_now_and_then  # type: ignore[method-assign]
+    pool._submit_next = kill_now_and_then  # type: ignore[method-assign]
     try:
-        assert shas(prepared) == alone
+        assert sha_per_round(prepared) == alone
     finally:
-        del pool._next
+        del pool._submit_next
     assert len(killed) == 4
 
 
-def test_a_client_that_ends_every_worker_ends_the_run(
+def test_a_client_that_kills_every_worker_ends_the_run(
     pools: dict[int, Pool], tmp_path: Path
 ) -> None:
     lives = tmp_path / "lives"
     lives.write_bytes(b"...")
     with pytest.raises(
         RunError,
-        match=r"client \d+ ended 3 workers in round 1 \(exit code -9\); there may be too little memory",
+        match=r"client \d+ killed 3 workers in round 1 \(exit code -9\); there may be too little",
     ):
-        shas(study_of(f"{OWN}:mortal(lives={lives})", pools[1]))
+        sha_per_round(prepare_small(f"{USER_METHODS}:mortal(lives={lives})", pools[1]))
 
 
 def test_a_failing_client_is_told_apart_from_a_dead_worker(pools: dict[int, Pool]) -> None:
     said = []
     for pool in (None, pools[1]):
         with pytest.raises(ClientError, match=r"phase 0, step 2.*broken on purpose") as caught:
-            shas(study_of(f"{OWN}:broken", pool))
+            sha_per_round(prepare_small(f"{USER_METHODS}:broken", pool))
         said.append(str(caught.value))
     assert said[0] == said[1]
 
 
+def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause() -> None:
+    with closing(Pool(1)) as pool:
+        pool.start({"build": "nowhere:federation", "layout": {}})
+        for _ in range(2):
+            with pytest.raises(RunError, match="module 'nowhere' does not import"):
+                list(pool.map(Broadcast("train", 0, {}), [ClientTask(0), ClientTask(1)]))
+
+
 def test_closing_a_pool_ends_its_workers() -> None:
     pool = Pool(2)
-    pids = [m.process.pid for m in pool.members]
+    pids = [w.process.pid for w in pool.workers]
     pool.close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -22,9 +22,9 @@ from fedloom.experiment import open_engine as module
 from fedloom.experiment.build import PreparedRun, prepare
 from fedloom.experiment.open_engine import choose_engine, open_engine, workload_of
 from fedloom.settings.config import load
-from support.small import SMALL, shas
+from support.small_run import SMALL_CONFIG, sha_per_round
 
-SETTINGS = {**SMALL, "rounds": 1, "engine": "inprocess"}
+SETTINGS = {**SMALL_CONFIG, "rounds": 1, "engine": "inprocess"}
 
 
 @pytest.mark.parametrize("entry", ENGINES.values(), ids=ENGINES)
@@ -68,7 +68,7 @@ def test_a_new_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "new", entry)
     prepared = prepare(load({**SETTINGS, "engine": "new"}))
     assert prepared.choice.engine == "new"
-    assert shas(prepared) == shas(prepare(load(SETTINGS)))
+    assert sha_per_round(prepared) == sha_per_round(prepare(load(SETTINGS)))
 
 
 @pytest.mark.parametrize("engine", [e.name for e in ENGINES.values() if e.cpu_only])
@@ -95,11 +95,11 @@ def test_workers_import_what_their_server_can_import(
     """Also what became importable only after they had started."""
     (tmp_path / "fedloom_test_module.py").write_text(USER_MODULE)
     pool = Pool(1)
-    assert pool.members[0].process.pid
+    assert pool.workers[0].process.pid
     monkeypatch.syspath_prepend(tmp_path)
     settings = {**SETTINGS, "method": "fedloom_test_module:stiff"}
     with prepare(load({**settings, "engine": "pool"}), pool=pool) as pooled:
-        assert shas(pooled) == shas(prepare(load(settings)))
+        assert sha_per_round(pooled) == sha_per_round(prepare(load(settings)))
 
 
 VALUES = {"python:doubt": object()}

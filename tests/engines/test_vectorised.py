@@ -1,4 +1,4 @@
-"""The vectorised engine against the exact one: the same numbers for ragged clients, every rule of descent and every lane width."""
+"""The vectorised engine against the exact one: unequal clients, every solver, any lane count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.params import Params
@@ -24,19 +24,27 @@ from fedloom.engines.vectorised import Vectorised
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.registry import build, names
 from support.clients import tiny_clients
-from support.lanes import SOLVER, Nobody, assert_alike, federation_of, linear, played, term
 from support.models import CLASSES, FEATURES, bare
-from support.weave import first_model
+from support.simulate import initial_model
+from support.vectorised import (
+    SOLVER,
+    NoFallback,
+    assert_matches_inprocess,
+    linear,
+    make_federation,
+    method_with_term,
+    run_rounds,
+)
 
 PLAIN = ("fedavg", "fedprox", "fedavgm", "fedadam", "fedyogi", "feddyn", "scaffold")
 JOINED = ("fedprox+fedavgm", "scaffold+fedadam", "fedprox+feddyn")
 
 
 @pytest.mark.parametrize("method", [*names(), *JOINED])
-def test_every_method_is_alike_or_left_alone(method: str) -> None:
-    federation = federation_of(build(parse(method)))
-    if (why_not := Vectorised(federation, Nobody()).why_not) is None:
-        assert_alike(federation)
+def test_every_method_matches_or_is_rejected(method: str) -> None:
+    federation = make_federation(build(parse(method)))
+    if (why_not := Vectorised(federation, NoFallback()).why_not) is None:
+        assert_matches_inprocess(federation)
     else:
         assert method not in (*PLAIN, *JOINED), why_not
 
@@ -57,21 +65,21 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
-def test_every_way_to_descend(solver: Sgd) -> None:
-    assert_alike(federation_of(build(parse("fedprox+feddyn")), solver=solver))
+def test_every_solver_option(solver: Sgd) -> None:
+    assert_matches_inprocess(make_federation(build(parse("fedprox+feddyn")), solver=solver))
 
 
-def test_a_clip_is_of_each_lane() -> None:
-    """One client's gradient is a hundred times the other's; the bound lies between, so that only one of them is shortened."""
+def test_gradients_are_clipped_lane_by_lane() -> None:
+    """One client's gradient is a hundred times the other's; the bound affects only one of them."""
     calm, wild = tiny_clients((8, 8))
     clients = [calm, replace(wild, x=100 * wild.x)]
     engine = Vectorised(
-        federation_of(fedavg(), clients, Sgd(lr=0.1, batch=8, clip=2.0), linear), Nobody()
+        make_federation(fedavg(), clients, Sgd(lr=0.1, batch=8, clip=2.0), linear), NoFallback()
     )
-    sent = Broadcast("train", 0, first_model(linear).state_dict())
+    sent = Broadcast("train", 0, initial_model(linear).state_dict())
     length = {
         c: float(torch.cat([t.flatten() for t in r.uploads["model"].values()]).norm())
-        for c, r in engine.map(sent, [Task(0), Task(1)])
+        for c, r in engine.map(sent, [ClientTask(0), ClientTask(1)])
     }
     assert length[1] == pytest.approx(0.1 * 2.0, abs=1e-6)
     assert length[0] < 0.19
@@ -84,30 +92,32 @@ def test_a_clip_is_of_each_lane() -> None:
     epochs=st.integers(1, 3),
     width=st.integers(1, 8),
 )
-def test_any_sizes_in_any_batches_on_any_number_of_lanes(
+def test_any_client_sizes_batches_and_numbers_of_lanes(
     sizes: list[int], batch: int, epochs: int, width: int
 ) -> None:
     solver = Sgd(lr=0.1, batch=batch, epochs=epochs, rule=SGDRule(momentum=0.9))
-    assert_alike(
-        federation_of(build(parse("scaffold")), tiny_clients(tuple(sizes)), solver),
+    assert_matches_inprocess(
+        make_federation(build(parse("scaffold")), tiny_clients(tuple(sizes)), solver),
         until=2,
         lanes=width,
     )
 
 
 def test_clients_of_one_sample() -> None:
-    assert_alike(federation_of(build(parse("fedprox")), tiny_clients((1, 1, 1))))
-    assert_alike(federation_of(build(parse("fedprox")), tiny_clients((1, 30))))
+    assert_matches_inprocess(make_federation(build(parse("fedprox")), tiny_clients((1, 1, 1))))
+    assert_matches_inprocess(make_federation(build(parse("fedprox")), tiny_clients((1, 30))))
 
 
-def test_a_client_without_a_batch_stays_where_it_is() -> None:
-    federation = federation_of(
+def test_a_client_without_a_batch_keeps_its_weights() -> None:
+    federation = make_federation(
         build(parse("scaffold")), tiny_clients((3, 9, 2)), replace(SOLVER, drop_last=True)
     )
-    sent = Broadcast("train", 0, first_model(bare).state_dict())
-    exact = dict(InProcess(federation).map(sent, [Task(c) for c in range(3)]))
+    sent = Broadcast("train", 0, initial_model(bare).state_dict())
+    exact = dict(InProcess(federation).map(sent, [ClientTask(c) for c in range(3)]))
     for asked in ([0, 1, 2], [0, 2]):
-        replies = dict(Vectorised(federation, Nobody()).map(sent, [Task(c) for c in asked]))
+        replies = dict(
+            Vectorised(federation, NoFallback()).map(sent, [ClientTask(c) for c in asked])
+        )
         assert sorted(replies) == asked
         for c, reply in replies.items():
             assert (reply.samples, reply.seen, reply.steps) == (
@@ -119,11 +129,13 @@ def test_a_client_without_a_batch_stays_where_it_is() -> None:
             assert reply.loss == pytest.approx(exact[c].loss)
 
 
-def test_only_the_chosen_tensors_move() -> None:
+def test_only_trainable_tensors_change() -> None:
     method = Method("head only", (Phase(trains=blocks("head")),))
-    assert_alike(federation_of(method))
-    engine = Vectorised(federation_of(method), Nobody())
-    (_, reply), *_ = engine.map(Broadcast("train", 0, first_model(bare).state_dict()), [Task(0)])
+    assert_matches_inprocess(make_federation(method))
+    engine = Vectorised(make_federation(method), NoFallback())
+    (_, reply), *_ = engine.map(
+        Broadcast("train", 0, initial_model(bare).state_dict()), [ClientTask(0)]
+    )
     assert {n for n, t in reply.uploads["model"].items() if t.any()} == {"head.weight", "head.bias"}
 
 
@@ -145,36 +157,44 @@ def with_buffers() -> Chain:
     ).double()
 
 
-def test_buffers_that_stay_are_sent_as_no_change() -> None:
-    assert_alike(federation_of(fedavg(), build=with_buffers))
-    state, _, _ = played(
-        federation_of(fedavg(), build=with_buffers),
-        Vectorised(federation_of(fedavg(), build=with_buffers), Nobody()),
+def test_constant_buffers_have_a_zero_update() -> None:
+    assert_matches_inprocess(make_federation(fedavg(), build=with_buffers))
+    state, _, _ = run_rounds(
+        make_federation(fedavg(), build=with_buffers),
+        Vectorised(make_federation(fedavg(), build=with_buffers), NoFallback()),
     )
     assert state.params["still.version"] == 3
 
 
-def test_a_loss_of_ones_own_on_weights_is_vectorised() -> None:
-    """A group norm of every tensor: not a sum over weights, so that lanes that leaked into each other would show."""
-    assert_alike(
-        federation_of(
-            term(lambda step: 0.01 * torch.stack([p.norm() for p in step.params.values()]).sum())
+def test_a_custom_loss_on_weights_is_vectorised() -> None:
+    """A group norm of every tensor: not a sum over weights, so that mixed-up lanes would show."""
+    assert_matches_inprocess(
+        make_federation(
+            method_with_term(
+                lambda step: 0.01 * torch.stack([p.norm() for p in step.params.values()]).sum()
+            )
         )
     )
 
 
-def test_a_loss_knows_the_number_of_its_step() -> None:
-    assert_alike(federation_of(term(lambda step: 0.01 * step.number * step.vector.square().sum())))
+def test_a_loss_sees_the_number_of_its_step() -> None:
+    assert_matches_inprocess(
+        make_federation(
+            method_with_term(lambda step: 0.01 * step.number * step.vector.square().sum())
+        )
+    )
 
 
-def test_memories_of_ones_own_go_through_once() -> None:
+def test_custom_memories_work_through_once() -> None:
     def towards(job: Job) -> Params:
         return job.memory("last", lambda weights: {n: t + 1 for n, t in weights.items()})
 
     def remember(outcome: Outcome) -> Extra:
         return Extra(memories={"last": {n: t for n, t in outcome.weights["model"].items()}})
 
-    def spring(step: Step) -> Tensor:
+    def proximal(step: Step) -> Tensor:
         return 0.1 * (step.vector - step.along(towards)).square().sum()
 
-    assert_alike(federation_of(Method("own", (Phase(terms=(spring,)),), (remember,))), lanes=3)
+    assert_matches_inprocess(
+        make_federation(Method("own", (Phase(terms=(proximal,)),), (remember,))), lanes=3
+    )

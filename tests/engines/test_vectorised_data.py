@@ -1,4 +1,4 @@
-"""The vectorised engine on real data: rows of one split, bytes normalised on the way, within the tolerance that is stated."""
+"""The vectorised engine on real data, within the stated tolerance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedloom.core.state import MemoryStore
 from fedloom.engines.vectorised import Vectorised
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
-from support.lanes import Nobody, gap
+from support.vectorised import NoFallback, max_difference
 
 REAL = {
     "rounds": 3,
@@ -37,10 +37,12 @@ def after(prepared: PreparedRun, engine: Any, count: int) -> Params:
 def assert_alike_on_real_data(tolerance: float, **changes: Any) -> None:
     prepared = prepare(load({**REAL, **changes}))
     federation = prepared.simulation.federation
-    engine = Vectorised(federation, Nobody())
+    engine = Vectorised(federation, NoFallback())
     for count in (1, 3):
         assert (
-            gap(after(prepared, prepared.simulation.engine, count), after(prepared, engine, count))
+            max_difference(
+                after(prepared, prepared.simulation.engine, count), after(prepared, engine, count)
+            )
             < tolerance
         )
 
@@ -58,7 +60,7 @@ def test_a_convolutional_net() -> None:
     )
 
 
-def test_augmentation_draws_what_it_would_draw_alone() -> None:
+def test_augmentation_draws_the_same_as_in_process() -> None:
     data = {**REAL["data"], "augment": ["flip", "pad-crop"]}  # type: ignore[dict-item]
     assert_alike_on_real_data(1e-10, data=data, dtype="float64")
 
@@ -66,5 +68,7 @@ def test_augmentation_draws_what_it_would_draw_alone() -> None:
 def test_one_seed_has_one_result() -> None:
     prepared = prepare(load(REAL))
     federation = prepared.simulation.federation
-    first, second = (sha256(after(prepared, Vectorised(federation, Nobody()), 2)) for _ in range(2))
+    first, second = (
+        sha256(after(prepared, Vectorised(federation, NoFallback()), 2)) for _ in range(2)
+    )
     assert first == second

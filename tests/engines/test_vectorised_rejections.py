@@ -1,4 +1,4 @@
-"""What the vectorised engine cannot play goes to the exact engine: the same bits, and a sentence."""
+"""What cannot be vectorised runs on the exact engine: the same bits, and a reason."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from fedloom.methods.fedavg import fedavg
 from support.clients import tiny_clients
-from support.lanes import SOLVER, Counted, assert_alike, federation_of, played, term
+from support.descent_rules import Maml
 from support.models import CLASSES, FEATURES, nested, noisy
-from support.rules import Maml
+from support.vectorised import (
+    SOLVER,
+    CountingEngine,
+    assert_matches_inprocess,
+    make_federation,
+    method_with_term,
+    run_rounds,
+)
 
 
 def two_phases() -> Method:
@@ -50,64 +57,67 @@ def personal(step: Step) -> Tensor:
     return step.job.client * step.vector.square().sum()
 
 
-REFUSED: dict[str, tuple[Federation, str]] = {
-    "phases": (federation_of(two_phases()), "method 'two' has 2 phases"),
+REJECTED: dict[str, tuple[Federation, str]] = {
+    "phases": (make_federation(two_phases()), "method 'two' has 2 phases"),
     "mix": (
-        federation_of(Method("m", (Phase(mix=lambda x, y, job, key: (x, y)),))),
+        make_federation(Method("m", (Phase(mix=lambda x, y, job, key: (x, y)),))),
         "method 'm' mixes batches",
     ),
     "private": (
-        federation_of(Method("p", private=norms), build=nested),
+        make_federation(Method("p", private=norms), build=nested),
         "method 'p' keeps tensors private",
     ),
     "start": (
-        federation_of(Method("s", (Phase(start="own"),))),
+        make_federation(Method("s", (Phase(start="own"),))),
         "method 's' starts from slot 'own'",
     ),
     "rule": (
-        federation_of(fedavg(), solver=Sgd(batch=2, rule=Maml(0.1))),
-        "do not descend by Sgd with SGDRule",
+        make_federation(fedavg(), solver=Sgd(batch=2, rule=Maml(0.1))),
+        "do not use Sgd with SGDRule",
     ),
     "solver": (
-        federation_of(
+        make_federation(
             fedavg(), solver=lambda model, objective, job, key: SOLVER(model, objective, job, key)
         ),
-        "do not descend by Sgd",
+        "do not use Sgd",
     ),
-    "reset": (federation_of(fedavg(), solver=replace(SOLVER, reset=False)), "train.reset=false"),
-    "batch norm": (federation_of(fedavg(), build=nested), "the model normalises by the batch"),
-    "dropout": (federation_of(fedavg(), build=noisy), "the model has dropout"),
+    "reset": (make_federation(fedavg(), solver=replace(SOLVER, reset=False)), "train.reset=false"),
+    "batch norm": (make_federation(fedavg(), build=nested), "the model has batch norm"),
+    "dropout": (make_federation(fedavg(), build=noisy), "the model has dropout"),
     "rows": (
-        federation_of(term(entropic)),
-        "method 'own' on this model gives other numbers side by side than alone, by",
+        make_federation(method_with_term(entropic)),
+        "method 'own' on this model gives other numbers vectorised than alone, by",
     ),
-    "client": (federation_of(term(personal)), "gives other numbers side by side than alone"),
+    "client": (
+        make_federation(method_with_term(personal)),
+        "gives other numbers vectorised than alone",
+    ),
     "draws": (
-        federation_of(term(drawing)),
-        "cannot be stacked (Apart: a loss looks at one client's key",
+        make_federation(method_with_term(drawing)),
+        "cannot be vectorised (PerClientAccess: a loss uses one client's key",
     ),
     "memory": (
-        federation_of(term(grudging)),
-        "cannot be stacked (Apart: a loss looks at one client's key, data or memories",
+        make_federation(method_with_term(grudging)),
+        "cannot be vectorised (PerClientAccess: a loss uses one client's key, data or memories",
     ),
     "endless": (
-        federation_of(term(restless)),
-        "cannot be stacked (Apart: a loss asks its job for more than",
+        make_federation(method_with_term(restless)),
+        "cannot be vectorised (PerClientAccess: a loss calls job.once for more than",
     ),
 }
 
 
-@pytest.mark.parametrize(("federation", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_stacked_is_played_by_the_fallback(
+@pytest.mark.parametrize(("federation", "sentence"), REJECTED.values(), ids=REJECTED)
+def test_what_cannot_be_vectorised_runs_on_the_fallback(
     federation: Federation, sentence: str
 ) -> None:
-    counted = Counted(InProcess(federation), [])
+    counted = CountingEngine(InProcess(federation), [])
     engine = Vectorised(federation, counted)
     assert engine.why_not is not None
     assert sentence in engine.why_not
     assert "\n" not in engine.why_not
-    exact, _, _ = played(federation, InProcess(federation), 1)
-    state, _, _ = played(federation, engine, 1)
+    exact, _, _ = run_rounds(federation, InProcess(federation), 1)
+    state, _, _ = run_rounds(federation, engine, 1)
     assert sha256(state.params) == sha256(exact.params)
     assert counted.works == ["train"]
 
@@ -115,21 +125,24 @@ def test_what_cannot_be_stacked_is_played_by_the_fallback(
 @pytest.mark.parametrize(
     ("channels", "batch", "pays"), [(16, 10, True), (17, 10, False), (16, 11, False)]
 )
-def test_convolutions_are_stacked_where_that_pays(channels: int, batch: int, pays: bool) -> None:
+def test_convolutions_are_vectorised_only_where_that_is_faster(
+    channels: int, batch: int, pays: bool
+) -> None:
     def model() -> Chain:
         conv = nn.Sequential(
             nn.Unflatten(1, (1, FEATURES)), nn.Conv1d(1, channels, FEATURES), nn.Flatten()
         )
         return Chain({"conv": conv, "head": nn.Linear(channels, CLASSES)}).double()
 
-    federation = federation_of(fedavg(), solver=Sgd(lr=0.1, batch=batch), build=model)
+    federation = make_federation(fedavg(), solver=Sgd(lr=0.1, batch=batch), build=model)
     if pays:
-        assert_alike(federation)
+        assert_matches_inprocess(federation)
     else:
         why_not = Vectorised(federation, InProcess(federation)).why_not
         assert (
             why_not
-            == "on a CPU lanes pay for convolutions of 16 channels at most, in batches of 10 at most"
+            == "on a CPU the vectorised engine is slower for convolutions of more than 16 channels "
+            "or batches of more than 10"
         )
 
 
@@ -154,24 +167,24 @@ class Counts(nn.Module):
 
 
 class Branches(nn.Module):
-    """A layer that looks at its numbers, which a batched call cannot."""
+    """A layer that branches on its input, which vmap cannot."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x if x.sum() > 0 else 2 * x
 
 
 @pytest.mark.parametrize("layer", [Shuffles, Counts, Branches])
-def test_a_layer_that_would_go_wrong_is_found_out(layer: type[nn.Module]) -> None:
+def test_a_layer_that_vmap_would_get_wrong_is_rejected(layer: type[nn.Module]) -> None:
     def model() -> Chain:
         return Chain(
             {"stem": nn.Linear(FEATURES, 5), "odd": layer(), "head": nn.Linear(5, CLASSES)}
         ).double()
 
-    federation = federation_of(fedavg(), build=model)
+    federation = make_federation(fedavg(), build=model)
     assert Vectorised(federation, InProcess(federation)).why_not is not None
 
 
-def test_numbers_that_are_none_prove_nothing() -> None:
+def test_nan_differences_are_rejected() -> None:
     clients = [replace(c, x=c.x * torch.nan) for c in tiny_clients()]
-    federation = federation_of(fedavg(), clients)
+    federation = make_federation(fedavg(), clients)
     assert "by nan in float64" in (Vectorised(federation, InProcess(federation)).why_not or "")

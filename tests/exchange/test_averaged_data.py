@@ -1,4 +1,4 @@
-"""Averages of clients' data: who is averaged with whom, what is added, how the server pools, and what a client draws."""
+"""Averaged data: groups, noise, the server's pooling, and what a client draws."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -16,44 +16,44 @@ from fedloom.core.job import Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Method
 from fedloom.core.params import Params
-from fedloom.core.spec import Param, complaints, parameters
+from fedloom.core.spec import Param, argument_problems, parameters
 from fedloom.exchange import averaged_data
 from fedloom.exchange.averaged_data import (
     AveragedData,
+    answer_error,
+    as_probabilities,
     averaged_data_exchange,
     clipped,
     draw,
     exchanging,
-    grouped,
     pooled,
-    probabilities,
-    smallest,
-    unsound,
+    smallest_group,
+    split_into_groups,
 )
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES, nested
-from support.weave import SOLVER
+from support.simulate import SOLVER
 
 CLIENTS = tiny_clients()
-BENCH = ModelPool(nested)
+POOL = ModelPool(nested)
 
 
 def job(client: int = 0, clients: Any = CLIENTS, shared: Any = None) -> Job:
     federation = Federation(Method("none"), nested, clients, SOLVER, Key.root(0), classes=CLASSES)
-    return job_for(federation, BENCH, Broadcast("exchange", 0, {}, shared or {}), Task(client))
+    return job_for(federation, POOL, Broadcast("exchange", 0, {}, shared or {}), Task(client))
 
 
 def answer(exchange: Exchange, client: int = 0, clients: Any = CLIENTS) -> Params:
-    its = job(client, clients)
-    return exchange.client(its, its.key.fold(exchange.name))
+    asked = job(client, clients)
+    return exchange.client(asked, asked.key.fold(exchange.name))
 
 
 def counted(entry: Tensor, size: int) -> list[int]:
-    """How many samples of each class a mean label of so many samples is made of."""
+    """The number of samples of each class behind a mean label of `size` samples."""
     return [round(share) for share in (entry * size).tolist()]
 
 
-def test_by_default_a_client_sends_the_mean_of_everything_it_has() -> None:
+def test_by_default_a_client_sends_the_mean_of_all_its_data() -> None:
     said = answer(averaged_data_exchange(), 4)
     data = CLIENTS[4]
     torch.testing.assert_close(said["x"], data.x.mean(0, keepdim=True))
@@ -77,7 +77,7 @@ def test_groups_of_one_are_the_samples_themselves() -> None:
 def test_every_sample_is_in_one_group_of_its_size(
     labels: list[int], size: int, split: str, tail: str
 ) -> None:
-    groups = grouped(torch.tensor(labels), size, split, tail, Key.root(1))
+    groups = split_into_groups(torch.tensor(labels), size, split, tail, Key.root(1))
     seen = Counter(i for g in groups for i in g.tolist())
     assert set(seen.values()) <= {1}
     piles = Counter(labels) if split == "same-class" else Counter({0: len(labels)})
@@ -88,14 +88,16 @@ def test_every_sample_is_in_one_group_of_its_size(
     if split == "same-class":
         assert all(len({labels[i] for i in g.tolist()}) == 1 for g in groups)
     if groups:
-        assert smallest([len(labels)], size, split, tail) <= min(len(g) for g in groups)
+        assert smallest_group([len(labels)], size, split, tail) <= min(len(g) for g in groups)
     if groups and split == "random":
-        assert smallest([len(labels)], size, split, tail) == min(len(g) for g in groups)
+        assert smallest_group([len(labels)], size, split, tail) == min(len(g) for g in groups)
 
 
-def test_the_order_hangs_on_the_key() -> None:
+def test_groups_depend_on_the_key() -> None:
     labels = torch.zeros(50, dtype=torch.int64)
-    first, again, other = (grouped(labels, 5, "random", "keep", Key.root(k)) for k in (1, 1, 2))
+    first, again, other = (
+        split_into_groups(labels, 5, "random", "keep", Key.root(k)) for k in (1, 1, 2)
+    )
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
     assert sorted(first[0].tolist()) != [0, 1, 2, 3, 4]
@@ -121,7 +123,7 @@ def test_small_clients_send_nothing() -> None:
 
 @dataclass(frozen=True)
 class Plain(TensorClient):
-    """Refuses to be read as training does."""
+    """Fails if it is read as in training."""
 
     def batch(
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
@@ -130,7 +132,7 @@ class Plain(TensorClient):
         return self.x[positions], self.y[positions]
 
 
-def test_samples_are_not_augmented_and_large_clients_are_read_in_pieces(
+def test_samples_are_not_augmented_and_large_clients_are_read_in_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = answer(averaged_data_exchange(), 6)
@@ -140,7 +142,7 @@ def test_samples_are_not_augmented_and_large_clients_are_read_in_pieces(
     torch.testing.assert_close(pieces["y"], whole["y"])
 
 
-def test_a_clip_shortens_long_samples_and_leaves_short_ones() -> None:
+def test_clipping_scales_long_samples_and_leaves_short_ones() -> None:
     x = torch.tensor([[[3.0, 4.0]], [[0.3, 0.4]]])
     torch.testing.assert_close(clipped(x, 1.0), torch.tensor([[[0.6, 0.8]], [[0.3, 0.4]]]))
     assert clipped(x, None) is x
@@ -150,7 +152,7 @@ def test_a_clip_shortens_long_samples_and_leaves_short_ones() -> None:
     )
 
 
-def test_noise_is_gaussian_of_the_deviation_asked_for_and_hangs_on_the_key() -> None:
+def test_noise_is_gaussian_and_depends_on_the_key() -> None:
     data = TensorClient(torch.zeros(3, 20000, dtype=torch.float64), torch.tensor([0, 1, 1]))
     x = answer(averaged_data_exchange(noise=0.3), 0, [data])["x"].flatten()
     assert abs(float(x.std()) - 0.3) < 0.006 and abs(float(x.mean())) < 0.009
@@ -166,19 +168,19 @@ def test_noisy_labels_are_rows_of_probabilities() -> None:
     torch.testing.assert_close(said["y"].sum(1), torch.ones(11, dtype=torch.float64))
     assert not torch.equal(said["y"], answer(averaged_data_exchange(size=2), 6)["y"])
     assert torch.equal(said["x"], answer(averaged_data_exchange(size=2), 6)["x"])
-    rows = probabilities(torch.tensor([[0.5, -0.2, 1.5], [-1.0, -1.0, -1.0]]))
+    rows = as_probabilities(torch.tensor([[0.5, -0.2, 1.5], [-1.0, -1.0, -1.0]]))
     torch.testing.assert_close(rows, torch.tensor([[0.25, 0.0, 0.75], [1 / 3, 1 / 3, 1 / 3]]))
 
 
 def entries(*owners: int) -> list[Params]:
-    """Answers of one average each, x and y telling whose it is."""
+    """Answers of one average each; x and y identify the owner."""
     return [
         {"x": torch.tensor([[float(o)]]), "y": torch.eye(8)[o : o + 1], "owner": torch.tensor([o])}
         for o in owners
     ]
 
 
-def test_the_server_averages_so_many_and_keeps_the_tail() -> None:
+def test_the_server_merges_averages_and_keeps_the_tail() -> None:
     pool = pooled(entries(0, 1, 2, 3, 4), 2, Key.root(3))
     assert pool["x"].shape == (3, 1) and pool["owner"].tolist().count(-1) == 2
     groups = [row.nonzero().flatten().tolist() for row in pool["y"]]
@@ -197,7 +199,7 @@ def test_the_server_averages_so_many_and_keeps_the_tail() -> None:
     assert pooled(entries(7, 7), 2, Key.root(3))["owner"].tolist() == [7]
 
 
-def test_a_draw_is_uniform_and_hangs_on_the_key() -> None:
+def test_a_draw_is_uniform_and_depends_on_the_key() -> None:
     its = job(2, shared={"mashed": pooled(entries(0, 1, 2, 3), 1, Key.root(0))})
     drawn = Counter(float(draw(its, Key.root(n))[0]) for n in range(400))
     assert set(drawn) == {0.0, 1.0, 2.0, 3.0} and min(drawn.values()) > 65
@@ -205,7 +207,7 @@ def test_a_draw_is_uniform_and_hangs_on_the_key() -> None:
     assert torch.equal(draw(its, Key.root(5))[0], x) and torch.equal(y, torch.eye(8)[int(x)])
 
 
-def test_a_client_can_be_kept_from_its_own_averages() -> None:
+def test_a_client_can_be_excluded_from_its_own_averages() -> None:
     its = job(2, shared={"mashed": pooled(entries(0, 1, 2, 3), 1, Key.root(0))})
     assert {float(draw(its, Key.root(n), exclude_self=True)[0]) for n in range(60)} == {
         0.0,
@@ -226,10 +228,10 @@ def test_a_client_can_be_kept_from_its_own_averages() -> None:
         ({"z": torch.zeros(1)}, "as many samples"),
     ],
 )
-def test_what_is_not_an_average_is_found_out(change: Params, why: str) -> None:
+def test_invalid_answers_are_detected(change: Params, why: str) -> None:
     good = {"x": torch.zeros(1, 3), "y": torch.tensor([[0.25, 0.75]]), "owner": torch.tensor([1])}
-    assert unsound(1, good) is None
-    assert why in str(unsound(1, {**good, **change}))
+    assert answer_error(1, good) is None
+    assert why in str(answer_error(1, {**good, **change}))
 
 
 @exchanging
@@ -239,7 +241,7 @@ def blending(
     return Method(f"{lam} {averaged.exclude_self}", prologue=(averaged.exchange,))
 
 
-def test_a_method_takes_the_parameters_of_the_exchange_beside_its_own() -> None:
+def test_a_method_takes_the_parameters_of_the_exchange_and_its_own() -> None:
     known = parameters(blending)
     assert (
         set(known) == {"lam", "exclude_self", *parameters(averaged_data_exchange)}
@@ -247,5 +249,7 @@ def test_a_method_takes_the_parameters_of_the_exchange_beside_its_own() -> None:
     )
     made = blending(lam=0.3, size=1, exclude_self=True)
     assert made.name == "0.3 True" and len(answer(made.prologue[0], 1)["x"]) == 9
-    assert complaints(blending, {"least": 0, "mesh": 1})[0].startswith("least=0 must be at least 1")
-    assert not complaints(blending, {"split": "same-class", "clip": None})
+    assert argument_problems(blending, {"least": 0, "mesh": 1})[0].startswith(
+        "least=0 must be at least 1"
+    )
+    assert not argument_problems(blending, {"split": "same-class", "clip": None})

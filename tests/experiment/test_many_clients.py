@@ -1,7 +1,7 @@
-"""Five hundred clients, ten of them a round: resumed bit for bit, in memory that does not grow with who has taken part."""
+"""Five hundred clients, ten per round: resumed bit for bit, and memory does not grow with them."""
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,18 @@ from fedloom.core.client import Broadcast, Task
 from fedloom.core.params import Params, sha256
 from fedloom.core.round import Engine
 from fedloom.core.state import ClientStore
+from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.prepare import prepare
-from fedloom.experiment.train import Interrupted, run
+from fedloom.experiment.train import Interrupted, train
+from fedloom.metrics.records import RoundRecord
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import Config, load
 
 CLIENTS, ROUNDS, STOP = 500, 20, 10
-LOOKS = (
-    8,
-    13,
-    18,
-)  # rounds after which memory is weighed: FedGKD has its five models by then, and nothing was scored yet
-REMEMBERING = {
-    "feddyn": "feddyn",
-    "scaffold": "control",
-    "fedgkd": None,
-    "ditto": "personal",
-}  # and what its clients remember
+# rounds after which memory is measured: FedGKD has its five models, and nothing was scored yet
+LOOKS = (8, 13, 18)
+# methods with state, and the slot that their clients remember
+REMEMBERING = {"feddyn": "feddyn", "scaffold": "control", "fedgkd": None, "ditto": "personal"}
 every_method = pytest.mark.parametrize("method", REMEMBERING)
 
 
@@ -48,13 +43,23 @@ def settings(method: str) -> Config:
     )
 
 
+class OnRound(Callback):
+    """Calls a function after every round."""
+
+    def __init__(self, call: Callable[[RoundRecord], None]) -> None:
+        self._call = call
+
+    def on_round(self, record: RoundRecord) -> None:
+        self._call(record)
+
+
 def memories(store: ClientStore) -> dict[str, Params]:
     """Every client's, by client and slot."""
     return {f"{c}/{slot}": p for c in range(CLIENTS) for slot, p in store.recall(c).items()}
 
 
 def identity(folder: RunFolder) -> dict[str, Any]:
-    """All there is after the last round: the server's weights and memory, and what each client remembers."""
+    """The state after the last round: of the server and of every client that has one."""
     restored = folder.restore()
     assert restored is not None
     remembered = {name: sha256(p) for name, p in memories(folder.store).items()}
@@ -62,7 +67,7 @@ def identity(folder: RunFolder) -> dict[str, Any]:
 
 
 def weight() -> int:
-    """Bytes of all tensors alive; those of other kinds, which tracing leaves behind, have no memory."""
+    """Bytes of all tensors alive; other kinds, which tracing leaves, have no memory."""
     gc.collect()
     alive = (
         o.untyped_storage()
@@ -76,36 +81,31 @@ def weight() -> int:
 def test_resumed_halfway_equals_uninterrupted(tmp_path: Path, method: str) -> None:
     config = settings(method)
     with RunFolder.create(tmp_path / "whole", config.text()) as folder:
-        run(prepare(config), folder)
+        train(prepare(config), folder)
         whole = identity(folder)
     rounds: list[int] = []
+    count = OnRound(lambda record: rounds.append(record.round))
     with RunFolder.create(tmp_path / "part", config.text()) as folder, pytest.raises(Interrupted):
-        run(
-            prepare(config),
-            folder,
-            lambda line: rounds.append(line["round"]),
-            stop=lambda: len(rounds) == STOP - 1,
-        )
+        train(prepare(config), folder, [count], stop=lambda: len(rounds) == STOP - 1)
     with RunFolder.open(tmp_path / "part") as folder:
-        run(prepare(config), folder, lambda line: rounds.append(line["round"]))
+        train(prepare(config), folder, [count])
         assert identity(folder) == whole
     assert rounds == list(range(1, ROUNDS + 1))
     slot = REMEMBERING[method]
     assert {name.split("/")[1] for name in whole if "/" in name} == ({slot} if slot else set())
     if slot:
-        assert (
-            10 * STOP < sum("/" in name for name in whole) < 10 * ROUNDS
-        )  # some clients took part again, most never did
+        # some clients took part twice, most of them never
+        assert 10 * STOP < sum("/" in name for name in whole) < 10 * ROUNDS
 
 
 def weighed(method: str, folder: RunFolder | None) -> list[int]:
     found = []
 
-    def look(line: dict[str, Any]) -> None:
-        if line["round"] in LOOKS:
+    def look(record: RoundRecord) -> None:
+        if record.round in LOOKS:
             found.append(weight())
 
-    run(prepare(settings(method)), folder, look)
+    train(prepare(settings(method)), folder, [OnRound(look)])
     return found
 
 
@@ -117,13 +117,13 @@ def test_memory_does_not_grow_with_the_clients_that_took_part(tmp_path: Path, me
 
 
 def test_memory_would_grow_if_clients_were_kept_in_it() -> None:
-    """So what is weighed above is what a client leaves."""
+    """So the test above measures what a client leaves."""
     first, _, last = weighed("feddyn", None)
     assert last - first > 50 * 4 * 8 * 28 * 28  # fifty clients, the first layer of each
 
 
 class Scales:
-    """An engine that weighs all tensors once it has scored so many clients' own models."""
+    """An engine that measures all tensors after these numbers of personal models were scored."""
 
     def __init__(self, engine: Engine, after: tuple[int, ...]) -> None:
         self._engine, self._after = engine, after
@@ -139,10 +139,9 @@ class Scales:
         self._engine.close()
 
 
-@pytest.mark.parametrize(
-    "method", ["ditto", "finetune"]
-)  # a model each in the store, and one that is made when it is asked for
-def test_memory_does_not_grow_with_the_own_models_that_were_scored(
+# models that are in the store, and models that are made when they are needed
+@pytest.mark.parametrize("method", ["ditto", "finetune"])
+def test_memory_does_not_grow_with_the_personal_models_that_were_scored(
     tmp_path: Path, method: str
 ) -> None:
     config = load(
@@ -159,9 +158,9 @@ def test_memory_does_not_grow_with_the_own_models_that_were_scored(
     prepared = prepare(config)
     scales = Scales(prepared.simulation.engine, after=(20, 250, 480))
     with RunFolder.create(tmp_path / "run", config.text()) as folder:
-        result = run(
-            replace(prepared, simulation=replace(prepared.simulation, engine=scales)), folder
-        )
-    assert len(result["personal"]["hits"]) == CLIENTS
+        weighing = replace(prepared, simulation=replace(prepared.simulation, engine=scales))
+        result = train(weighing, folder).result
+    assert result.personal_models is not None
+    assert len(result.personal_models.correct) == CLIENTS
     first, *later = scales.found
     assert later == [first] * 2

@@ -1,4 +1,4 @@
-"""A method that reshapes its model does so wherever a model is built: in the study, for every worker, and in what is said of it."""
+"""A method that reshapes its model does so wherever a model is built, also in every worker."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fedloom.core.job import build_isolated
 from fedloom.core.params import sha256
 from fedloom.experiment.build import build_federation
 from fedloom.experiment.prepare import prepare
-from fedloom.experiment.train import run
+from fedloom.experiment.train import train
 from fedloom.settings.config import load
 
 SMALL = {
@@ -45,7 +45,7 @@ def test_workers_give_the_same_bits() -> None:
     hashes = set()
     for engine, workers in (("inprocess", 1), ("pool", 2)):
         with prepare(settings(engine=engine, workers=workers)) as prepared:
-            hashes.add(run(prepared)["weights_sha256"])
+            hashes.add(train(prepared).result.weights_sha256)
     assert len(hashes) == 1
 
 
@@ -60,7 +60,8 @@ def test_workers_give_the_same_bits() -> None:
         (
             "stochdepth",
             "mlp",
-            "method 'stochdepth': needs at least two residual branches, and the model has the blocks layer1, ",
+            "method 'stochdepth': needs at least two residual branches, "
+            "and the model has the blocks layer1, ",
         ),
     ],
 )

@@ -1,16 +1,20 @@
-"""A run through the study room: the same result with and without a folder, stopped and gone on with, and personal scores."""
+"""A run with and without a folder, stopped and resumed, and with scores of personal models."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedloom.core.errors import UserError
+from fedloom.experiment.callbacks import Callback, RunStart
 from fedloom.experiment.prepare import prepare
-from fedloom.experiment.train import Interrupted, replay_client, run
+from fedloom.experiment.stored_run import read_history
+from fedloom.experiment.train import Interrupted, replay_client, train
+from fedloom.metrics.records import RoundRecord, RunResult
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load
 
@@ -38,113 +42,141 @@ def settings(**changes: Any) -> Any:
     return load({**SMALL, **changes})
 
 
-def test_a_folder_changes_nothing_and_evaluation_is_due_when_asked_for(tmp_path: Path) -> None:
+class Recorder(Callback):
+    """Keeps everything that it is called with, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[RunStart | RoundRecord | RunResult] = []
+
+    def on_start(self, start: RunStart) -> None:
+        self.calls.append(start)
+
+    def on_round(self, record: RoundRecord) -> None:
+        self.calls.append(record)
+
+    def on_end(self, result: RunResult) -> None:
+        self.calls.append(result)
+
+    @property
+    def records(self) -> list[RoundRecord]:
+        return [call for call in self.calls if isinstance(call, RoundRecord)]
+
+
+def timeless(result: RunResult) -> RunResult:
+    return replace(result, seconds=0.0)
+
+
+def untimed(record: RoundRecord, personal: bool = True) -> RoundRecord:
+    """A record without times; without scores of personal models too, if they are not wanted."""
+    plain = replace(record, seconds=0.0, evaluation_seconds=None)
+    return plain if personal else replace(plain, personal_models=None)
+
+
+def test_a_folder_changes_nothing_and_rounds_are_evaluated_when_due(tmp_path: Path) -> None:
     config = settings(method="scaffold")
-    alone = run(prepare(config))
+    alone = train(prepare(config)).result
     with RunFolder.create(tmp_path / "run", config.text()) as folder:
-        kept = run(prepare(config), folder)
-        lines = folder.metrics()
-    timeless = {k: v for k, v in kept.items() if k != "seconds"}
-    assert timeless == {k: v for k, v in alone.items() if k != "seconds"}
-    assert ["accuracy" in line for line in lines] == [False, False, True, True]
-    assert kept["rounds_to_target"] == 3
+        kept = train(prepare(config), folder).result
+        records = read_history(folder)
+    assert timeless(kept) == timeless(alone)
+    evaluated = [record.accuracy is not None for record in records]
+    assert evaluated == [False, False, True, True]
+    assert kept.rounds_to_target == 3
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_stopped_and_gone_on_with_equals_uninterrupted(tmp_path: Path, after: int) -> None:
+def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, after: int) -> None:
     config = settings(method="feddyn+fedprox", checkpoint_every=2)
-    whole = run(prepare(config))
+    whole = train(prepare(config)).result
     asked = itertools.count(1)
     with (
         RunFolder.create(tmp_path / "run", config.text()) as folder,
         pytest.raises(Interrupted, match=f"after round {after} of 4"),
     ):
-        run(prepare(config), folder, stop=lambda: next(asked) == after)
+        train(prepare(config), folder, stop=lambda: next(asked) == after)
+    rest = Recorder()
     with RunFolder.open(tmp_path / "run") as folder:
-        rest: list[int] = []
-        result = run(prepare(config), folder, watch=lambda line: rest.append(line["round"]))
-    assert rest == list(range(after + 1, 5))
-    assert result["weights_sha256"] == whole["weights_sha256"]
-    assert result["bytes_up"] == whole["bytes_up"]
+        result = train(prepare(config), folder, [rest]).result
+    assert [record.round for record in rest.records] == list(range(after + 1, 5))
+    assert result.weights_sha256 == whole.weights_sha256
+    assert result.bytes_up == whole.bytes_up
 
 
-def test_play_one_leaves_the_run_as_it_is(tmp_path: Path) -> None:
+def test_callbacks_are_called_in_order_with_what_is_known(tmp_path: Path) -> None:
+    """An interrupted run does not end; a resumed one starts where the first process stopped."""
+    config, first, second = settings(), Recorder(), Recorder()
+    asked = itertools.count(1)
+    with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Interrupted):
+        train(prepare(config), folder, [first], stop=lambda: next(asked) == 2)
+    with RunFolder.open(tmp_path / "run") as folder:
+        trained = train(prepare(config), folder, [second])
+    title, clients, rounds = "fedavg", 50, 4
+    assert first.calls[0] == RunStart(title, config, clients, rounds, completed=0)
+    assert second.calls[0] == RunStart(title, config, clients, rounds, completed=2)
+    assert first.calls[1:] == list(trained.history[:2])
+    assert second.calls[1:] == [*trained.history[2:], trained.result]
+
+
+def test_a_replayed_client_leaves_the_run_as_it_is(tmp_path: Path) -> None:
     config = settings(method="scaffold")
     with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Interrupted):
-        run(prepare(config), folder, stop=lambda: True)
+        train(prepare(config), folder, stop=lambda: True)
     before = {p.name: p.read_bytes() for p in (tmp_path / "run" / "checkpoint").iterdir()}
     with RunFolder.open(tmp_path / "run") as folder:
         answer = replay_client(prepare(config), folder, client=7)
-    assert (answer["client"], answer["round"], answer["complaint"]) == (7, 2, None)
+    assert (answer["client"], answer["round"], answer["problem"]) == (7, 2, None)
     assert before == {p.name: p.read_bytes() for p in (tmp_path / "run" / "checkpoint").iterdir()}
 
 
-def test_a_personal_method_is_scored_client_by_client(tmp_path: Path) -> None:
+def test_a_personalised_method_is_scored_client_by_client(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    tuned = run(prepare(settings(method=f"{tmp_path / 'own.py'}:tuned")))
-    plain = run(prepare(settings()))
-    assert "personal" not in plain
-    assert tuned["weights_sha256"] == plain["weights_sha256"]  # the finale sends nothing
-    assert (
-        tuned["personal"]["weighted"]["mean"] > plain["accuracy"] + 0.2
-    )  # two shards a client: its own classes are easy
+    tuned = train(prepare(settings(method=f"{tmp_path / 'own.py'}:tuned"))).result
+    plain = train(prepare(settings())).result
+    assert plain.personal_models is None and not plain.personalised
+    assert tuned.personal_models is not None and tuned.personalised
+    assert tuned.weights_sha256 == plain.weights_sha256  # the finale sends nothing
+    # two shards per client, so its own classes are easy
+    assert tuned.personal_models.label_weighted_accuracy.mean > plain.accuracy + 0.2
 
 
-def test_private_blocks_stay_at_home_and_are_scored_there(tmp_path: Path) -> None:
+def test_private_blocks_are_not_uploaded_and_are_scored_at_their_client(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     prepared = prepare(settings(method=f"{tmp_path / 'own.py'}:headless"))
-    result = run(prepared)
-    first = {n: t for n, t in prepared.model.state_dict().items() if n.startswith("head.")}
-    assert result["personal"]["recall"]["mean"] > 0
-    assert result["bytes_up"] < run(prepare(settings()))["bytes_up"]
-    assert first  # the server's head is the first one: it never saw another
-
-
-TIMES = ("seconds", "evaluation_seconds")
-
-
-def timeless(line: dict[str, Any], *others: str) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if name not in (*TIMES, *others)}
+    trained = train(prepared)
+    scores = trained.result.personal_models
+    assert scores is not None and scores.mean_class_recall.mean > 0
+    assert trained.result.bytes_up < train(prepare(settings())).result.bytes_up
+    initial = {n: t for n, t in prepared.model.state_dict().items() if n.startswith("head.")}
+    assert initial  # the server keeps its initial head, since no client sends another
+    assert all(trained.state.params[n].equal(t) for n, t in initial.items())
 
 
 @pytest.mark.parametrize("method", ["ditto", "finetune"])
-def test_own_models_are_scored_during_the_rounds_and_the_run_is_the_same(
+def test_scoring_personal_models_during_the_rounds_does_not_change_the_run(
     tmp_path: Path, method: str
 ) -> None:
     few = {"data": {"clients": 20, "partition": "shards"}, "method": method}
+    seldom = settings(**few, evaluate={"every": 3, "batch": 500})
     often = settings(**few, evaluate={"every": 3, "batch": 500, "personal_every": 2})
-    watched: dict[str, list[dict[str, Any]]] = {"plain": [], "often": []}
-    plain = run(
-        prepare(settings(**few, evaluate={"every": 3, "batch": 500})), watch=watched["plain"].append
-    )
+    plain = train(prepare(seldom))
     asked = itertools.count(1)
     with RunFolder.create(tmp_path / "run", often.text()) as folder, pytest.raises(Interrupted):
-        run(prepare(often), folder, stop=lambda: next(asked) == 2)
+        train(prepare(often), folder, stop=lambda: next(asked) == 2)
     with RunFolder.open(tmp_path / "run") as folder:
-        resumed = run(prepare(often), folder)
-        watched["often"] = folder.metrics()
-    assert timeless(resumed) == timeless(plain)
-    assert [timeless(line, "personal") for line in watched["often"]] == [
-        timeless(line) for line in watched["plain"]
-    ]
-    assert ["personal" in line for line in watched["often"]] == [
-        False,
-        True,
-        False,
-        False,
-    ]  # the last are the result's
-    halfway = run(prepare(settings(**few, rounds=2, evaluate={"every": 3, "batch": 500})))[
-        "personal"
-    ]
-    assert watched["often"][1]["personal"] == {
-        name: halfway[name] for name in ("weighted", "recall")
-    }
-    assert watched["often"][1]["personal"] != {
-        name: plain["personal"][name] for name in ("weighted", "recall")
-    }
+        resumed = train(prepare(often), folder)
+        records = read_history(folder)
+    assert timeless(resumed.result) == timeless(plain.result)
+    assert [untimed(r, personal=False) for r in records] == [untimed(r) for r in plain.history]
+    scored = [record.personal_models is not None for record in records]
+    assert scored == [False, True, False, False]  # the scores of the last round are in the result
+    two_rounds = settings(**few, rounds=2, evaluate={"every": 3, "batch": 500})
+    halfway = train(prepare(two_rounds)).result.personal_models
+    assert halfway is not None and plain.result.personal_models is not None
+    assert records[1].personal_models == halfway.spreads()
+    assert records[1].personal_models != plain.result.personal_models.spreads()
 
 
-def test_scores_of_own_models_are_wanted_or_not() -> None:
+def test_scores_during_the_rounds_need_scores_at_the_end() -> None:
     with pytest.raises(
         UserError,
         match=r"evaluate: personal_every=2 needs personal=true; set evaluate.personal=true",

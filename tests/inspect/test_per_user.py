@@ -155,4 +155,4 @@ def test_data_without_users_are_rejected(home: Path) -> None:
     talk.fedloom("data", "add", "tiny", "--from", talk.write_tiny(home / "tiny.npz"))
     talk.run(home / "of nobody", rounds=1)
     said = talk.fedloom("analyze", home / "of nobody", "--only", "local", code=2).flat
-    assert "the data 'tiny' do not say whose sample is whose" in said
+    assert "data 'tiny' have no user ids" in said

@@ -1,4 +1,4 @@
-"""The derivative term: against finite differences in float64, and by tangents against differentiating twice."""
+"""The directional derivative against finite differences, and its two implementations."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,8 +12,8 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.experiment.memory_layout import arrange
-from fedloom.losses.directional_derivative import directional_derivative, twice
-from fedloom.losses.tangent import carried
+from fedloom.losses.directional_derivative import by_double_backward, directional_derivative
+from fedloom.losses.tangent import propagate_tangent
 from fedloom.models.registry import build
 
 CLASSES, BATCH = 7, 3
@@ -39,7 +39,7 @@ Slope = Callable[..., tuple[dict[str, Tensor], Tensor]]
 def scene(
     name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None = None
 ) -> tuple[Chain, Tensor, Tensor, Tensor]:
-    """A model in training and a batch, as it is where the plan begins; labels; a direction."""
+    """A model in training mode, its inputs after block `after`, labels, and a direction."""
     chain = build(Spec(name, args), shape, CLASSES, Key.root(1), dtype=torch.float64).train()
     draws = torch.Generator().manual_seed(4)
     if after is None:
@@ -53,7 +53,7 @@ def scene(
 
 
 def drawn_alike(slope: Slope, *given: Any) -> tuple[dict[str, Tensor], Tensor]:
-    """With the same units dropped every time."""
+    """With the same dropout mask every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(6)
         return slope(*given)
@@ -66,11 +66,11 @@ def entropy(
 
 
 @pytest.mark.parametrize(("name", "args", "shape", "after"), MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("slope", [directional_derivative, twice])
-def test_is_the_slope_of_the_loss(
+@pytest.mark.parametrize("slope", [directional_derivative, by_double_backward])
+def test_equals_finite_differences_of_the_loss(
     name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None, slope: Slope
 ) -> None:
-    """By central differences, in the middle of a piece where no unit switches."""
+    """By central differences, where no ReLU switches."""
     chain, x, y, direction = scene(name, args, shape, after)
     step = 1e-6
     one, other = (
@@ -81,11 +81,14 @@ def test_is_the_slope_of_the_loss(
 
 
 @pytest.mark.parametrize(("name", "args", "shape", "after"), MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("slope", [directional_derivative, twice])
-def test_weights_learn_through_it(
+@pytest.mark.parametrize("slope", [directional_derivative, by_double_backward])
+def test_its_weight_gradient_equals_finite_differences(
     name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None, slope: Slope
 ) -> None:
-    """Cut off from the weights it would have no gradient; here that along a direction of all weights, by central differences."""
+    """Along one direction of all weights, by central differences.
+
+    If J were detached from the weights, it would have no gradient.
+    """
     chain, x, y, direction = scene(name, args, shape, after)
     weights = [p for n, p in chain.named_parameters() if after is None or not n.startswith(after)]
     draws = torch.Generator().manual_seed(8)
@@ -110,10 +113,10 @@ def near(got: Tensor, expected: Tensor) -> None:
 
 
 def same(chain: Chain, x: Tensor, y: Tensor, direction: Tensor, after: str | None = None) -> None:
-    """Taps, slope and gradient of both ways."""
+    """Compare taps, derivative and gradients of both implementations."""
     ways = [
         drawn_alike(slope, chain, x, y, direction, after)
-        for slope in (directional_derivative, twice)
+        for slope in (directional_derivative, by_double_backward)
     ]
     near(ways[0][1], ways[1][1])
     names = chain.between(after, None)
@@ -130,33 +133,33 @@ def same(chain: Chain, x: Tensor, y: Tensor, direction: Tensor, after: str | Non
 
 
 @pytest.mark.parametrize(("name", "args", "shape", "after"), TANGENTS.values(), ids=TANGENTS)
-def test_tangents_give_what_differentiating_twice_gives(
+def test_tangents_equal_double_backward(
     name: str, args: dict[str, Any], shape: tuple[int, ...], after: str | None
 ) -> None:
     chain, x, y, direction = scene(name, args, shape, after)
-    assert carried(chain, x, direction, after) is not None
+    assert propagate_tangent(chain, x, direction, after) is not None
     same(chain, x, y, direction, after)
 
 
-def test_tangents_behind_a_block() -> None:
+def test_tangents_after_a_block() -> None:
     chain, x, y, _ = scene("lenet5", {}, (1, 16, 16))
     h = chain.run(x, until="conv1").detach()
     direction = h.mean(0)
     (taps, found), (others, expected) = (
-        way(chain, h, y, direction, "conv1") for way in (directional_derivative, twice)
+        way(chain, h, y, direction, "conv1") for way in (directional_derivative, by_double_backward)
     )
     near(found, expected)
     assert taps.keys() == others.keys() == set(chain.names[1:])
 
 
-def test_other_layers_are_left_to_differentiating_twice() -> None:
+def test_other_layers_have_no_tangent_rule() -> None:
     word, args, shape, after = MODELS["group norm"]
     chain, x, _, direction = scene(word, args, shape, after)
-    assert carried(chain, x, direction, after) is None
+    assert propagate_tangent(chain, x, direction, after) is None
 
 
 def reading(**options: Any) -> tuple[Chain, Tensor, Tensor, Tensor]:
-    """An LSTM of these options in a chain, and what it reads."""
+    """A chain with an LSTM of these options, and its inputs."""
     word, args, shape, after = MODELS["lstm"]
     chain, x, y, direction = scene(word, args, shape, after)
     cast(Any, chain.block("lstm1")).rnn = nn.LSTM(4, 9, **{"batch_first": True, **options}).double()
@@ -165,19 +168,19 @@ def reading(**options: Any) -> tuple[Chain, Tensor, Tensor, Tensor]:
 
 def test_an_lstm_without_bias() -> None:
     chain, x, y, direction = reading(bias=False)
-    assert carried(chain, x, direction, "embedding") is not None
+    assert propagate_tangent(chain, x, direction, "embedding") is not None
     same(chain, x, y, direction, "embedding")
 
 
 @pytest.mark.parametrize("option", ["num_layers", "proj_size", "bidirectional", "batch_first"])
-def test_lstms_of_other_kinds_are_left_to_differentiating_twice(option: str) -> None:
+def test_other_lstms_have_no_tangent_rule(option: str) -> None:
     chain, x, _, direction = reading(
         **{option: {"num_layers": 2, "proj_size": 3, "bidirectional": True}.get(option, False)}
     )
-    assert carried(chain, x, direction, "embedding") is None
+    assert propagate_tangent(chain, x, direction, "embedding") is None
 
 
-def test_an_lstm_that_somebody_listens_to_is_called() -> None:
+def test_an_lstm_with_a_hook_is_called() -> None:
     chain, x, y, direction = reading()
     heard: list[Any] = []
     cast(Any, chain.block("lstm1")).rnn.register_forward_hook(lambda *call: heard.append(call))
@@ -191,7 +194,7 @@ def rectified(**layers: nn.Module) -> Chain:
     ).double()
 
 
-def test_in_evaluation_nothing_is_dropped() -> None:
+def test_no_dropout_in_evaluation_mode() -> None:
     chain = rectified(drop=nn.Dropout(0.5)).eval()
     same(
         chain,
@@ -202,8 +205,8 @@ def test_in_evaluation_nothing_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("where", ["body", "head"])
-def test_who_listens_to_a_layer_hears_the_one_pass(where: str) -> None:
-    """A rule does not call the layers of others, so they are called as they are."""
+def test_a_hook_sees_the_single_pass(where: str) -> None:
+    """A rule does not call the layer, so layers with hooks are called as usual."""
     chain, heard = rectified(), []
     chain.block(where).register_forward_hook(lambda *call: heard.append(call))
     directional_derivative(
@@ -215,19 +218,19 @@ def test_who_listens_to_a_layer_hears_the_one_pass(where: str) -> None:
     assert len(heard) == 1
 
 
-def test_channels_last_keeps_its_tangents() -> None:
+def test_channels_last_still_uses_tangents() -> None:
     chain, x, y, direction = scene("vgg", {"dropout": 0.0}, (3, 8, 8))
-    expected = twice(chain, x, y, direction)[1]
+    expected = by_double_backward(chain, x, y, direction)[1]
     chain = arrange(chain, "channels_last", compiled=False)
-    assert carried(chain, x, direction) is not None
+    assert propagate_tangent(chain, x, direction) is not None
     near(directional_derivative(chain, x, y, direction)[1], expected)
 
 
-def test_a_hook_that_changes_numbers_is_obeyed() -> None:
+def test_a_hook_that_changes_values_is_respected() -> None:
     chain, x = rectified(), torch.ones(2, 4, dtype=torch.float64)
     chain.block("body").register_forward_pre_hook(lambda block, inputs: (inputs[0] ** 2 + 1,))
     y, direction = torch.tensor([1, 2]), torch.arange(4.0, dtype=torch.float64)
-    assert carried(chain, x, direction) is None
+    assert propagate_tangent(chain, x, direction) is None
     one, other = (F.cross_entropy(chain(x + s * direction), y) for s in (1e-6, -1e-6))
     torch.testing.assert_close(
         directional_derivative(chain, x, y, direction)[1],

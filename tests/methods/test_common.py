@@ -1,4 +1,4 @@
-"""What every method must pass. A new method is a new row of CASES."""
+"""Tests that every method must pass. A new method is a new row of CASES."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,11 +33,17 @@ from fedloom.methods.moon import moon
 from fedloom.methods.scaffold import scaffold
 from fedloom.methods.stochdepth import stochdepth
 from fedloom.stages.optimise import scale
-from support import distil_oracles, local_oracles, narrow_oracles, oracles
+from support import distillation_oracles, objective_oracles, oracles, subnetwork_oracles
 from support.clients import tiny_clients
 from support.models import NESTED, RESIDUAL, Family
 from support.oracles import State, World
-from support.weave import Woven, first_model, shaped, through_bytes, weave
+from support.simulate import (
+    SimulationResult,
+    initial_model,
+    reshaped_build,
+    saved_and_loaded,
+    simulate,
+)
 
 ROUNDS = 3
 TOLERANCE = 1e-10
@@ -46,7 +52,10 @@ Oracle = Callable[[World, State], State]
 
 @dataclass(frozen=True)
 class Twin:
-    """A method at its degenerate parameter, and the plain one it then equals bit for bit, for so many rounds."""
+    """A method at its degenerate parameter, and the plain one it must equal bit for bit.
+
+    rounds: for how many rounds.
+    """
 
     method: Method
     plain: Method = field(default_factory=fedavg)
@@ -55,7 +64,7 @@ class Twin:
 
 @dataclass(frozen=True)
 class Case:
-    """A method, its naive oracle, and where it degenerates."""
+    """A method, its naive oracle, and its degenerate parameter."""
 
     name: str
     make: Callable[[], Method]
@@ -70,30 +79,32 @@ class Case:
 
 
 def averaging(by: str = "samples", mu: float = 0.0) -> Oracle:
-    return lambda world, first: oracles.averaged(world, first, ROUNDS, by, mu)
+    return lambda world, first: oracles.fedavg(world, first, ROUNDS, by, mu)
 
 
 def moving(rule: Callable[..., oracles.Server], *args: Any, mu: float = 0.0) -> Oracle:
-    return lambda world, first: oracles.averaged(
+    return lambda world, first: oracles.fedavg(
         world, first, ROUNDS, mu=mu, server=rule(world, *args)
     )
 
 
-def changed(objective: local_oracles.Objective, mu: float = 0.0) -> Oracle:
-    return lambda world, first: local_oracles.locally(world, first, ROUNDS, objective, mu)
+def changed(objective: objective_oracles.Objective, mu: float = 0.0) -> Oracle:
+    return lambda world, first: objective_oracles.fedavg_with_objective(
+        world, first, ROUNDS, objective, mu
+    )
 
 
 def served(
-    objective: local_oracles.Objective, rule: Callable[..., oracles.Server], *args: Any
+    objective: objective_oracles.Objective, rule: Callable[..., oracles.Server], *args: Any
 ) -> Oracle:
-    return lambda world, first: local_oracles.locally(
+    return lambda world, first: objective_oracles.fedavg_with_objective(
         world, first, ROUNDS, objective, server=rule(world, *args)
     )
 
 
 ADAM = (0.02, 0.7, 0.95, 0.01)
-STILL = (1.0, 0.0, 1.0, 0.5)  # the second moment stays at 1/4, so the step is the mean itself
-MLB = distil_oracles.fedmlb(1, 1, 1, [1, 2], 2)
+STILL = (1.0, 0.0, 1.0, 0.5)  # the second moment stays at 1/4, so the step is the plain mean
+MLB = distillation_oracles.fedmlb(1, 1, 1, [1, 2], 2)
 CASES = [
     Case(
         "fedavg",
@@ -161,78 +172,80 @@ CASES = [
     Case(
         "moon",
         lambda: moon(0.8, 0.4, 4),
-        changed(local_oracles.moon(0.8, 0.4)),
+        changed(objective_oracles.moon(0.8, 0.4)),
         Twin(moon(0.0, projection=0)),
     ),
     Case(
-        "moon unprojected", lambda: moon(1.3, projection=0), changed(local_oracles.moon(1.3, 0.5))
+        "moon unprojected",
+        lambda: moon(1.3, projection=0),
+        changed(objective_oracles.moon(1.3, 0.5)),
     ),
-    Case("mixup", lambda: mixup(0.4), changed(local_oracles.mixup(0.4)), Twin(mixup(0.0))),
+    Case("mixup", lambda: mixup(0.4), changed(objective_oracles.mixup(0.4)), Twin(mixup(0.0))),
     Case(
         "stochdepth",
         lambda: stochdepth(0.3),
-        changed(local_oracles.stochdepth(0.3)),
+        changed(objective_oracles.stochdepth(0.3)),
         Twin(stochdepth(1.0)),
         family=RESIDUAL,
     ),
     Case(
         "moon+fedavgm",
         lambda: join([moon(0.8, projection=4), fedavgm(0.6)]),
-        served(local_oracles.moon(0.8, 0.5), oracles.momentum, 0.6),
+        served(objective_oracles.moon(0.8, 0.5), oracles.momentum, 0.6),
     ),
     Case(
         "stochdepth+fedprox",
         lambda: join([stochdepth(0.3), fedprox(0.7)]),
-        changed(local_oracles.stochdepth(0.3), mu=0.7),
+        changed(objective_oracles.stochdepth(0.3), mu=0.7),
         family=RESIDUAL,
     ),
     Case(
         "fedalign",
         lambda: fedalign(0.45, 0.6, clip=0),
-        changed(narrow_oracles.fedalign(0.45, 3)),
+        changed(subnetwork_oracles.fedalign(0.45, 3)),
         Twin(fedalign(0.0, clip=0)),
     ),
     Case(
         "fedalign of the paper",
         lambda: fedalign(0.1, 0.4, "paper", clip=0.5),
-        changed(narrow_oracles.fedalign(0.1, 2, scaled=False, clip=0.5)),
+        changed(subnetwork_oracles.fedalign(0.1, 2, scaled=False, clip=0.5)),
     ),
     Case(
         "fedalign+fedadam",
         lambda: join([fedalign(0.45, 0.6), fedadam(*ADAM)]),
-        served(narrow_oracles.fedalign(0.45, 3), oracles.adaptive, "adam", *ADAM),
+        served(subnetwork_oracles.fedalign(0.45, 3), oracles.adaptive, "adam", *ADAM),
     ),
     Case(
         "fedalign+mixup",
         lambda: join([fedalign(0.45, 0.6, clip=0.5), mixup(0.4)]),
-        changed(narrow_oracles.fedalign(0.45, 3, clip=0.5, blend=0.4)),
+        changed(subnetwork_oracles.fedalign(0.45, 3, clip=0.5, blend=0.4)),
     ),
     Case(
         "gradaug",
         lambda: gradaug(3, 0.7, 0.5, smallest=1),
-        changed(narrow_oracles.gradaug(3, 0.7, 0.5)),
+        changed(subnetwork_oracles.gradaug(3, 0.7, 0.5)),
         Twin(gradaug(mu=0)),
     ),
     Case(
         "gradaug of the paper",
         lambda: gradaug(2, 0.7, 0.5, "all", smallest=1),
-        changed(narrow_oracles.gradaug(2, 0.7, 0.5, floor=False)),
+        changed(subnetwork_oracles.gradaug(2, 0.7, 0.5, floor=False)),
     ),
     Case(
         "fedmlb",
         lambda: fedmlb(0.8, 1.3, 1.5),
-        changed(distil_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2)),
+        changed(distillation_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2)),
         Twin(fedmlb(0.0, 0.0)),
     ),
     Case(
         "fedmlb of one level, as the authors divide",
         lambda: fedmlb(pathways="2", divisor="all"),
-        changed(distil_oracles.fedmlb(1.0, 1.0, 1.0, [2], 2)),
+        changed(distillation_oracles.fedmlb(1.0, 1.0, 1.0, [2], 2)),
     ),
     Case(
         "fedmlb reversed",
         lambda: fedmlb(0.8, 1.3, 1.5, graft="global-to-local"),
-        changed(distil_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2, reverse=True)),
+        changed(distillation_oracles.fedmlb(0.8, 1.3, 1.5, [1, 2], 2, reverse=True)),
     ),
     Case(
         "fedmlb+fedavgm", lambda: join([fedmlb(), fedavgm(0.6)]), served(MLB, oracles.momentum, 0.6)
@@ -256,40 +269,44 @@ CASES = [
     Case(
         "fedmlb+scaffold",
         lambda: join([fedmlb(), scaffold()]),
-        lambda world, first: distil_oracles.scaffold(world, first, ROUNDS, MLB),
+        lambda world, first: distillation_oracles.scaffold(world, first, ROUNDS, MLB),
     ),
-    Case("kd", lambda: kd(0.4, 2.0), changed(distil_oracles.kd(0.4, 2.0)), Twin(kd(0.0))),
-    Case("fitnet", lambda: fitnet(0.7), changed(distil_oracles.fitnet(0.7)), Twin(fitnet(0.0))),
+    Case("kd", lambda: kd(0.4, 2.0), changed(distillation_oracles.kd(0.4, 2.0)), Twin(kd(0.0))),
+    Case(
+        "fitnet", lambda: fitnet(0.7), changed(distillation_oracles.fitnet(0.7)), Twin(fitnet(0.0))
+    ),
     Case(
         "fedntd",
         lambda: fedntd(0.6, 2.0),
-        changed(distil_oracles.fedntd(0.6, 2.0, first=False)),
+        changed(distillation_oracles.fedntd(0.6, 2.0, first=False)),
         Twin(fedntd(0.0)),
     ),
     Case(
         "fedntd of the preprint",
         lambda: fedntd(0.3, form="first"),
-        changed(distil_oracles.fedntd(0.3, 1.0, first=True)),
+        changed(distillation_oracles.fedntd(0.3, 1.0, first=True)),
     ),
     Case(
         "fedgkd",
         lambda: fedgkd(0.6, 2, 1.5),
-        changed(distil_oracles.fedgkd(0.6, 2, 1.5)),
+        changed(distillation_oracles.fedgkd(0.6, 2, 1.5)),
         Twin(fedgkd(0.0)),
     ),
     Case(
-        "fedgkd of the newest", lambda: fedgkd(0.6, 1), changed(distil_oracles.fedgkd(0.6, 1, 1.0))
+        "fedgkd of the newest",
+        lambda: fedgkd(0.6, 1),
+        changed(distillation_oracles.fedgkd(0.6, 1, 1.0)),
     ),
     Case(
         "fedgkd+fedavgm",
         lambda: join([fedgkd(0.6, 2), fedavgm(0.6)]),
-        served(distil_oracles.fedgkd(0.6, 2, 1.0), oracles.momentum, 0.6),
+        served(distillation_oracles.fedgkd(0.6, 2, 1.0), oracles.momentum, 0.6),
     ),
     Case(
         "gradaug+feddyn",
         lambda: join([gradaug(2, 0.7, 0.5, smallest=1), feddyn(0.3)]),
         lambda world, first: oracles.feddyn(
-            world, first, ROUNDS, 0.3, objective=narrow_oracles.gradaug(2, 0.7, 0.5)
+            world, first, ROUNDS, 0.3, objective=subnetwork_oracles.gradaug(2, 0.7, 0.5)
         ),
     ),
 ]
@@ -300,8 +317,10 @@ with_and_without_norms = pytest.mark.parametrize(
 )  # of the case's family
 
 
-def run(case: Case, method: Method | None = None, until: int = ROUNDS, **given: Any) -> Woven:
-    return weave(
+def run(
+    case: Case, method: Method | None = None, until: int = ROUNDS, **given: Any
+) -> SimulationResult:
+    return simulate(
         method or case.make(), until, solver=case.solver, **{"build": case.family.normed} | given
     )
 
@@ -310,9 +329,9 @@ def run(case: Case, method: Method | None = None, until: int = ROUNDS, **given: 
 @with_and_without_norms
 def test_equals_its_naive_oracle(case: Case, kind: int) -> None:
     plain = case.family[kind]
-    build = shaped(case.make(), plain)
+    build = reshaped_build(case.make(), plain)
     world = World(build, tiny_clients(), Key.root(0), uniform(3), drop_last=case.drop_last)
-    expected = case.oracle(world, dict(first_model(build).state_dict()))
+    expected = case.oracle(world, dict(initial_model(build).state_dict()))
     got = run(case, build=plain).state.params
     assert got.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -322,8 +341,8 @@ def test_equals_its_naive_oracle(case: Case, kind: int) -> None:
         )
 
 
-def test_the_cohorts_are_partial_and_meet_a_client_again() -> None:
-    """Otherwise the memories of clients would not be tested above."""
+def test_cohorts_are_partial_and_sample_a_client_twice() -> None:
+    """Otherwise the tests above would not cover the clients' memories."""
     cohorts = [set(report.clients) for report in run(CASES[0]).reports]
     assert all(len(c) == 3 for c in cohorts)
     assert len(set.union(*cohorts)) < sum(map(len, cohorts))
@@ -348,7 +367,7 @@ def test_one_seed_one_result(case: Case) -> None:
 @pytest.mark.parametrize("stop", [1, 2])
 def test_interrupted_equals_uninterrupted(case: Case, stop: int) -> None:
     whole, part = run(case), run(case, until=stop)
-    resumed = run(case, since=through_bytes(part))
+    resumed = run(case, resume_from=saved_and_loaded(part))
     assert sha256(resumed.state.tensors()) == sha256(whole.state.tensors())
     for client in range(len(whole.simulation.federation.clients)):
         ours, theirs = resumed.store.recall(client), whole.store.recall(client)
@@ -357,13 +376,13 @@ def test_interrupted_equals_uninterrupted(case: Case, stop: int) -> None:
 
 @every_case
 def test_private_tensors_never_leave_the_client(case: Case) -> None:
-    woven, private = (
+    result, private = (
         run(case, join([case.make(), Method("private", private=norms)])),
         case.family.norms,
     )
-    assert len(woven.replies) == 3 * ROUNDS
-    for reply in woven.replies:
+    assert len(result.replies) == 3 * ROUNDS
+    for reply in result.replies:
         assert all(upload and not private & upload.keys() for upload in reply.uploads.values())
         assert reply.memories["private"].keys() == private
     for name in private:
-        assert torch.equal(woven.state.params[name], woven.start.params[name])
+        assert torch.equal(result.state.params[name], result.start.params[name])

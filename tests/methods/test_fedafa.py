@@ -1,4 +1,4 @@
-"""FedAFA and M2m: equal to naive oracles, degenerate where they should, and safe where there is nothing to generate."""
+"""FedAFA and M2m: naive oracles, degenerate parameters, and clients without targets."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,21 +18,35 @@ from fedloom.core.sampler import everyone, uniform
 from fedloom.core.select import blocks
 from fedloom.core.spec import parse
 from fedloom.core.step import Step
-from fedloom.losses.adversarial import Weigh, descended, drawn
+from fedloom.losses.adversarial import SourceWeights, draw_pairs_on_cpu, normalised_descent
 from fedloom.methods import registry
 from fedloom.methods.crt import crt
-from fedloom.methods.fedafa import WEIGHTS, fedafa
+from fedloom.methods.fedafa import SOURCE_WEIGHTS, fedafa
 from fedloom.methods.fedavg import fedavg
-from fedloom.methods.finetune import tuning
-from fedloom.methods.m2m import by_surplus, m2m
-from fedloom.methods.ros import balanced, ros
+from fedloom.methods.finetune import finetuning_sgd
+from fedloom.methods.m2m import m2m, m2m_source_weights
+from fedloom.methods.ros import class_balanced, ros
 from support.clients import TensorClient, tiny_clients
-from support.fedafa_oracles import Afa, Forger, How, Log, Translator, authors, forged
+from support.fedafa_oracles import (
+    FedAfaClient,
+    GeneratingClient,
+    GenerationSettings,
+    M2mClient,
+    UsedLog,
+    authors,
+    finetuned_on_generated,
+)
 from support.fedafa_oracles import by_surplus as gained
 from support.models import FEATURES, Build, bare, nested, residual
 from support.oracles import State, World
-from support.personal_oracles import End
-from support.weave import Woven, first_model, lone_job, through_bytes, weave
+from support.personal_oracles import FinalModels
+from support.simulate import (
+    SimulationResult,
+    initial_model,
+    saved_and_loaded,
+    simulate,
+    standalone_job,
+)
 
 TUNED = (2, 0.03, 5)  # epochs, lr, batch
 TUNE = dict(zip(("epochs", "lr", "batch"), TUNED, strict=True))
@@ -40,12 +54,12 @@ TOLERANCE = 1e-10
 SOME = tiny_clients((9, 13, 7))
 
 
-Oracle = Callable[[World, State], tuple[End, Log]]
+Oracle = Callable[[World, State], tuple[FinalModels, UsedLog]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method, its naive oracle, and the same method degenerate beside the plain one it then is, bit for bit."""
+    """A method, its naive oracle, and a degenerate setting with the method it must equal."""
 
     name: str
     make: Callable[[], Method]
@@ -54,18 +68,22 @@ class Case:
     builds: tuple[Build, ...] = (nested,)
 
 
-def playing(kind: type[Forger], how: How, **changes: Any) -> Oracle:
-    return lambda world, first: forged(kind, replace(how, **changes), world, first, 1, TUNED)
+def playing(kind: type[GeneratingClient], how: GenerationSettings, **changes: Any) -> Oracle:
+    return lambda world, first: finetuned_on_generated(
+        kind, replace(how, **changes), world, first, 1, TUNED
+    )
 
 
-def behind(block: str) -> Method:
-    """ROS on the blocks behind this one."""
-    phase = Phase(trains=blocks(after=block), order=balanced, solver=tuning(*TUNED, 0.9, 5e-4))
+def ros_after(block: str) -> Method:
+    """ROS on the blocks after this one."""
+    phase = Phase(
+        trains=blocks(after=block), order=class_balanced, solver=finetuning_sgd(*TUNED, 0.9, 5e-4)
+    )
     return Method("behind", finale=(phase,))
 
 
-AFA = How(lam=0.6, accept=0.5, step=0.5, cut=1)
-M2M = How(lam=0.5, accept=0.4, step=0.1, weight=gained(0.7))
+AFA = GenerationSettings(lam=0.6, accept=0.5, step=0.5, cut=1)
+M2M = GenerationSettings(lam=0.5, accept=0.4, step=0.1, weight=gained(0.7))
 LETTER = {"step": 1.0, "noise": False, "clamp": False}
 MOVING = {"at": "body", "norms": "batch"}
 ALL = (nested, bare, residual)
@@ -73,63 +91,67 @@ CASES = [
     Case(
         "fedafa",
         lambda: fedafa(**TUNE),
-        playing(Afa, AFA),
-        (fedafa(lam=0, **TUNE), behind("stem")),
+        playing(FedAfaClient, AFA),
+        (fedafa(lam=0, **TUNE), ros_after("stem")),
         ALL,
     ),
     Case(
         "local",
         lambda: fedafa("local", **TUNE),
-        playing(Afa, AFA, local=True),
+        playing(FedAfaClient, AFA, local=True),
         (fedafa("local", epochs=0), fedavg()),
         ALL,
     ),
-    Case("authors", lambda: fedafa(weights="authors", **TUNE), playing(Afa, AFA, weight=authors)),
+    Case(
+        "authors",
+        lambda: fedafa(weights="authors", **TUNE),
+        playing(FedAfaClient, AFA, weight=authors),
+    ),
     Case(
         "local authors",
         lambda: fedafa("local", "authors", **TUNE),
-        playing(Afa, AFA, weight=authors, local=True),
+        playing(FedAfaClient, AFA, weight=authors, local=True),
     ),
     Case(
         "lam=1",
         lambda: fedafa(lam=1, accept=0.4, iterations=3, **TUNE),
-        playing(Afa, AFA, lam=1.0, accept=0.4, times=3),
+        playing(FedAfaClient, AFA, lam=1.0, accept=0.4, times=3),
     ),
     Case(
         "in front of the last block",
         lambda: fedafa(at="body", **TUNE),
-        playing(Afa, AFA, cut=2),
+        playing(FedAfaClient, AFA, cut=2),
         (fedafa("local", at="body", lam=0, **TUNE), crt(**TUNE)),
         (nested, residual),
     ),
     Case(
         "moving norms",
         lambda: fedafa(**MOVING, **TUNE),
-        playing(Afa, AFA, cut=2, drift=True),
+        playing(FedAfaClient, AFA, cut=2, drift=True),
         builds=(nested, residual),
     ),
     Case(
         "moving local norms",
         lambda: fedafa("local", **MOVING, **TUNE),
-        playing(Afa, AFA, cut=2, drift=True, local=True),
+        playing(FedAfaClient, AFA, cut=2, drift=True, local=True),
     ),
     Case(
         "paper",
         lambda: fedafa(**LETTER, **TUNE),
-        playing(Afa, AFA, **LETTER),
+        playing(FedAfaClient, AFA, **LETTER),
         builds=(nested, residual),
     ),
     Case(
         "m2m",
         lambda: m2m(0.7, accept=0.4, **TUNE),
-        playing(Translator, M2M),
+        playing(M2mClient, M2M),
         (m2m(1.0, **TUNE), ros(**TUNE)),
         ALL,
     ),
     Case(
         "m2m of the global model alone",
         lambda: m2m(0.7, 0.0, 0.4, 0.3, 4, False, **TUNE),
-        playing(Translator, M2M, lam=0.0, step=0.3, times=4, noise=False),
+        playing(M2mClient, M2M, lam=0.0, step=0.3, times=4, noise=False),
         (m2m(epochs=0), fedavg()),
     ),
 ]
@@ -143,9 +165,9 @@ def method(text: str) -> Method:
     return registry.build(parse(text))
 
 
-def ends(woven: Woven) -> list[str]:
-    """What identifies every client's model."""
-    return [sha256(woven.personal(c)) for c in range(len(woven.simulation.federation.clients))]
+def ends(result: SimulationResult) -> list[str]:
+    """A hash of every client's model."""
+    return [sha256(result.personal(c)) for c in range(len(result.simulation.federation.clients))]
 
 
 @pytest.mark.parametrize(
@@ -154,11 +176,11 @@ def ends(woven: Woven) -> list[str]:
 )
 def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
     world = World(build, SOME, Key.root(0), uniform(2))
-    (server, own), taken = case.oracle(world, dict(first_model(build).state_dict()))
-    woven = weave(case.make(), 1, build=build, clients=SOME, sampler=uniform(2))
+    (server, own), taken = case.oracle(world, dict(initial_model(build).state_dict()))
+    result = simulate(case.make(), 1, build=build, clients=SOME, sampler=uniform(2))
     for got, expected in [
-        (woven.state.params, server),
-        *((woven.personal(c), w) for c, w in enumerate(own)),
+        (result.state.params, server),
+        *((result.personal(c), w) for c, w in enumerate(own)),
     ]:
         assert got.keys() == expected.keys()
         for name, tensor in expected.items():
@@ -171,9 +193,9 @@ def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if c.twin], ids=lambda c: c.name)
 @pytest.mark.parametrize("build", ALL)
 def test_its_degenerate_parameter_is_the_plain_method(case: Case, build: Build) -> None:
-    ours, plain = (ends(weave(m, 1, build=build)) for m in case.twin or ())
+    ours, plain = (ends(simulate(m, 1, build=build)) for m in case.twin or ())
     assert ours == plain
-    assert ours != ends(weave(case.make(), 1, build=build))
+    assert ours != ends(simulate(case.make(), 1, build=build))
 
 
 def of_labels(*labels: list[int]) -> list[TensorClient]:
@@ -192,50 +214,55 @@ NOTHING_RARE = of_labels([0] * 5, [2] * 7, [1] * 2, [0, 1, 2] * 3, [2, 1] * 4)
 @pytest.mark.parametrize("features", ["global", "local"])
 @pytest.mark.parametrize("weights", ["paper", "authors"])
 @pytest.mark.parametrize("build", ALL)
-def test_one_class_or_equal_ones_are_plain_balanced_batches(
+def test_one_class_or_equal_classes_give_plain_balanced_batches(
     features: str, weights: str, build: Build
 ) -> None:
     given = {"build": build, "clients": NOTHING_RARE, "sampler": everyone()}
-    assert ends(weave(fedafa(features, weights, **TUNE), 1, **given)) == ends(
-        weave(behind("stem"), 1, **given)
+    assert ends(simulate(fedafa(features, weights, **TUNE), 1, **given)) == ends(
+        simulate(ros_after("stem"), 1, **given)
     )
-    assert ends(weave(m2m(**TUNE), 1, **given)) == ends(weave(ros(**TUNE), 1, **given))
+    assert ends(simulate(m2m(**TUNE), 1, **given)) == ends(simulate(ros(**TUNE), 1, **given))
 
 
 @both
 def test_clients_of_one_sample(text: str) -> None:
-    """Without batch norm they train on it; with it they keep the global model."""
+    """Without batch norm they train on it; with batch norm they keep the global model."""
     clients = of_labels([0], [2], [1, 0, 1])
-    woven = weave(method(text), 1, build=bare, clients=clients, sampler=everyone())
-    assert all(bool(torch.isfinite(t).all()) for c in range(3) for t in woven.personal(c).values())
-    normed = weave(method(text), 1, clients=clients, sampler=everyone())
+    result = simulate(method(text), 1, build=bare, clients=clients, sampler=everyone())
+    assert all(bool(torch.isfinite(t).all()) for c in range(3) for t in result.personal(c).values())
+    normed = simulate(method(text), 1, clients=clients, sampler=everyone())
     assert ends(normed)[:2] == [sha256(normed.state.params)] * 2 != ends(normed)[1:]
 
 
 @both
 def test_interrupted_equals_uninterrupted(text: str) -> None:
-    resumed = weave(method(text), 2, since=through_bytes(weave(method(text), 1)))
-    assert ends(resumed) == ends(weave(method(text), 2)) != ends(weave(method(text), 2, seed=5))
+    resumed = simulate(method(text), 2, resume_from=saved_and_loaded(simulate(method(text), 1)))
+    assert (
+        ends(resumed) == ends(simulate(method(text), 2)) != ends(simulate(method(text), 2, seed=5))
+    )
 
 
-def test_u_stays_as_the_server_has_it() -> None:
-    """With norms in training their statistics move, and nothing else."""
+def test_u_stays_equal_to_the_global_model() -> None:
+    """With norms in training mode, only their statistics change."""
     for norms in ("running", "batch"):
-        woven = weave(fedafa(at="body", norms=norms, **TUNE), 1)
+        result = simulate(fedafa(at="body", norms=norms, **TUNE), 1)
         moved = {
-            n for n, t in woven.personal(2).items() if not torch.equal(t, woven.state.params[n])
+            n for n, t in result.personal(2).items() if not torch.equal(t, result.state.params[n])
         }
-        statistics = {n for n in woven.state.params if "running" in n or "tracked" in n}
+        statistics = {n for n in result.state.params if "running" in n or "tracked" in n}
         assert moved == {"head.weight", "head.bias"} | (statistics if norms == "batch" else set())
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Full backward hook is firing"
-)  # it says that no gradient goes on into u, as it should
+# The warning says that no gradient flows into u, as intended.
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_u_runs_once_and_only_targets_are_generated() -> None:
-    """Passes of a step: one of u; of v two of the batch forth and back, and of the targets eleven forth and ten back."""
+    """Passes per step.
+
+    u: one forward. v: two forward and backward on the batch, and eleven forward and ten backward
+    on the targets.
+    """
     data = of_labels([0] * 9 + [1] * 4 + [2] * 3)[0]
-    job = lone_job(nested, dict(first_model(nested).state_dict()), data)
+    job = standalone_job(nested, dict(initial_model(nested).state_dict()), data)
     (phase,), calls = fedafa().finale, Counter[tuple[str, ...]]()
     job.model_pool.set_trainable(phase.trains)
     chains = {
@@ -255,35 +282,40 @@ def test_u_runs_once_and_only_targets_are_generated() -> None:
         phase.total(step), [p for p in chains["own"].parameters() if p.requires_grad]
     )
     counts = torch.tensor([9.0, 4.0, 3.0])
-    targets = len(drawn(data.y, counts, WEIGHTS["paper"](counts), step.key).places)
+    targets = len(
+        draw_pairs_on_cpu(data.y, counts, SOURCE_WEIGHTS["paper"](counts), step.key).targets
+    )
     assert 0 < targets < 7
-    later = {(whose, block, way, rows): times for block in ("body", "head") for whose, way, rows, times in [
-        ("own", "forth", 16, 2), ("own", "back", 16, 2), ("global", "forth", targets, 11), ("global", "back", targets, 10)
-    ]}  # fmt: skip
-    assert calls == {("global", "stem", "forth", 16): 1} | later
+    expected = {("global", "stem", "forth", 16): 1}
+    for block in ("body", "head"):
+        expected["own", block, "forth", 16] = expected["own", block, "back", 16] = 2
+        expected["global", block, "forth", targets] = 11
+        expected["global", block, "back", targets] = 10
+    assert calls == expected
 
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=40)
 
 
 @given(
-    labels, st.sampled_from([WEIGHTS["paper"], by_surplus(0.999)]), st.integers(0, 99), st.data()
+    labels,
+    st.sampled_from([SOURCE_WEIGHTS["paper"], m2m_source_weights(0.999)]),
+    st.integers(0, 99),
+    st.data(),
 )
 def test_sources_come_from_larger_classes(
-    held: list[int], weigh: Weigh, seed: int, data: st.DataObject
+    held: list[int], weigh: SourceWeights, seed: int, data: st.DataObject
 ) -> None:
     counts = torch.bincount(torch.tensor(held)).double()
     y = torch.tensor(data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=12)))
-    pairs = drawn(y, counts, weigh(counts), Key.root(seed))
-    assert bool((counts[y[pairs.sources]] > counts[y[pairs.places]]).all())
-    assert len(set(pairs.places.tolist())) == len(pairs.places) == len(pairs.sources)
-    assert bool((weigh(counts)[y[pairs.places], y[pairs.sources]] == pairs.weights).all())
+    pairs = draw_pairs_on_cpu(y, counts, weigh(counts), Key.root(seed))
+    assert bool((counts[y[pairs.sources]] > counts[y[pairs.targets]]).all())
+    assert len(set(pairs.targets.tolist())) == len(pairs.targets) == len(pairs.sources)
+    assert bool((weigh(counts)[y[pairs.targets], y[pairs.sources]] == pairs.weights).all())
 
 
 @given(st.integers(0, 99), st.floats(0.01, 2.0), st.integers(1, 5))
-def test_a_sample_goes_its_way_alone_and_no_further_than_its_steps(
-    seed: int, step: float, times: int
-) -> None:
+def test_descent_is_per_sample_and_bounded_by_its_steps(seed: int, step: float, times: int) -> None:
     draws = Key.root(seed).generator()
     h, w = (
         torch.rand(4, 2, 3, generator=draws, dtype=torch.float64),
@@ -291,10 +323,12 @@ def test_a_sample_goes_its_way_alone_and_no_further_than_its_steps(
     )
     away: Callable[[Tensor], Tensor] = lambda h: (h.flatten(1) @ w).logsumexp(1).sum()  # noqa: E731
     together, alone = (
-        descended(h, away, step, times),
-        torch.cat([descended(one[None], away, step, times) for one in h]),
+        normalised_descent(h, away, step, times),
+        torch.cat([normalised_descent(one[None], away, step, times) for one in h]),
     )
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
     assert bool(((together - h).flatten(1).norm(dim=1) <= times * step + 1e-9).all())
-    assert bool((descended(h, away, step, times, 0.2, 0.8) - 0.5).abs().le(0.3 + 1e-12).all())
+    assert bool(
+        (normalised_descent(h, away, step, times, 0.2, 0.8) - 0.5).abs().le(0.3 + 1e-12).all()
+    )
     assert float(away(together)) < float(away(h)) or step > 0.5

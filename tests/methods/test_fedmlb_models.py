@@ -1,4 +1,4 @@
-"""FedMLB on every model of the package: loss and gradients are those of one pathway after the other, whatever the blocks are."""
+"""FedMLB on every model: its loss and gradients equal those of pathways run one by one."""
 
 import pytest
 import torch
@@ -12,15 +12,15 @@ from fedloom.core.spec import Spec
 from fedloom.core.step import Step
 from fedloom.methods.fedmlb import fedmlb
 from fedloom.models.registry import MODELS, build
-from support import distil_oracles
+from support import distillation_oracles
 from support.oracles import World
-from support.weave import lone_job
+from support.simulate import standalone_job
 
 CLASSES, ROWS = 5, 3
 KEY = Key.root(3)
 ARGS = {"vgg": {"dropout": 0.0}, "lstm": {"width": 6}} | {
     n: {"width": 2} for n in MODELS if n.startswith("resnet")
-}  # else as it is
+}  # the others: defaults
 SHAPES = {"lstm": (6,), "lenet5": (1, 16, 16)}
 
 
@@ -40,7 +40,7 @@ def batch(name: str) -> Tensor:
 
 
 def moved(chain: Chain) -> Chain:
-    """The same model a step away, so that hybrids differ from it."""
+    """The same model with changed weights, so that hybrid pathways differ from it."""
     g = KEY.fold("moved").generator()
     with torch.no_grad():
         for p in chain.parameters():
@@ -49,18 +49,18 @@ def moved(chain: Chain) -> Chain:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_is_the_pathways_one_by_one(name: str) -> None:
+def test_equals_the_pathways_run_one_by_one(name: str) -> None:
     sent, x, y = dict(made(name).state_dict()), batch(name), torch.arange(ROWS)
     ours, theirs = moved(made(name)), moved(made(name))
     pathways = range(1, len(ours.names))
-    job = lone_job(lambda: made(name), sent)
+    job = standalone_job(lambda: made(name), sent)
     assert job.model_pool.batch_statistics == has_batch_statistics(ours)
     loss = (
         fedmlb(0.8, 1.3, 1.5)
         .phases[0]
         .total(Step(x, y, ours, job, dict(ours.named_parameters()), KEY, 1))
     )
-    naive = distil_oracles.fedmlb(0.8, 1.3, 1.5, list(pathways), len(pathways))
+    naive = distillation_oracles.fedmlb(0.8, 1.3, 1.5, list(pathways), len(pathways))
     world = World(lambda: made(name), [], KEY, everyone())
     expected = naive(world, 0, 0, sent, sent)(theirs, x, y)
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
@@ -70,7 +70,6 @@ def test_is_the_pathways_one_by_one(name: str) -> None:
     ):
         assert grad.isfinite().all()
         torch.testing.assert_close(grad, other, rtol=0, atol=1e-12)
-    same = 1.8 * distil_oracles.cross_entropy(
-        theirs(x), y
-    )  # what it would be at the received weights
+    # The loss if the weights were the received ones.
+    same = 1.8 * distillation_oracles.cross_entropy(theirs(x), y)
     assert abs((loss - same).item()) > 1e-6

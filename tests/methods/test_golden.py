@@ -1,4 +1,7 @@
-"""Methods against numbers of their authors' code: server updates, loss terms, whole rounds, an aggregation with buffers."""
+"""Methods against numbers from their authors' code.
+
+Server updates, loss terms, whole rounds, and an aggregation with buffers.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,19 +29,19 @@ from fedloom.methods.fedprox import fedprox
 from fedloom.methods.perfedavg import perfedavg
 from fedloom.methods.pfedme import pfedme
 from support.clients import TensorClient
-from support.formulas import (
+from support.golden import golden
+from support.golden_problems import (
     POINT,
-    Canned,
+    FixedUpdates,
     Problem,
     empty_clients,
-    given,
-    in_order,
+    fixed_cohorts,
+    fixed_order,
     problem,
     starting_at,
 )
-from support.golden import golden
 from support.models import vector
-from support.weave import Woven, lone_job, weave
+from support.simulate import SimulationResult, simulate, standalone_job
 
 SERVER = golden("fedmlb/server_updates")
 MISC = golden("fedalign/f_misc")
@@ -52,30 +55,30 @@ def close(got: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
-def replay(method: Method, rounds: int = 3) -> list[Woven]:
-    """The golden changes of four of ten clients through a method, round by round."""
+def replay(method: Method, rounds: int = 3) -> list[SimulationResult]:
+    """The golden updates of four of ten clients through a method, round by round."""
     ids = SERVER["srv/client_ids"].tolist()
-    solver = Canned(lambda t, c: SERVER["srv/deltas"][t, ids[t].index(c)])
+    solver = FixedUpdates(lambda t, c: SERVER["srv/deltas"][t, ids[t].index(c)])
     setting: dict[str, Any] = {
         "build": starting_at(SERVER["srv/w0"]),
         "clients": empty_clients([1] * int(SERVER["srv/num_clients"])),
-        "sampler": given(ids),
+        "sampler": fixed_cohorts(ids),
         "solver": solver,
     }
-    return [weave(method, until=t + 1, **setting) for t in range(rounds)]
+    return [simulate(method, until=t + 1, **setting) for t in range(rounds)]
 
 
-def memory(woven: Woven, word: str) -> Tensor:
-    """The one stage memory of that name."""
-    (found,) = [m[word] for m in woven.state.memory.values() if word in m]
+def memory(result: SimulationResult, word: str) -> Tensor:
+    """The only stage memory of this name."""
+    (found,) = [m[word] for m in result.state.memory.values() if word in m]
     return found[POINT]
 
 
-def test_fedavg_weighs_by_samples() -> None:
-    solver = Canned(lambda t, c: SERVER["fedavg/client_deltas"][t, c])
+def test_fedavg_weights_clients_by_samples() -> None:
+    solver = FixedUpdates(lambda t, c: SERVER["fedavg/client_deltas"][t, c])
     for t, expected in enumerate(SERVER["fedavg/w_after"]):
         clients = empty_clients(SERVER["fedavg/sizes"].tolist())
-        woven = weave(
+        result = simulate(
             fedavg(),
             t + 1,
             build=starting_at(SERVER["fedavg/w0"]),
@@ -83,7 +86,7 @@ def test_fedavg_weighs_by_samples() -> None:
             sampler=everyone(),
             solver=solver,
         )
-        close(woven.state.params[POINT], expected)
+        close(result.state.params[POINT], expected)
 
 
 def test_the_learning_rate_of_a_round() -> None:
@@ -93,26 +96,26 @@ def test_the_learning_rate_of_a_round() -> None:
 
 @pytest.mark.parametrize("beta", [0.4, 0.6, 0.8])
 def test_fedavgm(beta: float) -> None:
-    for t, woven in enumerate(replay(fedavgm(beta))):
-        close(woven.state.params[POINT], SERVER[f"fedavgm/beta{beta}/w"][t])
-        close(memory(woven, "velocity"), SERVER[f"fedavgm/beta{beta}/m"][t])
+    for t, result in enumerate(replay(fedavgm(beta))):
+        close(result.state.params[POINT], SERVER[f"fedavgm/beta{beta}/w"][t])
+        close(memory(result, "velocity"), SERVER[f"fedavgm/beta{beta}/m"][t])
 
 
 @pytest.mark.parametrize("setting", ["paper", "big"])
 def test_fedadam(setting: str) -> None:
     beta1, beta2, tau, lr = SERVER[f"fedadam/{setting}/hyper"].tolist()
-    for t, woven in enumerate(replay(fedadam(lr, beta1, beta2, tau))):
-        close(woven.state.params[POINT], SERVER[f"fedadam/{setting}/w"][t])
-        close(memory(woven, "first"), SERVER[f"fedadam/{setting}/m"][t])
-        close(memory(woven, "second"), SERVER[f"fedadam/{setting}/v"][t])
+    for t, result in enumerate(replay(fedadam(lr, beta1, beta2, tau))):
+        close(result.state.params[POINT], SERVER[f"fedadam/{setting}/w"][t])
+        close(memory(result, "first"), SERVER[f"fedadam/{setting}/m"][t])
+        close(memory(result, "second"), SERVER[f"fedadam/{setting}/v"][t])
 
 
 def test_feddyn() -> None:
-    for t, woven in enumerate(replay(feddyn(float(SERVER["feddyn/alpha"])))):
-        close(woven.state.params[POINT], SERVER["feddyn/w"][t])
-        close(memory(woven, "h"), SERVER["feddyn/h"][t])
+    for t, result in enumerate(replay(feddyn(float(SERVER["feddyn/alpha"])))):
+        close(result.state.params[POINT], SERVER["feddyn/w"][t])
+        close(memory(result, "h"), SERVER["feddyn/h"][t])
         for client, expected in enumerate(SERVER["feddyn/client_g"][t]):
-            memories = woven.store.recall(client)
+            memories = result.store.recall(client)
             close(memories["feddyn"][POINT] if memories else torch.zeros_like(expected), expected)
 
 
@@ -135,7 +138,7 @@ def test_feddyn() -> None:
 def test_loss_terms(make: Callable[[], Method], value: str, gradient: str) -> None:
     build, theta = vector(8), SERVER["feddyn_client/theta"].clone().requires_grad_()
     memories = {"feddyn": {POINT: SERVER["feddyn_client/g"]}}
-    job = lone_job(build, {POINT: SERVER["feddyn_client/anchor"]}, memories=memories)
+    job = standalone_job(build, {POINT: SERVER["feddyn_client/anchor"]}, memories=memories)
     (phase,) = make().phases
     nowhere = torch.zeros(1, 1)
     step = Step(nowhere, nowhere, build(), job, {POINT: theta}, Key.root(0), 1)
@@ -152,15 +155,14 @@ def linear() -> Chain:
     return chain
 
 
-def test_fedprox_trains_as_its_comparison_does() -> None:
+def test_fedprox_trains_as_in_fedaligns_comparison() -> None:
     x, y = MISC["prox_x"].flatten(0, 1), MISC["prox_y"].flatten()
     method = fedprox(float(MISC["prox_mu"]))
-    method = replace(method, phases=(replace(method.phases[0], order=in_order(len(y))),))
-    rule = SGDRule(
-        momentum=0.9, nesterov=True, weight_decay=1e-4
-    )  # the comparison's common training
+    method = replace(method, phases=(replace(method.phases[0], order=fixed_order(len(y))),))
+    # The optimiser of all methods in that comparison.
+    rule = SGDRule(momentum=0.9, nesterov=True, weight_decay=1e-4)
     solver = Sgd(lr=float(MISC["prox_lr"]), batch=6, epochs=int(MISC["prox_epochs"]), rule=rule)
-    after = weave(
+    after = simulate(
         method, 1, build=linear, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver
     ).state.params
     close(after["head.weight"], MISC["prox_W_after"])
@@ -176,7 +178,7 @@ class ConvNorm(nn.Module):
         self.bn = nn.BatchNorm2d(2)
 
 
-class Becoming:
+class GoldenState:
     """A solver that ends at the golden state of its client."""
 
     def __call__(self, model: Chain, objective: Any, job: Any, key: Key) -> Any:
@@ -184,7 +186,7 @@ class Becoming:
         model.load_state_dict(
             {f"net.{n.removeprefix(prefix)}": t for n, t in MISC.items() if n.startswith(prefix)}
         )
-        return Canned(lambda t, c: torch.zeros(()))(model, objective, job, key)
+        return FixedUpdates(lambda t, c: torch.zeros(()))(model, objective, job, key)
 
 
 @pytest.mark.parametrize("counted", [0, 7])
@@ -195,8 +197,8 @@ def test_aggregation_with_buffers_truncates_counters(counted: int) -> None:
         return chain
 
     clients = empty_clients(MISC["agg_num_samples"].tolist())
-    params = weave(
-        fedavg(), 1, build=build, clients=clients, sampler=everyone(), solver=Becoming()
+    params = simulate(
+        fedavg(), 1, build=build, clients=clients, sampler=everyone(), solver=GoldenState()
     ).state.params
     assert params["net.bn.num_batches_tracked"].dtype == torch.int64
     assert int(params["net.bn.num_batches_tracked"]) == 38  # of 38.125
@@ -212,33 +214,33 @@ by_both_means = pytest.mark.parametrize(
 )
 
 
-def one_round(method: Method, case: Problem, by: By = "samples", **given: Any) -> Woven:
-    """All three clients of the golden file, once, on its functions and mini-batches."""
+def one_round(method: Method, case: Problem, by: By = "samples", **given: Any) -> SimulationResult:
+    """One round of all three clients of the golden file, on its functions and mini-batches."""
     method = join([method, fedavg(weights=by)])
     phases, finale = (
         tuple(replace(p, **case.phase) for p in part) for part in (method.phases, method.finale)
     )
-    since = ServerState(0, {POINT: case.w0}), given.pop("store", MemoryStore())
+    since = ServerState(0, {POINT: case.w0}), fixed_cohorts.pop("store", MemoryStore())
     setting = {
         "build": starting_at(case.w0),
         "clients": case.clients,
         "sampler": everyone(),
-        "since": since,
+        "resume_from": since,
     }
-    return weave(replace(method, phases=phases, finale=finale), 1, **setting, **given)
+    return simulate(replace(method, phases=phases, finale=finale), 1, **setting, **fixed_cohorts)
 
 
-def compare(woven: Woven, case: Problem, method: str, word: str) -> None:
+def compare(result: SimulationResult, case: Problem, method: str, word: str) -> None:
     """The clients' models and the server's against the golden file."""
-    for reply, expected in zip(woven.replies, PFL[f"{case.name}_{method}_local_w"], strict=True):
+    for reply, expected in zip(result.replies, PFL[f"{case.name}_{method}_local_w"], strict=True):
         close(case.w0 + reply.uploads["model"][POINT], expected)
-    close(woven.state.params[POINT], PFL[f"{case.name}_{method}_global_{word}"])
+    close(result.state.params[POINT], PFL[f"{case.name}_{method}_global_{word}"])
 
 
-def compare_personal(woven: Woven, expected: Tensor) -> None:
-    """The models the clients end up with."""
+def compare_personal(result: SimulationResult, expected: Tensor) -> None:
+    """The clients' final models."""
     for client, model in enumerate(expected):
-        close(woven.personal(client)[POINT], model)
+        close(result.personal(client)[POINT], model)
 
 
 @on_both_problems
@@ -255,16 +257,16 @@ def test_ditto_round(case: Problem, by: By, word: str) -> None:
     for client, v0 in enumerate(case.v0):
         store.remember(client, {"personal": {POINT: v0}})
     solver = Sgd(lr=HP["ditto_eta"], batch=1, steps=int(HP["ditto_steps_global"]))
-    woven = one_round(ditto(HP["ditto_lambda"]), case, by, solver=solver, store=store)
-    compare(woven, case, "ditto", word)
-    compare_personal(woven, PFL[f"{case.name}_ditto_personal"])
+    result = one_round(ditto(HP["ditto_lambda"]), case, by, solver=solver, store=store)
+    compare(result, case, "ditto", word)
+    compare_personal(result, PFL[f"{case.name}_ditto_personal"])
 
 
 @on_both_problems
 @by_both_means
 @pytest.mark.parametrize(("decay", "tag"), [(0.0, "mu0"), (HP["pfedme_mu"], "mu1e3")])
 def test_pfedme_round(case: Problem, by: By, word: str, decay: float, tag: str) -> None:
-    """The personal model is theta, which the golden file tells apart from w."""
+    """The personal model is theta, which the golden file lists separately from w."""
     method = pfedme(
         lam=HP["pfedme_lambda"],
         inner=int(HP["pfedme_K"]),
@@ -273,23 +275,23 @@ def test_pfedme_round(case: Problem, by: By, word: str, decay: float, tag: str) 
         beta=HP["pfedme_beta"],
         decay=decay,
     )
-    woven = one_round(method, case, by, solver=Sgd(batch=1, steps=int(HP["pfedme_R"])))
-    compare(woven, case, f"pfedme_{tag}", word)
-    compare_personal(woven, PFL[f"{case.name}_pfedme_{tag}_theta"])
+    result = one_round(method, case, by, solver=Sgd(batch=1, steps=int(HP["pfedme_R"])))
+    compare(result, case, f"pfedme_{tag}", word)
+    compare_personal(result, PFL[f"{case.name}_pfedme_{tag}_theta"])
 
 
 @on_both_problems
 @by_both_means
 @pytest.mark.parametrize("variant", ["fo", "hf"])
 def test_perfedavg_round(case: Problem, by: By, word: str, variant: Any) -> None:
-    """A beta-step from w, not from behind the alpha-step; then one alpha-step from the server's model."""
+    """A beta-step from w, not from the adapted weights; finally an alpha-step from the global w."""
     method = perfedavg(
         HP["perfed_alpha"], HP["perfed_beta"], variant, HP["perfed_delta"], int(HP["perfed_steps"])
     )
-    woven = one_round(method, case, by, solver=Sgd(batch=1))
-    compare(woven, case, f"perfedavg_{variant}", word)
+    result = one_round(method, case, by, solver=Sgd(batch=1))
+    compare(result, case, f"perfedavg_{variant}", word)
     if by == "clients":
         compare_personal(
-            woven,
+            result,
             PFL[f"{case.name}_perfedavg_{variant}_personal_after_one_alpha_step_from_uniform"],
         )

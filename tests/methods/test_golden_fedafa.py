@@ -1,4 +1,7 @@
-"""FedAFA and M2m against numbers of FedAFA's paper and of its authors' code: features, pairs of classes, the loss and its steps."""
+"""FedAFA and M2m against numbers from FedAFA's paper and its authors' code.
+
+Generated features, pairs of classes, the loss and its steps.
+"""
 
 import pytest
 import torch
@@ -8,14 +11,21 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.solver import Objective, Rule, Sgd, SGDRule, shuffled
 from fedloom.losses import feature_generation
-from fedloom.losses.adversarial import Weigh, confidence, descended, drawn, rarity, shaken
-from fedloom.losses.feature_generation import Generation, afa
-from fedloom.methods.fedafa import WEIGHTS
-from fedloom.methods.finetune import tuning
-from fedloom.methods.m2m import by_surplus
+from fedloom.losses.adversarial import (
+    SourceWeights,
+    confidence,
+    draw_pairs_on_cpu,
+    normalised_descent,
+    perturbed,
+    target_probabilities,
+)
+from fedloom.losses.feature_generation import Generation, afa_loss
+from fedloom.methods.fedafa import SOURCE_WEIGHTS
+from fedloom.methods.finetune import finetuning_sgd
+from fedloom.methods.m2m import m2m_source_weights
 from support.clients import TensorClient
 from support.golden import golden
-from support.weave import lone_job
+from support.simulate import standalone_job
 
 FEATURES, PAIRS, LOSS = (
     golden(f"fedafa/{name}") for name in ("b_feature_perturbation", "c_class_pairs", "d_loss_afa")
@@ -28,7 +38,7 @@ def near(got: Tensor, expected: Tensor) -> None:
 
 
 def linear(weight: Tensor, bias: Tensor) -> Chain:
-    """Features as they come, flattened, and a linear layer."""
+    """The features unchanged, flattened, and a linear layer."""
     chain = Chain(
         {
             "front": nn.Identity(),
@@ -39,13 +49,13 @@ def linear(weight: Tensor, bias: Tensor) -> Chain:
     return chain
 
 
-def maker() -> Chain:
+def gen_model() -> Chain:
     return linear(FEATURES["W"], FEATURES["b"]).requires_grad_(False)
 
 
 def test_the_noise() -> None:
     h, draws, centre = (FEATURES[n] for n in ("feat", "uniform", "noise_shift_r"))
-    near(shaken(h, draws, float(centre), 1.0) - h, FEATURES["noise"])
+    near(perturbed(h, draws, float(centre), 1.0) - h, FEATURES["noise"])
 
 
 @pytest.mark.parametrize("times", [1, 10])
@@ -57,9 +67,11 @@ def test_the_noise() -> None:
         ("feat", 1.0, -torch.inf, "paper"),
     ],
 )
-def test_features_on_their_way(start: str, step: float, low: float, known: str, times: int) -> None:
-    model, y = maker(), FEATURES["target"]
-    h = descended(
+def test_generated_features_after_some_steps(
+    start: str, step: float, low: float, known: str, times: int
+) -> None:
+    model, y = gen_model(), FEATURES["target"]
+    h = normalised_descent(
         FEATURES[start], lambda h: nn.functional.cross_entropy(model(h), y), step, times, low
     )
     near(h, FEATURES[f"{known}_after{times}"])
@@ -80,39 +92,39 @@ def test_features_on_their_way(start: str, step: float, low: float, known: str, 
 def test_the_whole_generation(
     generation: Generation, known: str, taken: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feature_generation, "uniform", lambda like, key: FEATURES["uniform"])
-    made, kept = generation(maker(), "front", FEATURES["feat"], FEATURES["target"], Key.root(0))
+    monkeypatch.setattr(feature_generation, "uniform_like", lambda like, key: FEATURES["uniform"])
+    made, kept = generation(gen_model(), "front", FEATURES["feat"], FEATURES["target"], Key.root(0))
     near(made, FEATURES[known])
     if taken is not None:
         assert torch.equal(kept, FEATURES[taken].bool())
         assert generation.accept == 0.5 or 0 < int(kept.sum()) < len(kept)
 
 
-WEIGHED: dict[str, tuple[Weigh, str, str]] = {
-    "paper": (WEIGHTS["paper"], "paper_bernoulli", "paper_p_source_given_target"),
-    "authors": (WEIGHTS["authors"], "code_weight", "code_p_source_given_target_balanced"),
-    "m2m": (by_surplus(0.999), "m2m_accept", "m2m_p_source_given_target_balanced"),
+WEIGHED: dict[str, tuple[SourceWeights, str, str]] = {
+    "paper": (SOURCE_WEIGHTS["paper"], "paper_bernoulli", "paper_p_source_given_target"),
+    "authors": (SOURCE_WEIGHTS["authors"], "code_weight", "code_p_source_given_target_balanced"),
+    "m2m": (m2m_source_weights(0.999), "m2m_accept", "m2m_p_source_given_target_balanced"),
 }
 
 
 def shares(weights: Tensor) -> Tensor:
-    """Of each row; one without any weight stays as it is."""
+    """Each row divided by its sum; rows of zeros stay zero."""
     total = weights.sum(1, keepdim=True)
     return weights / torch.where(total > 0, total, 1)
 
 
 @pytest.mark.parametrize("client", ["c8", "c9"])
 @pytest.mark.parametrize(("weigh", "known", "normalised"), WEIGHED.values(), ids=WEIGHED)
-def test_pairs_of_classes(client: str, weigh: Weigh, known: str, normalised: str) -> None:
+def test_pairs_of_classes(client: str, weigh: SourceWeights, known: str, normalised: str) -> None:
     counts = PAIRS[f"{client}_counts"].double()
     there = counts > 0
     found = weigh(counts) * there * there[:, None]
     near(found, PAIRS[f"{client}_{known}"])
     near(shares(found), PAIRS[f"{client}_{normalised}"])
-    near(rarity(counts) * there, PAIRS[f"{client}_gen_prob"])
+    near(target_probabilities(counts) * there, PAIRS[f"{client}_gen_prob"])
 
 
-def test_the_authors_avoid_the_class_that_the_paper_takes() -> None:
+def test_the_authors_code_avoids_the_class_that_the_paper_prefers() -> None:
     """The client of the paper's figure 3b, whose class 1 has 933 samples; its rarest, 6, has 6."""
     counts = PAIRS["c9_counts"].double()
     there = (counts > 0).double()
@@ -125,14 +137,21 @@ def test_the_authors_avoid_the_class_that_the_paper_takes() -> None:
 
 
 @pytest.mark.parametrize("name", ["paper", "authors"])
-def test_sources_of_a_batch_come_as_often_as_they_should(name: str) -> None:
-    """On the golden batch, within five standard deviations of the golden chances; so do targets, if they have a source at all."""
+def test_sources_are_drawn_with_the_golden_probabilities(name: str) -> None:
+    """On the golden batch, within five standard deviations.
+
+    So are targets, if they have a source at all.
+    """
     y, counts, runs = PAIRS["batch_labels"], PAIRS["c8_counts"].double(), 3000
-    weights, seen, chosen = WEIGHTS[name](counts), torch.zeros(len(y)), torch.zeros(len(y), len(y))
+    weights, seen, chosen = (
+        SOURCE_WEIGHTS[name](counts),
+        torch.zeros(len(y)),
+        torch.zeros(len(y), len(y)),
+    )
     for number in range(runs):
-        pairs = drawn(y, counts, weights, Key.root(number))
-        seen[pairs.places] += 1
-        chosen[pairs.places, pairs.sources] += 1
+        pairs = draw_pairs_on_cpu(y, counts, weights, Key.root(number))
+        seen[pairs.targets] += 1
+        chosen[pairs.targets, pairs.sources] += 1
     known = "batch_paper_p_select" if name == "paper" else "batch_code_p_select"
     rows, chances = chosen[PAIRS["batch_gen_index"]], PAIRS[known]
     tries = rows.sum(1, keepdim=True)
@@ -150,7 +169,7 @@ def test_sources_of_a_batch_come_as_often_as_they_should(name: str) -> None:
 
 def golden_loss(chain: Chain, lam: float) -> Tensor:
     made, own = ((LOSS[f"feat_{which}"], LOSS[f"label_{which}"]) for which in ("gen", "ori"))
-    return afa(chain.block("head"), made, own, lam)
+    return afa_loss(chain.block("head"), made, own, lam)
 
 
 def test_the_loss_and_its_gradient() -> None:
@@ -165,7 +184,7 @@ def test_the_loss_and_its_gradient() -> None:
 @pytest.mark.parametrize(
     ("rule", "known"),
     [
-        (tuning(1, 0.005, 64, 0.9, 5e-4).rule, "sgd_nesterov"),
+        (finetuning_sgd(1, 0.005, 64, 0.9, 5e-4).rule, "sgd_nesterov"),
         (SGDRule(0.9, weight_decay=5e-4), "sgd"),
     ],
     ids=["nesterov", "plain"],
@@ -173,7 +192,7 @@ def test_the_loss_and_its_gradient() -> None:
 def test_steps_on_the_loss(rule: Rule, known: str, steps: int) -> None:
     chain = linear(LOSS["V"], LOSS["bias"])
     nobody = TensorClient(torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64))
-    job = lone_job(lambda: chain, dict(chain.state_dict()), nobody)
+    job = standalone_job(lambda: chain, dict(chain.state_dict()), nobody)
     Sgd(lr=0.005, steps=steps, rule=rule)(
         chain, Objective(lambda step: golden_loss(chain, 0.6), shuffled), job, Key.root(0)
     )

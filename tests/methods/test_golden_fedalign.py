@@ -15,18 +15,18 @@ from fedloom.core.method import Method
 from fedloom.core.sampler import everyone
 from fedloom.core.solver import Gradient, Sgd, SGDRule
 from fedloom.core.step import Loss, Step
-from fedloom.losses.lipschitz import top_singular, transmitting
-from fedloom.methods.fedalign import constants, fedalign
-from fedloom.methods.gradaug import lesson
+from fedloom.losses.lipschitz import spectral_norm, transmitting_matrix
+from fedloom.methods.fedalign import fedalign, lipschitz_constants
+from fedloom.methods.gradaug import subnetwork_loss
 from fedloom.models.layers import make_norm
-from fedloom.models.narrow import Narrow
 from fedloom.models.residual import residual_chain
-from fedloom.models.width_tracing import channels
+from fedloom.models.subnetwork import SubNetworks
+from fedloom.models.width_tracing import slimmed_channels
 from support.clients import TensorClient
-from support.formulas import in_order
 from support.golden import golden
-from support.waves import by_formula
-from support.weave import Woven, lone_job, weave
+from support.golden_problems import fixed_order
+from support.golden_weights import with_golden_weights
+from support.simulate import SimulationResult, simulate, standalone_job
 
 LIPSCHITZ = golden("fedalign/a_lipschitz")
 STEPS = golden("fedalign/b_fedalign_3steps")
@@ -41,24 +41,24 @@ def close(got: Tensor, expected: Tensor, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("tag", ["relu", "signed", "samesize", "oddpool"])
-def test_transmitting_matrix_and_its_top_singular_value(tag: str) -> None:
+def test_transmitting_matrix_and_its_spectral_norm(tag: str) -> None:
     before, behind = (LIPSCHITZ[f"{tag}_{f}"].double() for f in ("f1", "f2"))
-    matrices = transmitting(before, behind)
+    matrices = transmitting_matrix(before, behind)
     close(matrices, LIPSCHITZ[f"{tag}_T"], 1e-12)
     for iterations in (1, 10, 2000):
-        close(top_singular(matrices, iterations), LIPSCHITZ[f"{tag}_K_{iterations}iter"], 1e-12)
-    close(top_singular(matrices, 2000), LIPSCHITZ[f"{tag}_K_svd"], 1e-12)
+        close(spectral_norm(matrices, iterations), LIPSCHITZ[f"{tag}_K_{iterations}iter"], 1e-12)
+    close(spectral_norm(matrices, 2000), LIPSCHITZ[f"{tag}_K_svd"], 1e-12)
 
 
 def net(*blocks: int) -> Chain:
     chain = residual_chain(
         (3, 32, 32), 10, blocks, (16, 32, 64), make_norm("batch", 2), block="bottleneck"
     )
-    return by_formula(chain.double())
+    return with_golden_weights(chain.double())
 
 
 def our_name(official: str) -> str:
-    """FedAlign's name of a tensor in our words."""
+    """Our name of a tensor, from FedAlign's name."""
     name = re.sub(r"^(conv1|bn1)\.", lambda m: f"stem.{m[1][:-1]}.", official.replace(".bn.", "."))
     name = re.sub(r"^(layer\d\.\d)\.(conv|bn)", r"\1.body.\2", name)
     name = name.replace("downsample.0.", "shortcut.conv.").replace(
@@ -78,14 +78,14 @@ def known(numbers: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 @dataclass
 class Watch:
-    """A ground of the objective that is cross-entropy and notes what the terms make of every step."""
+    """A cross-entropy loss that records the alignment term and its gradients at every step."""
 
     term: Loss
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def __call__(self, step: Step) -> Tensor:
         weights, names, extra = list(step.params.values()), list(step.params), self.term(step)
-        narrow, full = constants(step, Narrow(), 0.25)
+        narrow, full = lipschitz_constants(step, SubNetworks(), 0.25)
         total = torch.autograd.grad(step.ce + extra, weights, retain_graph=True)
         lip = torch.autograd.grad(extra, weights, retain_graph=True, materialize_grads=True)
         norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in total]))
@@ -108,7 +108,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Seen(SGDRule):
-    """The rule of the authors' training, which notes the gradients it gets."""
+    """The authors' optimiser, recording the gradients it receives."""
 
     seen: list[list[Tensor]] = field(default_factory=list)
 
@@ -117,14 +117,16 @@ class Seen(SGDRule):
         return super().step(weights, lambda n: self.seen[-1], lr, state)
 
 
-def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[Woven, Seen]:
-    """One client's golden batches through the solver."""
+def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[SimulationResult, Seen]:
+    """Run the solver on one client's golden batches."""
     x, y = STEPS["x"][:steps].flatten(0, 1), STEPS["y"][:steps].flatten()
-    method = replace(method, phases=(replace(method.phases[0], order=in_order(len(y)), **phase),))
+    method = replace(
+        method, phases=(replace(method.phases[0], order=fixed_order(len(y)), **phase),)
+    )
     rule = Seen(momentum=0.9, nesterov=True, weight_decay=1e-4)
     solver = Sgd(lr=float(lr), batch=8, drop_last=True, rule=rule)
     build = lambda: net(1, 1, 2)  # noqa: E731
-    return weave(
+    return simulate(
         method, 1, build=build, clients=[TensorClient(x, y)], sampler=everyone(), solver=solver
     ), rule
 
@@ -132,14 +134,14 @@ def trained(method: Method, steps: int, lr: Tensor, **phase: Any) -> tuple[Woven
 def test_three_steps_of_fedalign() -> None:
     method = fedalign(float(STEPS["mu"]))
     watch = Watch(method.phases[0].terms[0])
-    woven, _ = trained(method, 3, STEPS["lr"], loss=watch)
+    result, _ = trained(method, 3, STEPS["lr"], loss=watch)
     for name in ("ce", "lip_raw", "K_S", "K_F", "grad_norm_before_clip"):
         close(torch.stack([note[name] for note in watch.notes]), STEPS[name], 1e-9)
     close(watch.notes[0]["logits"], STEPS["logits_step0"], 1e-9)
     for kind, prefix in (("total", "grad_step0/"), ("lip", "grad_lip_step0/")):
         for name, expected in known(STEPS, prefix).items():
             close(watch.notes[0][kind][name], expected, 1e-9)
-    params = woven.state.params
+    params = result.state.params
     for name, expected in (known(STEPS, "param_after/") | known(STEPS, "buffer_after/")).items():
         close(params[name], expected, 1e-9)
     weights = [params[n] for n, _ in net(1, 1, 2).named_parameters()]
@@ -147,10 +149,10 @@ def test_three_steps_of_fedalign() -> None:
     close(sum(w.square().sum() for w in weights), STEPS["param_after_sumsq_all"], 1e-9)
 
 
-def test_a_step_in_which_the_clip_bites() -> None:
+def test_a_step_whose_gradient_is_clipped() -> None:
     method = fedalign(float(CLIPPED["mu"]))
     watch = Watch(method.phases[0].terms[0])
-    woven, rule = trained(method, 1, CLIPPED["lr"], loss=watch)
+    result, rule = trained(method, 1, CLIPPED["lr"], loss=watch)
     close(watch.notes[0]["grad_norm_before_clip"], CLIPPED["grad_norm_before_clip"][0], 1e-9)
     given = dict(zip([n for n, _ in net(1, 1, 2).named_parameters()], rule.seen[0], strict=True))
     for name, expected in known(CLIPPED, "grad_step0/").items():
@@ -158,23 +160,30 @@ def test_a_step_in_which_the_clip_bites() -> None:
     for name, expected in known(CLIPPED, "grad_lip_step0/").items():
         close(watch.notes[0]["lip"][name], expected, 1e-9)
     for name, expected in known(CLIPPED, "param_after/").items():
-        close(woven.state.params[name], expected, 1e-9)
+        close(result.state.params[name], expected, 1e-9)
 
 
-def test_channels_left_at_a_width() -> None:
+def test_channels_kept_at_a_width() -> None:
     for width, row in zip(
         AUGMENTED["divisible_widths"].tolist(), AUGMENTED["divisible_table"].tolist(), strict=True
     ):
-        assert [channels(count, width) for count in AUGMENTED["divisible_channels"].tolist()] == row
+        assert [
+            slimmed_channels(count, width) for count in AUGMENTED["divisible_channels"].tolist()
+        ] == row
 
 
 def test_a_batch_of_gradaug() -> None:
-    chain, narrow, x = net(1, 1, 1).train(), Narrow(), AUGMENTED["x"]
+    chain, narrow, x = net(1, 1, 1).train(), SubNetworks(), AUGMENTED["x"]
     weights = dict(chain.named_parameters())
-    step = Step(x, AUGMENTED["y"], chain, lone_job(lambda: chain, {}), weights, Key.root(0), 1)
+    step = Step(
+        x, AUGMENTED["y"], chain, standalone_job(lambda: chain, {}), weights, Key.root(0), 1
+    )
     widths, sides = (AUGMENTED[f"{w}_in_order"].tolist() for w in ("widths", "resolutions"))
     lessons = torch.stack(
-        [lesson(step, narrow, width, side / 32) for width, side in zip(widths, sides, strict=True)]
+        [
+            subnetwork_loss(step, narrow, width, side / 32)
+            for width, side in zip(widths, sides, strict=True)
+        ]
     )
     close(step.ce, AUGMENTED["ce"], 1e-10)
     close(step.logits, AUGMENTED["logits_full"], 1e-10)

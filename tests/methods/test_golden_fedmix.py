@@ -1,4 +1,7 @@
-"""FedMix, NaiveMix, Global Mixup and LocalMix against closed forms, among them the mistake that public FedMixes make."""
+"""FedMix, NaiveMix, Global Mixup and LocalMix against closed forms.
+
+Among them the mistake that public FedMix implementations make.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,12 +15,12 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.step import Step
-from fedloom.losses.directional_derivative import directional_derivative, twice
-from fedloom.losses.mixup import beside, mixed, pair
+from fedloom.losses.directional_derivative import by_double_backward, directional_derivative
+from fedloom.losses.mixup import interpolated, mixed_within_batch, with_one_hot_labels
 from fedloom.methods.fedmix import fedmix
 from fedloom.methods.naivemix import naivemix
 from support.golden import golden
-from support.weave import lone_job
+from support.simulate import standalone_job
 
 MIX = golden("fedmlb/fedmix")
 LOSS, WEIGHTS = 1e-12, 1e-11
@@ -35,7 +38,7 @@ def linear() -> Chain:
 
 
 def perceptron() -> Chain:
-    """With one hidden layer of tanh."""
+    """One hidden tanh layer."""
     chain = Chain(
         {"body": nn.Sequential(nn.Linear(5, 6), nn.Tanh()), "head": nn.Linear(6, CLASSES)}
     ).double()
@@ -45,9 +48,9 @@ def perceptron() -> Chain:
 
 
 def loss_of(method: Method, chain: Chain) -> Tensor:
-    """On the golden batch, where the only average is the golden one."""
+    """The loss on the golden batch, with the golden average as the only one."""
     sent = {"x": MIX["x_g"][None], "y": MIX["y_g"][None], "owner": torch.tensor([1])}
-    job = replace(lone_job(lambda: chain, {}, shared={"mashed": sent}), classes=CLASSES)
+    job = replace(standalone_job(lambda: chain, {}, shared={"mashed": sent}), classes=CLASSES)
     (phase,) = method.phases
     x, y = phase.mix(MIX["x"], MIX["y"], job, Key.root(0))
     return phase.total(Step(x, y, chain, job, dict(chain.named_parameters()), Key.root(0), 1))
@@ -78,16 +81,16 @@ def test_fedmix(lam: str, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_fedmix_on_a_perceptron(form: str) -> None:
-    """Where the second derivatives are not those of the softmax alone."""
+    """Its second derivatives involve more than the softmax."""
     chain = perceptron()
     method = fedmix(lam=float(MIX["mlp/lam"]), coefficient=form)
     equal(loss_of(method, chain), chain, f"mlp/{form}", "gW1", "gb1", "gW2", "gb2")
 
 
 @pytest.mark.parametrize("lam", LAMS)
-@pytest.mark.parametrize("slope", [directional_derivative, twice])
-def test_the_derivative_is_divided_by_the_batch_once(lam: str, slope: Slope) -> None:
-    """Divided twice, as in every public FedMix we know of, it is a batch's size too small."""
+@pytest.mark.parametrize("slope", [directional_derivative, by_double_backward])
+def test_the_derivative_is_divided_by_the_batch_size_once(lam: str, slope: Slope) -> None:
+    """Divided twice, as in every public FedMix we know, it is too small by the batch size."""
     share, chain = float(lam), linear()
     _, found = slope(chain, (1 - share) * MIX["x"], MIX["y"], MIX["x_g"])
     near(found, MIX[f"lam{lam}/J"])
@@ -105,10 +108,10 @@ def test_naivemix(lam: str) -> None:
 
 
 @pytest.mark.parametrize("lam", LAMS)
-def test_global_mixup_with_each_of_six(lam: str) -> None:
-    chain, own = linear(), pair(MIX["x"], MIX["y"], CLASSES)
-    others = pair(MIX["others_x"], MIX["others_y"], CLASSES)
-    mixed = [beside(own, other, 1 - float(lam)) for other in zip(*others, strict=True)]
+def test_global_mixup_with_six_partners(lam: str) -> None:
+    chain, own = linear(), with_one_hot_labels(MIX["x"], MIX["y"], CLASSES)
+    others = with_one_hot_labels(MIX["others_x"], MIX["others_y"], CLASSES)
+    mixed = [interpolated(own, other, 1 - float(lam)) for other in zip(*others, strict=True)]
     equal(
         torch.stack([F.cross_entropy(chain(x), y) for x, y in mixed]).mean(),
         chain,
@@ -120,7 +123,9 @@ def test_global_mixup_with_each_of_six(lam: str) -> None:
 @pytest.mark.parametrize("lam", LAMS)
 def test_localmix(lam: str) -> None:
     chain = linear()
-    x, rows = mixed(MIX["x"], MIX["y"], torch.tensor([2, 0, 3, 1]), 1 - float(lam), CLASSES)
+    x, rows = mixed_within_batch(
+        MIX["x"], MIX["y"], torch.tensor([2, 0, 3, 1]), 1 - float(lam), CLASSES
+    )
     equal(F.cross_entropy(chain(x), rows), chain, f"lam{lam}/localmix_perm2031", "grad_W")
 
 
@@ -128,12 +133,14 @@ def test_localmix(lam: str) -> None:
 @pytest.mark.parametrize("build", [linear, perceptron])
 def test_fedmix_is_global_mixup_to_first_order(form: str, build: Callable[[], Chain]) -> None:
     """Proposition 1: halve lam, and the difference from global mixup with the six is a quarter."""
-    chain, own = build(), pair(MIX["x"], MIX["y"], CLASSES)
+    chain, own = build(), with_one_hot_labels(MIX["x"], MIX["y"], CLASSES)
     gaps = []
     for lam in (0.002, 0.001):
         mixed = [
-            beside(own, other, 1 - lam)
-            for other in zip(*pair(MIX["others_x"], MIX["others_y"], CLASSES), strict=True)
+            interpolated(own, other, 1 - lam)
+            for other in zip(
+                *with_one_hot_labels(MIX["others_x"], MIX["others_y"], CLASSES), strict=True
+            )
         ]
         exact = torch.stack([F.cross_entropy(chain(x), y) for x, y in mixed]).mean()
         gaps.append(

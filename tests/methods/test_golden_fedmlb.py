@@ -1,4 +1,4 @@
-"""FedMLB and the distillation baselines against numbers of the authors' code and independent derivations."""
+"""FedMLB and the distillation baselines against the authors' code and independent derivations."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,16 +14,16 @@ from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
 from fedloom.core.solver import Sgd, SGDRule
 from fedloom.core.step import Step
-from fedloom.losses.distillation import but_true, kl
+from fedloom.losses.distillation import kl, not_true_logits
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedgkd import fedgkd
-from fedloom.methods.fedmlb import fedmlb, finished
+from fedloom.methods.fedmlb import fedmlb, run_remaining_blocks
 from fedloom.methods.fedntd import fedntd
 from fedloom.methods.kd import kd
 from support.clients import TensorClient
-from support.fedmlb import our_name, tiny
 from support.golden import golden
-from support.weave import lone_job, weave
+from support.golden_fedmlb import golden_resnet, our_name
+from support.simulate import simulate, standalone_job
 
 TINY = golden("fedmlb/fedmlb_tiny")
 KD = {
@@ -36,13 +36,15 @@ TEMPERATURES = [0.75, 1.0, 1.5, 2.0, 5.0]
 
 
 def step_of(local: Chain) -> Step:
-    """The golden batch at the golden local weights, with the golden global ones as what was received."""
-    job = lone_job(lambda: tiny(TINY, "global"), dict(tiny(TINY, "global").state_dict()))
+    """The golden batch at the golden local weights; the golden global weights were received."""
+    job = standalone_job(
+        lambda: golden_resnet(TINY, "global"), dict(golden_resnet(TINY, "global").state_dict())
+    )
     return Step(TINY["x"], TINY["y"], local, job, dict(local.named_parameters()), Key.root(0), 1)
 
 
 def value(method: Method, local: Chain | None = None) -> Tensor:
-    return method.phases[0].total(step_of(local or tiny(TINY, "local")))
+    return method.phases[0].total(step_of(local or golden_resnet(TINY, "local")))
 
 
 def near(got: Tensor, expected: Tensor, atol: float = LOSS) -> None:
@@ -50,8 +52,8 @@ def near(got: Tensor, expected: Tensor, atol: float = LOSS) -> None:
 
 
 def test_features() -> None:
-    """The authors' fifth is behind the pool, which is the head's here."""
-    local = tiny(TINY, "local")
+    """The authors' fifth features are after the pooling, which here belongs to the head."""
+    local = golden_resnet(TINY, "local")
     taps = list(local.taps(TINY["x"]).values())
     features = [*taps[:4], local.get_submodule("head.pool")(taps[4])]
     for number, feature in enumerate(features):
@@ -80,7 +82,7 @@ def test_one_level_with_the_authors_divisor(level: int) -> None:
 
 
 def gradients(method: Method) -> Params:
-    local = tiny(TINY, "local")
+    local = golden_resnet(TINY, "local")
     names = [n for n, _ in local.named_parameters()]
     return dict(
         zip(names, torch.autograd.grad(value(method, local), list(local.parameters())), strict=True)
@@ -112,40 +114,46 @@ def test_gradients() -> None:
     near(norm, TINY["grad_total_norm"], WEIGHTS)
 
 
-@pytest.mark.parametrize(("which", "method", "clip"), [("train3_clip10", fedmlb(), 10.0), ("train3_clip0.5", fedmlb(), 0.5),
-                                                       ("fedavg3", fedavg(), 10.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("which", "method", "clip"),
+    [
+        ("train3_clip10", fedmlb(), 10.0),
+        ("train3_clip0.5", fedmlb(), 0.5),
+        ("fedavg3", fedavg(), 10.0),
+    ],
+)
 def test_three_clipped_steps(which: str, method: Method, clip: float) -> None:
     solver = Sgd(lr=0.1, batch=6, epochs=3, clip=clip, rule=SGDRule(weight_decay=1e-3))
     client = TensorClient(TINY["x"], TINY["y"])
-    woven = weave(
+    result = simulate(
         method,
         1,
-        build=lambda: tiny(TINY, "global"),
+        build=lambda: golden_resnet(TINY, "global"),
         clients=[client],
         sampler=everyone(),
         solver=solver,
     )
     known = known_gradients(which)
-    near(torch.tensor(woven.reports[0].loss, dtype=torch.float64), known.pop("mean_loss"))
+    near(torch.tensor(result.reports[0].loss, dtype=torch.float64), known.pop("mean_loss"))
     for name, expected in known.items():
-        near(woven.state.params[name], expected, WEIGHTS)
+        near(result.state.params[name], expected, WEIGHTS)
 
 
 @pytest.mark.parametrize("weight", [0.5, 1.0, 2.0])
 def test_at_the_received_weights_the_divergence_is_zero(weight: float) -> None:
-    same = tiny(TINY, "global")
+    same = golden_resnet(TINY, "global")
     ce = value(fedavg(), same).item()
     assert value(fedmlb(0, weight), same).item() == ce
     assert value(fedmlb(weight, 1), same).item() == pytest.approx((1 + weight) * ce, abs=1e-15)
 
 
 def said(method: Method) -> Tensor:
-    """The method's loss where the golden student answers and the golden teacher was received, after the first round."""
+    """The method's loss for the golden student, with the golden teacher received, after round 0."""
     build = partial(nn.Linear, *KD["student"].shape, bias=False, dtype=torch.float64)
     chain = Chain({"said": build()})
     chain.load_state_dict({"said.weight": KD["student"].T})
     job = replace(
-        lone_job(lambda: Chain({"said": build()}), {"said.weight": KD["teacher"].T}), round=1
+        standalone_job(lambda: Chain({"said": build()}), {"said.weight": KD["teacher"].T}), round=1
     )
     every = torch.eye(len(KD["y"]), dtype=torch.float64)
     return method.phases[0].total(
@@ -171,17 +179,20 @@ def test_divergences() -> None:
     student, teacher, y = KD["student"], KD["teacher"], KD["y"]
     near(kl(teacher, student), KD["kl_T1"])
     near(kl(teacher, student, 2.0), KD["kl_T2_no_T2factor"])
-    near(kl(but_true(teacher, y), but_true(student, y)), KD["ntd_kl_T1"])
-    near(9 * kl(but_true(teacher, y), but_true(student, y), 3.0), KD["ntd_kl_T3_times9"])
+    near(kl(not_true_logits(teacher, y), not_true_logits(student, y)), KD["ntd_kl_T1"])
+    near(
+        9 * kl(not_true_logits(teacher, y), not_true_logits(student, y), 3.0),
+        KD["ntd_kl_T3_times9"],
+    )
 
 
 @pytest.mark.parametrize(
     "cuts", [["stem", "layer1", "layer2", "layer3", "layer4"], ["layer2"], ["stem", "layer3"]]
 )
-def test_pathways_together_are_the_pathways_one_by_one(cuts: list[str]) -> None:
-    frozen, taps = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"])
+def test_pathways_run_together_equal_pathways_run_one_by_one(cuts: list[str]) -> None:
+    frozen, taps = golden_resnet(TINY, "global"), golden_resnet(TINY, "local").taps(TINY["x"])
     features = {cut: taps[cut].detach().requires_grad_() for cut in cuts}
-    both = [finished(frozen, features, together) for together in (True, False)]
+    both = [run_remaining_blocks(frozen, features, together) for together in (True, False)]
     near(both[0], both[1].detach())
     for one, other in zip(
         *(torch.autograd.grad(z.square().sum(), list(features.values())) for z in both), strict=True
@@ -189,10 +200,14 @@ def test_pathways_together_are_the_pathways_one_by_one(cuts: list[str]) -> None:
         near(one, other)
 
 
-def test_a_calls_worth_of_every_block() -> None:
+def test_every_frozen_block_is_called_once() -> None:
     """Five calls of frozen blocks instead of fifteen."""
-    frozen, taps, calls = tiny(TINY, "global"), tiny(TINY, "local").taps(TINY["x"]), []
+    frozen, taps, calls = (
+        golden_resnet(TINY, "global"),
+        golden_resnet(TINY, "local").taps(TINY["x"]),
+        [],
+    )
     for name in frozen.names:
         frozen.block(name).register_forward_hook(lambda *seen, name=name: calls.append(name))
-    finished(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)
+    run_remaining_blocks(frozen, {cut: taps[cut] for cut in frozen.names[:-1]}, together=True)
     assert calls == ["layer1", "layer2", "layer3", "layer4", "head"]

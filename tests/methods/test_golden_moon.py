@@ -1,4 +1,7 @@
-"""MOON against numbers of FedAlign's authors' code: loss, gradient, one step, the first round, the model with its projection."""
+"""MOON against numbers from FedAlign's authors' code.
+
+Loss, gradient, one step, the first round, and the model with its projection.
+"""
 
 import math
 
@@ -16,14 +19,14 @@ from fedloom.core.params import Params
 from fedloom.core.solver import Objective, Sgd, SGDRule
 from fedloom.core.spec import Spec
 from fedloom.core.step import Step
-from fedloom.losses.contrastive import contrast
+from fedloom.losses.contrastive import contrastive_loss
 from fedloom.methods.moon import moon
 from fedloom.models.registry import build
 from support.clients import TensorClient
-from support.formulas import in_order
 from support.golden import GOLDEN, golden
+from support.golden_problems import fixed_order
 from support.models import FEATURES, nested, noisy
-from support.weave import lone_job, shaped, weave
+from support.simulate import reshaped_build, simulate, standalone_job
 
 MOON = golden("fedalign/c_moon")
 STUB = moon(float(MOON["mu"]), float(MOON["tau"]), projection=0)
@@ -45,9 +48,9 @@ def weights(matrix: str) -> Params:
 
 
 def client(memories: dict[str, Params]) -> tuple[Chain, Phase, Job]:
-    """The local model, what it descends, and a client that received the golden global model."""
-    job = lone_job(
-        shaped(STUB, stub),
+    """The local model, its phase, and the job of a client that received the golden global model."""
+    job = standalone_job(
+        reshaped_build(STUB, stub),
         weights("W_global"),
         TensorClient(MOON["x"], MOON["y"]),
         memories=memories,
@@ -56,7 +59,7 @@ def client(memories: dict[str, Params]) -> tuple[Chain, Phase, Job]:
 
 
 def step(memories: dict[str, Params]) -> tuple[Tensor, Tensor]:
-    """The total loss and its gradient by W."""
+    """The total loss and its gradient with respect to W."""
     model, phase, job = client(memories)
     total = phase.total(
         Step(MOON["x"], MOON["y"], model, job, dict(model.named_parameters()), Key.root(0), 1)
@@ -65,18 +68,19 @@ def step(memories: dict[str, Params]) -> tuple[Tensor, Tensor]:
 
 
 def after(memories: dict[str, Params]) -> Params:
-    """The weights one official step later."""
+    """The weights after one step of the authors' optimiser."""
     model, phase, job = client(memories)
     rule = SGDRule(momentum=0.9, nesterov=True, weight_decay=float(MOON["wd"]))
     Sgd(float(MOON["lr"]), batch=16, steps=1, rule=rule)(
-        model, Objective(phase.total, in_order(16)), job, Key.root(0)
+        model, Objective(phase.total, fixed_order(16)), job, Key.root(0)
     )
     return {n: t.detach().T for n, t in model.state_dict().items()}
 
 
-def test_the_contrast() -> None:
+def test_the_contrastive_loss() -> None:
     close(
-        contrast(MOON["z"], MOON["z_global"], MOON["z_prev"], float(MOON["tau"])), MOON["con_loss"]
+        contrastive_loss(MOON["z"], MOON["z_global"], MOON["z_prev"], float(MOON["tau"])),
+        MOON["con_loss"],
     )
 
 
@@ -98,11 +102,11 @@ def test_a_step(start: str) -> None:
     close(moved["head.weight"], MOON[f"{start}V_after"])
 
 
-def test_leaving_the_teachers_out_the_first_time_changes_nothing() -> None:
-    """With the received model in both places, the gradients cancel to the bit."""
-    (skipped, ours), (played, theirs) = step({}), step({"moon": weights("W_global")})
+def test_skipping_the_teachers_in_the_first_round_changes_nothing() -> None:
+    """With the received model as both teachers, the gradients cancel exactly."""
+    (skipped, ours), (computed, theirs) = step({}), step({"moon": weights("W_global")})
     assert torch.equal(ours, theirs)
-    close(skipped.detach(), played.detach())
+    close(skipped.detach(), computed.detach())
     close(
         skipped.detach() - MOON["firstround_ce_loss"],
         torch.tensor(math.log(2), dtype=torch.float64),
@@ -110,7 +114,7 @@ def test_leaving_the_teachers_out_the_first_time_changes_nothing() -> None:
 
 
 def our_name(official: str) -> str:
-    """Where the projection and the classifier stand."""
+    """Our names of the projection and the classifier."""
     return {"p1": "projection.fc1", "p2": "projection.fc2", "fc": "head.fc"}.get(
         official.partition(".")[0], ""
     )
@@ -158,7 +162,7 @@ def test_the_model_with_its_projection(
     ],
 )
 @pytest.mark.parametrize("width", [0, 16])
-def test_any_head_that_ends_with_a_linear_layer_is_cut_there(
+def test_any_head_that_ends_with_a_linear_layer_gets_a_projection(
     name: str, shape: tuple[int, ...], width: int
 ) -> None:
     plain, chain = (build(Spec(name), shape, 7, Key.root(3)) for _ in range(2))
@@ -173,7 +177,7 @@ def test_any_head_that_ends_with_a_linear_layer_is_cut_there(
         assert torch.equal(taps["head"], plain.eval()(x))
 
 
-def test_a_projection_hangs_on_its_key_alone() -> None:
+def test_a_projection_depends_on_its_key_only() -> None:
     chains = [
         moon().reshaped(build(Spec("mlp"), (4,), 3, Key.root(0)), Key.root(seed))
         for seed in (1, 1, 2)
@@ -184,7 +188,7 @@ def test_a_projection_hangs_on_its_key_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["mobilenetv2", "squeezenet"])
-def test_a_head_that_ends_otherwise_is_refused(name: str) -> None:
+def test_a_head_without_a_final_linear_layer_is_rejected(name: str) -> None:
     with pytest.raises(
         UserError,
         match=r"^method 'moon': needs a last block that ends with a linear layer, .* blocks stem, ",
@@ -193,17 +197,17 @@ def test_a_head_that_ends_otherwise_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("norm", ["batch", "running"])
-def test_teachers_leave_no_trace(norm: str) -> None:
-    """What is uploaded moves by the model's own forward passes; the statistics of a run with teachers count its steps."""
-    woven = weave(moon(1.0, projection=4, norm=norm), 3, build=nested)
-    for reply in woven.replies:
+def test_teachers_do_not_change_the_statistics(norm: str) -> None:
+    """Only the model's own forward passes update what is uploaded: its counter equals the steps."""
+    result = simulate(moon(1.0, projection=4, norm=norm), 3, build=nested)
+    for reply in result.replies:
         assert int(reply.uploads["model"]["body.0.unit.1.num_batches_tracked"]) == reply.steps
 
 
-def test_teachers_draw_nothing() -> None:
-    """With next to no weight, MOON is FedAvg on its model, though that has dropout."""
+def test_teachers_use_no_randomness() -> None:
+    """With almost no weight, MOON equals FedAvg on its model, although that has dropout."""
     almost, plain = (
-        weave(moon(mu, projection=4), 3, build=noisy).state.params for mu in (1e-13, 0.0)
+        simulate(moon(mu, projection=4), 3, build=noisy).state.params for mu in (1e-13, 0.0)
     )
     for name, tensor in plain.items():
         torch.testing.assert_close(almost[name], tensor, rtol=0, atol=1e-10)
@@ -211,17 +215,17 @@ def test_teachers_draw_nothing() -> None:
 
 def test_the_statistics_of_the_teachers_matter() -> None:
     batch, running = (
-        weave(moon(1.0, projection=4, norm=norm), 3, build=nested).state.params
+        simulate(moon(1.0, projection=4, norm=norm), 3, build=nested).state.params
         for norm in ("batch", "running")
     )
     assert not torch.allclose(batch["stem.0.weight"], running["stem.0.weight"], rtol=0, atol=1e-6)
 
 
 def test_a_client_remembers_its_own_last_model() -> None:
-    woven = weave(moon(projection=4), 2)
-    for client, reply in woven.answers[-1].items():
-        sent = weave(moon(projection=4), 1).state.params
-        last = woven.store.recall(client)["moon"]
+    result = simulate(moon(projection=4), 2)
+    for client, reply in result.answers[-1].items():
+        sent = simulate(moon(projection=4), 1).state.params
+        last = result.store.recall(client)["moon"]
         assert last.keys() == sent.keys()
         for name, change in reply.uploads["model"].items():
             torch.testing.assert_close(last[name], sent[name] + change, rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Joined methods: the order of joining is nobody's business, and what does not fit is refused in a sentence."""
+"""Combined methods: their order does not matter, and conflicts raise a clear error."""
 
 import itertools
 
@@ -31,7 +31,7 @@ from fedloom.methods.pfedme import pfedme
 from fedloom.methods.scaffold import scaffold
 from fedloom.methods.stochdepth import stochdepth
 from support.models import nested, residual
-from support.weave import weave
+from support.simulate import simulate
 
 PAIRS = {
     "fedprox+fedavgm": (fedprox(0.7), fedavgm(0.6)),
@@ -58,8 +58,8 @@ PAIRS = {
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_the_order_of_joining_does_not_matter(pair: tuple[Method, Method]) -> None:
-    """Up to rounding: the terms of a loss are summed as they are named."""
-    one, other = (weave(join(order)).state for order in (pair, pair[::-1]))
+    """Up to rounding: the terms of a loss are summed in the order of the methods."""
+    one, other = (simulate(join(order)).state for order in (pair, pair[::-1]))
     ours, theirs = one.tensors(), other.tensors()
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
@@ -73,14 +73,16 @@ RESHAPED = {
 
 
 @pytest.mark.parametrize("pair", RESHAPED.values(), ids=RESHAPED)
-def test_nor_does_the_order_of_reshaping(pair: tuple[Method, Method]) -> None:
-    one, other = (weave(join(order), build=residual).state.params for order in (pair, pair[::-1]))
+def test_the_order_of_reshaping_does_not_matter(pair: tuple[Method, Method]) -> None:
+    one, other = (
+        simulate(join(order), build=residual).state.params for order in (pair, pair[::-1])
+    )
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=1e-13)
 
 
-def test_a_method_alone_is_itself() -> None:
+def test_joining_one_method_returns_it() -> None:
     method = fedprox()
     assert join([method]) is method
 
@@ -103,7 +105,7 @@ def unmixed(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
 
 TWO = "two methods bring a {} of their own; only one of them can"
 REFUSED = {
-    "two grounds": (
+    "two losses": (
         (Method("a", (Phase(halved),)), Method("b", (Phase(doubled),))),
         TWO.format("loss for 'model'"),
     ),
@@ -140,7 +142,7 @@ REFUSED = {
         (pfedme(), Method("a", (Phase(trains=blocks("head")), Phase()))),
         "'pfedme' looks back on one descent, and 'a' makes several; they do not join",
     ),
-    "a ground in one of several phases": (
+    "a loss in one of several phases": (
         (Method("a", (Phase(halved), Phase())), Method("b", (Phase(doubled),))),
         TWO.format("loss for 'model'"),
     ),
@@ -148,21 +150,21 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("methods", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_does_not_fit_is_refused(methods: tuple[Method, ...], sentence: str) -> None:
+def test_conflicts_are_rejected(methods: tuple[Method, ...], sentence: str) -> None:
     with pytest.raises(UserError) as error:
         join(methods)
     assert str(error.value) == f"method '{'+'.join(m.name for m in methods)}': {sentence}"
 
 
-def test_a_bound_on_the_gradient_survives_joining() -> None:
-    """And of two bounds neither is dropped in silence."""
+def test_a_gradient_clip_survives_joining() -> None:
+    """And of two clips neither is silently dropped."""
     (phase,) = join([fedprox(), fedalign(clip=3.0), fedavgm()]).phases
     assert phase.clip == 3.0
     with pytest.raises(UserError, match="two methods bring a clip for 'model' of their own"):
         join([fedalign(clip=3.0), Method("clipped", (Phase(clip=1.0),))])
 
 
-def test_one_ground_and_one_mix_join() -> None:
+def test_one_loss_and_one_mix_join() -> None:
     (phase,) = join(
         [Method("a", (Phase(halved),)), Method("b", (Phase(mix=unmixed),)), fedprox()]
     ).phases
@@ -171,8 +173,8 @@ def test_one_ground_and_one_mix_join() -> None:
     assert len(phase.terms) == 1
 
 
-def test_a_plain_phase_changes_nothing_of_several() -> None:
-    """Nor does their order, and slots of others come behind."""
+def test_a_plain_phase_leaves_several_phases_unchanged() -> None:
+    """Whatever their order; phases of other slots come last."""
     alone = Method(
         "a", (Phase(trains=blocks("head")), Phase(halved), Phase(slot="own"), Phase(mix=unmixed))
     )
@@ -181,7 +183,7 @@ def test_a_plain_phase_changes_nothing_of_several() -> None:
     assert slots == ["model", "model", "own", "model", "personal"]
 
 
-def test_terms_of_others_stand_in_each_of_several() -> None:
+def test_terms_of_other_methods_apply_in_each_of_several_phases() -> None:
     first, second = join(
         [fedprox(), Method("a", (Phase(halved, trains=blocks("head")), Phase(mix=unmixed)))]
     ).phases
@@ -209,7 +211,7 @@ OPTIMISERS = {
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.permutations(OPTIMISERS, 2)))
 def test_two_server_optimisers_never_join(first: str, second: str) -> None:
-    """None of them may be dropped in silence, though they may share a name."""
+    """None of them may be silently dropped, even if they share a name."""
     with pytest.raises(UserError, match=r"two server optimisers \(.*\) do not join; keep one"):
         join([OPTIMISERS[first], OPTIMISERS[second]]).check(nested())
 
@@ -221,8 +223,8 @@ def test_two_means_do_not_join() -> None:
         join([fedavg(weights="seen"), fedavg(weights="clients")]).check(nested())
 
 
-def test_two_questions_of_one_name_do_not_join() -> None:
-    """The answer of one would be lost."""
+def test_two_exchanges_of_one_name_do_not_join() -> None:
+    """The result of one would be lost."""
 
     def asks(value: float) -> Method:
         question = Exchange(
@@ -234,7 +236,7 @@ def test_two_questions_of_one_name_do_not_join() -> None:
         join([asks(1.0), asks(2.0)]).check(nested())
 
 
-def test_every_complaint_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(UserError) as error:
         join(
             [

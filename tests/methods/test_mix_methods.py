@@ -1,4 +1,4 @@
-"""FedMix and what it is compared with: the tests of every method, and laws of their own."""
+"""FedMix and its baselines: the common tests of every method, and specific ones."""
 
 from typing import Any
 
@@ -29,51 +29,53 @@ from fedloom.methods.noisemix import noisemix
 from fedloom.models.registry import build
 from methods import test_common as common
 from methods.test_common import ADAM, ROUNDS, Case, Twin, changed, with_and_without_norms
-from support import mix_oracles as oracle
+from support import mixup_oracles as oracle
 from support import oracles
 from support.clients import TensorClient, tiny_clients
-from support.hidden_oracles import behind, in_turns
-from support.local_oracles import locally
+from support.feature_mix_oracles import feature_mix, train_in_phases
 from support.models import CLASSES, FEATURES, WIDTH, Build, bare
+from support.objective_oracles import fedavg_with_objective
 from support.oracles import World
-from support.weave import first_model, setting, weave
+from support.simulate import initial_model, make_simulation, simulate
 
 LAM = 0.2
 
 
 def locally_with(objective: Any, server: Any) -> common.Oracle:
-    return lambda world, first: locally(world, first, ROUNDS, objective, server=server(world))
+    return lambda world, first: fedavg_with_objective(
+        world, first, ROUNDS, objective, server=server(world)
+    )
 
 
-ALG2 = oracle.fedmix(LAM, LAM * (1 - LAM), oracle.of_all())
+ALG2 = oracle.fedmix(LAM, LAM * (1 - LAM), oracle.from_all_clients())
 CASES = [
     Case("fedmix", lambda: fedmix(lam=LAM), changed(ALG2), Twin(fedmix(lam=0.0))),
     Case(
         "fedmix of the equation, with averages of three",
         lambda: fedmix(lam=0.3, coefficient="eq5", size=3, exclude_self=True),
-        changed(oracle.fedmix(0.3, 0.3, oracle.of_all(3, but_own=True))),
+        changed(oracle.fedmix(0.3, 0.3, oracle.from_all_clients(3, but_own=True))),
     ),
     Case(
         "naivemix",
         lambda: naivemix(lam=LAM),
-        changed(oracle.naivemix(LAM, oracle.of_all())),
+        changed(oracle.naivemix(LAM, oracle.from_all_clients())),
         Twin(naivemix(lam=0.0)),
     ),
     Case(
         "naivemix with averages of two",
         lambda: naivemix(lam=0.4, size=2),
-        changed(oracle.naivemix(0.4, oracle.of_all(2))),
+        changed(oracle.naivemix(0.4, oracle.from_all_clients(2))),
     ),
     Case(
         "noisemix",
         lambda: noisemix(LAM, 0.7),
-        changed(oracle.naivemix(LAM, oracle.of_noise(0.7))),
+        changed(oracle.naivemix(LAM, oracle.from_noise(0.7))),
         Twin(noisemix(0.0)),
     ),
     Case(
         "meanmix",
         lambda: meanmix(LAM, 3),
-        changed(oracle.naivemix(LAM, oracle.of_own(3))),
+        changed(oracle.naivemix(LAM, oracle.from_own_data(3))),
         Twin(meanmix(0.0)),
     ),
     Case(
@@ -108,7 +110,7 @@ CASES = [
         "naivemix+feddyn",
         lambda: join([naivemix(lam=LAM), feddyn(0.3)]),
         lambda world, first: oracles.feddyn(
-            world, first, ROUNDS, 0.3, objective=oracle.naivemix(LAM, oracle.of_all())
+            world, first, ROUNDS, 0.3, objective=oracle.naivemix(LAM, oracle.from_all_clients())
         ),
     ),
 ]
@@ -144,7 +146,7 @@ def test_private_tensors_never_leave_the_client(case: Case) -> None:
 
 
 def rectified() -> Chain:
-    """Layers through which tangents are carried."""
+    """A model whose layers all have tangent rules."""
     blocks = {
         "body": nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True)),
         "head": nn.Linear(WIDTH, CLASSES),
@@ -160,15 +162,17 @@ def close(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 def test_fedmix_by_tangents_equals_its_oracle() -> None:
     world = World(rectified, tiny_clients(), Key.root(0), common.uniform(3))
-    expected = locally(world, dict(first_model(rectified).state_dict()), ROUNDS, ALG2)
-    close(weave(fedmix(lam=LAM), build=rectified).state.params, expected)
+    expected = fedavg_with_objective(
+        world, dict(initial_model(rectified).state_dict()), ROUNDS, ALG2
+    )
+    close(simulate(fedmix(lam=LAM), build=rectified).state.params, expected)
 
 
 LETTERS, LENGTH = 7, 4
 
 
 def reader() -> Chain:
-    """A tiny model of text."""
+    """A tiny text model."""
     body = nn.Sequential(nn.Flatten(), nn.Linear(3 * LENGTH, WIDTH), nn.Tanh())
     return Chain(
         {"embedding": nn.Embedding(LETTERS, 3), "body": body, "head": nn.Linear(WIDTH, CLASSES)}
@@ -176,7 +180,7 @@ def reader() -> Chain:
 
 
 def recurrent() -> Chain:
-    """The LSTM of the zoo, tiny."""
+    """The package's LSTM, tiny."""
     sizes = {"vocabulary": LETTERS, "embedding": 3, "layers": 2, "width": WIDTH}
     return build(Spec("lstm", sizes), (LENGTH,), CLASSES, Key.root(3), dtype=torch.float64)
 
@@ -201,24 +205,27 @@ TEXT = {
 
 @pytest.mark.parametrize(("method", "weight"), TEXT.values(), ids=TEXT)
 @pytest.mark.parametrize("model", [reader, recurrent])
-def test_text_is_mixed_behind_its_embedding(
+def test_text_is_mixed_after_its_embedding(
     method: Method, weight: float | None, model: Build
 ) -> None:
-    """Averages of characters, sent once, stand for the mean embedding of every later round."""
+    """Averages of characters, sent once, give the mean embeddings of every later round."""
     world = World(model, readers(), Key.root(0), common.uniform(3))
-    woven = weave(method, build=model, clients=readers())
-    assert woven.state.shared["mashed"]["x"].shape == (5, LENGTH, LETTERS)
-    turns = behind("embedding", LAM, weight, every_round=False)
-    close(woven.state.params, in_turns(world, dict(first_model(model).state_dict()), ROUNDS, turns))
+    result = simulate(method, build=model, clients=readers())
+    assert result.state.shared["mashed"]["x"].shape == (5, LENGTH, LETTERS)
+    turns = feature_mix("embedding", LAM, weight, every_round=False)
+    close(
+        result.state.params,
+        train_in_phases(world, dict(initial_model(model).state_dict()), ROUNDS, turns),
+    )
 
 
 @pytest.mark.parametrize(
     "method", [mixup(0.4, at="embedding"), globalmixup(0.4, at="embedding")], ids=lambda m: m.name
 )
-def test_text_is_blended_with_gradients_through_its_embedding(method: Method) -> None:
-    woven = weave(method, 1, build=reader, clients=readers())
+def test_text_is_mixed_with_gradients_through_its_embedding(method: Method) -> None:
+    result = simulate(method, 1, build=reader, clients=readers())
     assert not torch.equal(
-        woven.state.params["embedding.weight"], woven.start.params["embedding.weight"]
+        result.state.params["embedding.weight"], result.start.params["embedding.weight"]
     )
 
 
@@ -231,7 +238,7 @@ UNFIT = {
     "another encoder": (
         fedmix(at="stem"),
         bare(),
-        r"begins with an embedding called 'stem' \(behind other blocks, .* every_round=true\), and",
+        r"begins with an embedding called 'stem' \(for other blocks, .* every_round=true\), and",
     ),
     "no block to ask about": (
         naivemix(at="head", every_round=True),
@@ -243,23 +250,23 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("method", "chain", "sentence"), UNFIT.values(), ids=UNFIT)
-def test_models_that_do_not_fit_are_refused(method: Method, chain: Chain, sentence: str) -> None:
+def test_unsuitable_models_are_rejected(method: Method, chain: Chain, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         method.check(chain)
 
 
-def test_a_block_that_is_not_there_is_refused() -> None:
+def test_an_unknown_block_is_rejected() -> None:
     with pytest.raises(UserError, match="no block 'embeding'; did you mean 'embedding'"):
         naivemix(at="embeding").check(reader())
 
 
 @pytest.mark.parametrize("other", [mixup(), naivemix(), globalmixup()], ids=lambda m: m.name)
-def test_two_that_mix_do_not_join(other: Method) -> None:
+def test_two_mixing_methods_do_not_join(other: Method) -> None:
     with pytest.raises(UserError, match="two methods bring a mix for 'model' of their own"):
         join([fedmix(), other])
 
 
-def test_terms_of_others_see_the_scaled_batch_in_the_same_pass() -> None:
+def test_terms_of_other_methods_see_the_scaled_batch_in_the_same_pass() -> None:
     passes: list[Tensor] = []
     seen: list[Step] = []
 
@@ -274,7 +281,7 @@ def test_terms_of_others_see_the_scaled_batch_in_the_same_pass() -> None:
         seen.append(step)
         return step.logits.square().mean()
 
-    weave(join([fedmix(lam=LAM), Method("spy", (Phase(terms=(spy,)),))]), 1, build=listening)
+    simulate(join([fedmix(lam=LAM), Method("spy", (Phase(terms=(spy,)),))]), 1, build=listening)
     samples = torch.cat([client.x for client in tiny_clients()])
     assert len(passes) == len(seen) > 0
     for x, step in zip(passes, seen, strict=True):
@@ -285,21 +292,21 @@ def test_terms_of_others_see_the_scaled_batch_in_the_same_pass() -> None:
 @pytest.mark.parametrize(
     "method", [fedmix(), naivemix(), globalmixup(at="stem")], ids=lambda m: m.name
 )
-def test_lanes_leave_them_to_another_engine(method: Method) -> None:
-    federation = setting(method, build=bare).federation
+def test_the_vectorised_engine_declines_them(method: Method) -> None:
+    federation = make_simulation(method, build=bare).federation
     assert Vectorised(federation, InProcess(federation)).why_not is not None
 
 
 def test_raw_data_are_announced() -> None:
     (exchange,) = globalmixup(samples=3).prologue
     assert exchange.notice([2, 5, 9], 1) == (
-        "RAW DATA: 8 of 16 samples leave their clients as they are, for the server and all others to see"
+        "RAW DATA: clients send 8 of 16 samples unchanged to the server and to all other clients"
     )
     assert "RAW DATA" in registry.entry("globalmixup").summary
 
 
-def test_raw_samples_are_the_clients_own() -> None:
-    sent, clients = weave(globalmixup(samples=3), 0).state.shared["raw"], tiny_clients()
+def test_raw_samples_belong_to_their_owners() -> None:
+    sent, clients = simulate(globalmixup(samples=3), 0).state.shared["raw"], tiny_clients()
     assert sent["owner"].tolist() == [c for c in range(len(clients)) for _ in range(3)]
     for x, y, owner in zip(sent["x"], sent["y"], sent["owner"].tolist(), strict=True):
         (place,) = (clients[owner].x == x).all(1).nonzero().flatten().tolist()

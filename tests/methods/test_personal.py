@@ -1,4 +1,7 @@
-"""What every personalised method must pass: the server's model and every client's own. A new method is a new row of CASES."""
+"""Tests that every personalised method must pass, on the server's and the clients' models.
+
+A new method is a new row of CASES.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,18 +34,21 @@ from support import oracles, personal_oracles
 from support.clients import tiny_clients
 from support.models import NORMS, Build, bare, nested
 from support.oracles import State, World
-from support.personal_oracles import End, Home, by_rarity
-from support.weave import Woven, first_model, through_bytes, weave
+from support.personal_oracles import FinalModels, IsPrivate, class_balanced
+from support.simulate import SimulationResult, initial_model, saved_and_loaded, simulate
 
 ROUNDS = 3
 TOLERANCE = 1e-10
 CLIENTS = range(len(tiny_clients()))
-Oracle = Callable[[World, State], End]
+Oracle = Callable[[World, State], FinalModels]
 
 
 @dataclass(frozen=True)
 class Twin:
-    """A method at its degenerate parameter, and the plain one it then equals bit for bit; own: the clients' models too."""
+    """A method at its degenerate parameter, and the plain one it must equal bit for bit.
+
+    own: whether the clients' models must be equal too.
+    """
 
     method: Method
     plain: Method = field(default_factory=fedavg)
@@ -52,21 +58,21 @@ class Twin:
 
 @dataclass(frozen=True)
 class Case:
-    """A method, its naive oracle, where it degenerates, and what stays at home."""
+    """A method, its naive oracle, its degenerate parameter, and what never leaves the client."""
 
     name: str
     make: Callable[[], Method]
     oracle: Oracle
     twin: Twin | None = None
-    home: Home = lambda tensor: False
+    home: IsPrivate = lambda tensor: False
 
 
-def playing(oracle: Callable[..., End], *args: Any, **given: Any) -> Oracle:
+def playing(oracle: Callable[..., FinalModels], *args: Any, **given: Any) -> Oracle:
     return lambda world, first: oracle(world, first, ROUNDS, *args, **given)
 
 
-def keeping(home: Home, heads: int = 0) -> Oracle:
-    return playing(personal_oracles.keeping, home, heads)
+def keeping(home: IsPrivate, heads: int = 0) -> Oracle:
+    return playing(personal_oracles.fedavg_with_private, home, heads)
 
 
 def is_norm(tensor: str) -> bool:
@@ -85,7 +91,7 @@ def is_either(tensor: str) -> bool:
     return is_norm(tensor) or is_head(tensor)
 
 
-def is_behind(tensor: str) -> bool:
+def is_after_stem(tensor: str) -> bool:
     return not tensor.startswith("stem.")
 
 
@@ -100,7 +106,7 @@ CASES = [
     Case("fedbn", fedbn, keeping(is_norm), Twin(fedbn(), builds=(bare,)), is_norm),
     Case("lgfedavg", lgfedavg, keeping(is_body), home=is_body),
     Case("fedper", fedper, keeping(is_head), home=is_head),
-    Case("fedper of two blocks", lambda: fedper(2), keeping(is_behind), home=is_behind),
+    Case("fedper of two blocks", lambda: fedper(2), keeping(is_after_stem), home=is_after_stem),
     Case("fedrep", fedrep, keeping(is_head, heads=1), home=is_head),
     Case("fedrep of three passes", lambda: fedrep(3), keeping(is_head, heads=3), home=is_head),
     Case(
@@ -134,28 +140,31 @@ CASES = [
     Case(
         "finetune",
         lambda: finetune(*TUNED),
-        playing(personal_oracles.tuned, *TUNED),
+        playing(personal_oracles.finetuned, *TUNED),
         Twin(finetune(0)),
     ),
     Case(
-        "ros", lambda: ros(*TUNED), playing(personal_oracles.tuned, *TUNED, by_rarity), Twin(ros(0))
+        "ros",
+        lambda: ros(*TUNED),
+        playing(personal_oracles.finetuned, *TUNED, class_balanced),
+        Twin(ros(0)),
     ),
     Case(
         "crt",
         lambda: crt(False, *TUNED),
-        playing(personal_oracles.tuned, *TUNED, by_rarity, "head."),
+        playing(personal_oracles.finetuned, *TUNED, class_balanced, "head."),
         Twin(crt(epochs=0)),
     ),
     Case(
         "fedprox+finetune",
         lambda: join([fedprox(0.7), finetune(*TUNED)]),
-        playing(personal_oracles.tuned, *TUNED, mu=0.7),
+        playing(personal_oracles.finetuned, *TUNED, mu=0.7),
     ),
     Case(
         "fedavgm+ros",
         lambda: join([fedavgm(0.6), ros(*TUNED)]),
-        lambda world, first: personal_oracles.tuned(
-            world, first, ROUNDS, *TUNED, by_rarity, server=oracles.momentum(world, 0.6)
+        lambda world, first: personal_oracles.finetuned(
+            world, first, ROUNDS, *TUNED, class_balanced, server=oracles.momentum(world, 0.6)
         ),
     ),
     Case(
@@ -169,7 +178,7 @@ CASES = [
     Case(
         "fedbn+fedavgm",
         lambda: join([fedbn(), fedavgm(0.6)]),
-        lambda world, first: personal_oracles.keeping(
+        lambda world, first: personal_oracles.fedavg_with_private(
             world, first, ROUNDS, is_norm, server=oracles.momentum(world, 0.6)
         ),
         Twin(join([fedbn(), fedavgm(0.0)]), fedbn()),
@@ -196,33 +205,33 @@ def same(got: Params, expected: State, whose: str) -> None:
 
 
 @cache
-def whole(case: Case) -> Woven:
-    """An uninterrupted run, which several tests look at."""
-    return weave(case.make(), ROUNDS)
+def whole(case: Case) -> SimulationResult:
+    """An uninterrupted run, shared by several tests."""
+    return simulate(case.make(), ROUNDS)
 
 
-def everything(woven: Woven) -> dict[str, str]:
-    """What identifies a run: all that the server has, and what every client remembers and ends up with."""
-    found = {"server": sha256(woven.state.tensors())}
+def everything(result: SimulationResult) -> dict[str, str]:
+    """Hashes of the server's state and of every client's memories and final model."""
+    found = {"server": sha256(result.state.tensors())}
     found |= {
-        f"{c} {slot}": sha256(p) for c in CLIENTS for slot, p in woven.store.recall(c).items()
+        f"{c} {slot}": sha256(p) for c in CLIENTS for slot, p in result.store.recall(c).items()
     }
-    return found | {f"{c} at last": sha256(woven.personal(c)) for c in CLIENTS}
+    return found | {f"{c} at last": sha256(result.personal(c)) for c in CLIENTS}
 
 
 @every_case
 @with_and_without_norms
 def test_equals_its_naive_oracle(case: Case, build: Build) -> None:
     world = World(build, tiny_clients(), Key.root(0), uniform(3))
-    server, own = case.oracle(world, dict(first_model(build).state_dict()))
-    woven = whole(case) if build is nested else weave(case.make(), ROUNDS, build=build)
-    same(woven.state.params, server, "server")
+    server, own = case.oracle(world, dict(initial_model(build).state_dict()))
+    result = whole(case) if build is nested else simulate(case.make(), ROUNDS, build=build)
+    same(result.state.params, server, "server")
     for client in CLIENTS:
-        same(woven.personal(client), own[client], f"client {client}")
+        same(result.personal(client), own[client], f"client {client}")
 
 
-def test_some_client_was_never_asked_and_some_twice() -> None:
-    asked = [c for report in weave(local_training(), ROUNDS).reports for c in report.clients]
+def test_some_client_is_never_sampled_and_some_twice() -> None:
+    asked = [c for report in simulate(local_training(), ROUNDS).reports for c in report.clients]
     assert set(asked) < set(CLIENTS)
     assert len(set(asked)) < len(asked)
 
@@ -237,7 +246,7 @@ def test_some_client_was_never_asked_and_some_twice() -> None:
     ],
 )
 def test_its_degenerate_parameter_is_the_plain_method(twin: Twin, build: Build) -> None:
-    ours, plain = (weave(method, ROUNDS, build=build) for method in (twin.method, twin.plain))
+    ours, plain = (simulate(method, ROUNDS, build=build) for method in (twin.method, twin.plain))
     assert sha256(ours.state.params) == sha256(plain.state.params)
     for client in CLIENTS if twin.own else ():
         assert sha256(ours.personal(client)) == sha256(plain.personal(client))
@@ -245,24 +254,24 @@ def test_its_degenerate_parameter_is_the_plain_method(twin: Twin, build: Build) 
 
 @every_case
 def test_one_seed_one_result(case: Case) -> None:
-    again, other = (everything(weave(case.make(), ROUNDS, seed=seed)) for seed in (0, 5))
+    again, other = (everything(simulate(case.make(), ROUNDS, seed=seed)) for seed in (0, 5))
     assert everything(whole(case)) == again != other
 
 
 @every_case
 def test_interrupted_equals_uninterrupted(case: Case) -> None:
-    resumed = weave(case.make(), ROUNDS, since=through_bytes(weave(case.make(), 1)))
+    resumed = simulate(case.make(), ROUNDS, resume_from=saved_and_loaded(simulate(case.make(), 1)))
     assert everything(resumed) == everything(whole(case))
 
 
 @every_case
 def test_what_is_private_never_leaves_the_client(case: Case) -> None:
-    woven = whole(case)
-    home = {n for n in woven.start.params if case.home(n)}
-    assert len(woven.replies) == 3 * ROUNDS
-    for reply in woven.replies:
+    result = whole(case)
+    home = {n for n in result.start.params if case.home(n)}
+    assert len(result.replies) == 3 * ROUNDS
+    for reply in result.replies:
         for upload in reply.uploads.values():
             assert not home & upload.keys()
         assert home <= reply.memories.get("private", {}).keys()
     for name in home:
-        assert torch.equal(woven.state.params[name], woven.start.params[name])
+        assert torch.equal(result.state.params[name], result.start.params[name])

@@ -1,4 +1,4 @@
-"""SCAFFOLD under momentum: what a client remembers is a mean of its gradients, as it is without."""
+"""SCAFFOLD with momentum: a client's control variate is a mean of its gradients, as without."""
 
 from typing import Any
 
@@ -8,32 +8,32 @@ from torch import Tensor
 
 from fedloom.core.solver import Gradient, Sgd, SGDRule
 from fedloom.methods.scaffold import scaffold
-from support.weave import weave
+from support.simulate import simulate
 
-BALLS = [(0.0, False), (0.5, False), (0.9, False), (0.9, True)]
-every_ball = pytest.mark.parametrize(("momentum", "nesterov"), BALLS)
+MOMENTA = [(0.0, False), (0.5, False), (0.9, False), (0.9, True)]
+every_momentum = pytest.mark.parametrize(("momentum", "nesterov"), MOMENTA)
 
 
-@every_ball
+@every_momentum
 @pytest.mark.parametrize("steps", [0, 1, 2, 17])
-def test_the_reach_is_how_far_a_gradient_that_never_changes_carries(
+def test_effective_steps_are_the_distance_moved_by_a_constant_gradient(
     momentum: float, nesterov: bool, steps: int
 ) -> None:
-    ball, weights, g = (
+    rule, weights, g = (
         SGDRule(momentum, nesterov),
         [torch.zeros(2, dtype=torch.float64)],
         torch.tensor([1.0, -3.0]).double(),
     )
-    state = ball.begin(weights, None)
+    state = rule.begin(weights, None)
     for _ in range(steps):
-        state = ball.step(weights, lambda n: [g.clone()], 0.1, state)
+        state = rule.step(weights, lambda n: [g.clone()], 0.1, state)
     torch.testing.assert_close(
-        weights[0], -0.1 * ball.effective_steps(steps) * g, rtol=0, atol=1e-12
+        weights[0], -0.1 * rule.effective_steps(steps) * g, rtol=0, atol=1e-12
     )
 
 
 class Recorded(SGDRule):
-    """Keeps the gradients of every client that it moves."""
+    """Records the gradients of every client."""
 
     seen: list[list[list[Tensor]]]
 
@@ -48,7 +48,7 @@ class Recorded(SGDRule):
 
 
 def shares(count: int, momentum: float, nesterov: bool) -> list[float]:
-    """How often each of so many gradients moves the weights, added up step by step."""
+    """The weight with which each of `count` gradients moves the weights, summed step by step."""
     total = [0.0] * count
     for now in range(count):
         for j in range(now + 1):
@@ -58,12 +58,12 @@ def shares(count: int, momentum: float, nesterov: bool) -> list[float]:
     return total
 
 
-@every_ball
+@every_momentum
 def test_a_control_variate_is_a_mean_of_gradients(momentum: float, nesterov: bool) -> None:
-    """In the first round, where c = c_i = 0; each gradient counts by how far it has moved the weights."""
+    """In the first round, where c = c_i = 0; gradients are weighted by how far they move w."""
     rule = type("Rule", (Recorded,), {"seen": []})(momentum, nesterov)
-    woven = weave(scaffold(), 1, solver=Sgd(lr=0.1, batch=4, epochs=2, rule=rule))
-    replies = woven.answers[-1].values()  # in the order in which clients were played
+    result = simulate(scaffold(), 1, solver=Sgd(lr=0.1, batch=4, epochs=2, rule=rule))
+    replies = result.answers[-1].values()  # in the order in which clients ran
     assert len(replies) == 3
     for reply, gradients in zip(replies, rule.seen, strict=True):
         parts = shares(len(gradients), momentum, nesterov)

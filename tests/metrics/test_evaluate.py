@@ -10,35 +10,35 @@ from fedloom.core.chain import Chain
 from fedloom.core.evaluate import ClassCounts, count_correct
 from fedloom.metrics.evaluate import (
     class_groups,
-    client_scores,
-    personal_summary,
+    global_scores,
+    personal_scores,
     recall_by_group,
+    score_clients,
     spread,
-    summary,
 )
+from fedloom.metrics.records import Spread
 
 
 class Echo(nn.Module):
-    """Logits that say what the input says."""
+    """Predicts the class that the input names."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.one_hot(x, 3).double() * 100
 
 
-def test_a_tally_counts_hits_by_class_over_batches() -> None:
-    said, true = torch.tensor([0, 0, 1, 2, 1]), torch.tensor([0, 1, 1, 2, 0])
-    batches = [(said[:3], true[:3]), (said[3:], true[3:])]
+def test_correct_predictions_are_counted_by_class_over_batches() -> None:
+    predicted, true = torch.tensor([0, 0, 1, 2, 1]), torch.tensor([0, 1, 1, 2, 0])
+    batches = [(predicted[:3], true[:3]), (predicted[3:], true[3:])]
     result = count_correct(Chain({"model": Echo()}), batches, 3)
     assert result.hits.tolist() == [1, 1, 1]
     assert result.seen.tolist() == [2, 2, 1]
     assert result.accuracy == pytest.approx(3 / 5)
     assert result.recall.tolist() == [0.5, 0.5, 1.0]
-    assert result.loss == pytest.approx(
-        2 * 100 / 5
-    )  # two misses at 100 nats each, three hits at nearly none
+    # two wrong predictions at 100 nats each, three correct ones at nearly none
+    assert result.loss == pytest.approx(2 * 100 / 5)
 
 
-def test_thirds_rank_by_training_samples_and_break_ties_by_class() -> None:
+def test_class_groups_are_ranked_by_training_samples_and_then_by_class() -> None:
     assert class_groups(torch.tensor([10, 90, 10, 50])) == {
         "head": [1, 3],
         "middle": [0],
@@ -52,43 +52,42 @@ def test_a_group_without_test_samples_is_left_out() -> None:
     assert recall_by_group(result, {"head": [0, 2], "tail": [1]}) == {"head": 0.75}
 
 
-def test_client_scores_weigh_by_labels_and_by_class() -> None:
+def test_clients_are_scored_by_their_labels_and_by_their_classes() -> None:
     recall, seen = torch.tensor([1.0, 0.5, 0.0]), torch.tensor([10.0, 10.0, 0.0])
     counts = torch.tensor([[3, 1, 0], [0, 0, 9], [0, 2, 5]])
-    weighted, mean_recall = client_scores(recall, seen, counts)
-    assert weighted.tolist() == pytest.approx(
-        [(3 * 1 + 1 * 0.5) / 4, 0.0, 0.5]
-    )  # class 2 has no test samples: it counts for nobody
+    weighted, mean_recall = score_clients(recall, seen, counts)
+    # class 2 has no test samples, so it counts for no client
+    assert weighted.tolist() == pytest.approx([(3 * 1 + 1 * 0.5) / 4, 0.0, 0.5])
     assert mean_recall.tolist() == pytest.approx([0.75, 0.0, 0.5])
 
 
 def test_spread_takes_the_worst_tenth() -> None:
     scores = torch.arange(1, 21, dtype=torch.float64)
-    assert spread(scores) == {"mean": 10.5, "std": pytest.approx(33.25**0.5), "worst_tenth": 1.5}
+    assert spread(scores) == Spread(10.5, pytest.approx(33.25**0.5), 1.5)
 
 
-def test_a_summary_is_plain_numbers() -> None:
+def test_scores_of_the_global_model() -> None:
     result = ClassCounts(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]), 0.25)
-    line = summary(result, torch.tensor([9, 1]), torch.tensor([[9, 1]]))
-    assert line["accuracy"] == pytest.approx(4 / 6)
-    assert line["per_class"] == [0.5, 0.75]
-    assert line["groups"] == {"head": 0.5, "middle": 0.75}
-    assert line["clients"]["weighted"]["mean"] == pytest.approx(0.9 * 0.5 + 0.1 * 0.75)
+    scores = global_scores(result, torch.tensor([[9, 1]]))
+    assert result.accuracy == pytest.approx(4 / 6)
+    assert scores.class_recall == (0.5, 0.75)
+    assert scores.group_recall == {"head": 0.5, "middle": 0.75}
+    assert scores.label_weighted_accuracy.mean == pytest.approx(0.9 * 0.5 + 0.1 * 0.75)
+    assert scores.correct == scores.test_samples == ()
 
 
-def test_own_models_are_asked_for_the_classes_of_their_clients() -> None:
-    """Two clients, three classes, four test samples each but of the last, of which there are none."""
+def test_personal_models_are_scored_on_the_classes_of_their_clients() -> None:
+    """Two clients and three classes; four test samples of each class, but none of the last."""
     seen = torch.tensor([4.0, 4.0, 0.0])
     hits = torch.tensor([[4.0, 1.0, 0.0], [2.0, 3.0, 0.0]], dtype=torch.float64)
     counts = torch.tensor([[9, 0, 1], [1, 3, 0]])
-    found = personal_summary(hits, seen, torch.tensor([10, 3, 1]), counts)
-    assert found["recall"]["mean"] == pytest.approx((1.0 + (0.5 + 0.75) / 2) / 2)
-    assert found["recall"]["worst_tenth"] == pytest.approx(0.625)
-    assert found["weighted"]["mean"] == pytest.approx((1.0 + (0.5 + 3 * 0.75) / 4) / 2)
-    assert found["per_class"] == [
-        0.75,
-        0.75,
-        None,
-    ]  # the first of both clients, the second of one alone, the third of nobody
-    assert found["groups"] == {"head": 0.75, "middle": 0.75}
-    assert found["hits"] == [[4, 1, 0], [2, 3, 0]] and found["seen"] == [4, 4, 0]
+    scores = personal_scores(hits, seen, counts)
+    assert scores.mean_class_recall.mean == pytest.approx((1.0 + (0.5 + 0.75) / 2) / 2)
+    assert scores.mean_class_recall.worst_tenth == pytest.approx(0.625)
+    weighted = (1.0 + (0.5 + 3 * 0.75) / 4) / 2
+    assert scores.label_weighted_accuracy.mean == pytest.approx(weighted)
+    # class 0 belongs to both clients, class 1 to the second, class 2 has no test samples
+    assert scores.class_recall == (0.75, 0.75, None)
+    assert scores.group_recall == {"head": 0.75, "middle": 0.75}
+    assert scores.correct == ((4, 1, 0), (2, 3, 0))
+    assert scores.test_samples == (4, 4, 0)

@@ -1,4 +1,4 @@
-"""What is read off a run: the golden moving averages, laws of theirs, figures by hand, and sentences for what cannot be read."""
+"""Figures of a run: moving averages against golden numbers and their properties, and errors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fedloom.metrics.curve import (
     smoothed,
 )
 from fedloom.metrics.measures import check, counts_rounds, is_measure, measured
+from fedloom.metrics.records import ClientScores, Spread
 from support.golden import golden
 
 GOLDEN = golden("fedmlb/server_updates")
@@ -39,8 +40,8 @@ def test_the_golden_averages(start: Start) -> None:
 
 
 @every_start
-def test_the_golden_averages_as_words(start: Start) -> None:
-    """Read at a round, an average knows nothing of what comes later."""
+def test_the_golden_averages_as_measures(start: Start) -> None:
+    """An average at a round does not depend on later rounds."""
     for number, figure in enumerate(AVERAGES[start], 1):
         assert measured(f"ema(at={number}, start={start})", CURVE) == pytest.approx(
             figure, abs=1e-12
@@ -68,10 +69,10 @@ momenta = st.floats(0, 0.99)
 
 
 @given(curves, momenta)
-def test_the_two_starts_are_what_they_are_said_to_be(
+def test_both_starts_equal_their_weights_written_out(
     curve: dict[int, float], momentum: float
 ) -> None:
-    """Weights written out: what the recursion makes of each evaluation, and how far the starts differ."""
+    """The weight of each evaluation by its formula, and a bound on how far the starts differ."""
     first, debiased = (smoothed(curve, momentum, start) for start in STARTS)
     for k in curve:
         weights = [(1 - momentum) * momentum ** (k - j) for j in range(1, k + 1)]
@@ -82,7 +83,7 @@ def test_the_two_starts_are_what_they_are_said_to_be(
 
 
 @given(curves.map(lambda c: dict(enumerate(sorted(c.values()), 1))), momenta)
-def test_on_a_rising_curve_the_default_start_is_never_the_first_there(
+def test_on_a_rising_curve_the_default_start_never_reaches_a_target_first(
     curve: dict[int, float], momentum: float
 ) -> None:
     first, debiased = (smoothed(curve, momentum, start) for start in STARTS)
@@ -155,20 +156,20 @@ def test_a_share_of_a_run_is_a_whole_round_where_it_comes_to_one() -> None:
         ("ema+rounds(to=0.4)", ("no measure 'ema+rounds(to=0.4)'",)),
     ],
 )
-def test_what_cannot_be_read_is_said_before_the_run_and_after_it(
+def test_a_wrong_measure_raises_the_same_error_before_the_run_and_after_it(
     measure: str, pieces: tuple[str, ...]
 ) -> None:
-    for refuse in (lambda: measured(measure, SELDOM), lambda: check(measure, 17, 5)):
-        with pytest.raises(UserError) as told:
-            refuse()
-        assert all(piece in str(told.value) for piece in pieces), str(told.value)
+    for raises in (lambda: measured(measure, SELDOM), lambda: check(measure, 17, 5)):
+        with pytest.raises(UserError) as error:
+            raises()
+        assert all(piece in str(error.value) for piece in pieces), str(error.value)
 
 
-OWN = {
-    "recall": {"mean": 0.5, "std": 0.1, "worst_tenth": 0.2},
-    "weighted": {"mean": 0.75, "std": 0.05, "worst_tenth": 0.6},
-    "groups": {"head": 0.8, "tail": 0.125},
-}
+SCORES = ClientScores(
+    mean_class_recall=Spread(0.5, 0.1, 0.2),
+    label_weighted_accuracy=Spread(0.75, 0.05, 0.6),
+    group_recall={"head": 0.8, "tail": 0.125},
+)
 
 
 @pytest.mark.parametrize(
@@ -176,15 +177,15 @@ OWN = {
     [
         ("personal", 50.0),
         ("personal(of=worst_tenth)", 20.0),
-        ("personal(score=weighted)", 75.0),
-        ("personal(score=weighted, of=std)", 5.0),
+        ("personal(score=label_weighted_accuracy)", 75.0),
+        ("personal(score=label_weighted_accuracy, of=std)", 5.0),
         ("group(name=tail)", 12.5),
         ("accuracy(last=1)", 60.0),
     ],
 )
-def test_what_clients_end_with_is_read_like_the_rest(measure: str, figure: float) -> None:
+def test_measures_of_the_models_that_clients_end_with(measure: str, figure: float) -> None:
     assert (
-        measured(measure, SELDOM, OWN) == pytest.approx(figure)
+        measured(measure, SELDOM, SCORES) == pytest.approx(figure)
         and is_measure(measure)
         and not counts_rounds(measure)
     )
@@ -192,27 +193,34 @@ def test_what_clients_end_with_is_read_like_the_rest(measure: str, figure: float
 
 
 @pytest.mark.parametrize(
-    ("measure", "own", "piece"),
+    ("measure", "scores", "piece"),
     [
         ("personal", None, "the clients' own models are not scored; set evaluate.personal=true"),
         ("group(name=tail)", None, "set evaluate.personal=true"),
         (
             "group(name=middle)",
-            OWN,
-            "there is no 'middle': the classes are equally frequent in training; raise data.longtail",
+            SCORES,
+            "there is no group 'middle': all classes are equally frequent in training; "
+            "raise data.longtail",
         ),
-        ("group(name=torso)", OWN, "name='torso' must be 'head' or 'middle' or 'tail'"),
-        ("group", OWN, "parameter 'name' is missing (third of the classes)"),
-        ("personal(score=f1)", OWN, "score='f1' must be 'recall' or 'weighted'"),
-        ("personal(own=1)", OWN, "no parameter 'own'"),
+        ("group(name=torso)", SCORES, "name='torso' must be 'head' or 'middle' or 'tail'"),
+        ("group", SCORES, "parameter 'name' is missing (third of the classes)"),
+        (
+            "personal(score=f1)",
+            SCORES,
+            "score='f1' must be 'mean_class_recall' or 'label_weighted_accuracy'",
+        ),
+        ("personal(own=1)", SCORES, "no parameter 'own'"),
     ],
 )
-def test_what_clients_do_not_tell_is_said(measure: str, own: dict | None, piece: str) -> None:
+def test_client_scores_that_are_missing_raise(
+    measure: str, scores: ClientScores | None, piece: str
+) -> None:
     with pytest.raises(UserError, match=re.escape(piece)):
-        measured(measure, SELDOM, own)
+        measured(measure, SELDOM, scores)
 
 
-def test_a_check_looks_at_the_rounds_that_will_be_evaluated() -> None:
+def test_measures_are_checked_against_the_rounds_that_will_be_evaluated() -> None:
     assert (
         evaluations(17, 5) == list(SELDOM)
         and evaluations(3, 1) == [1, 2, 3]
@@ -224,7 +232,7 @@ def test_a_check_looks_at_the_rounds_that_will_be_evaluated() -> None:
         check("ema(at=7)", 8, 9)
 
 
-def test_a_reading_smooths_what_targets_and_rounds_are_read_off() -> None:
+def test_curve_options_smooth_before_targets_and_rounds_are_looked_up() -> None:
     plain = CurveOptions((0.2, 0.5, 0.7), (10, 17))
     assert plain.reached(SELDOM) == [10, 17, None] and plain.accuracy(SELDOM) == pytest.approx(0.3)
     assert plain.at_rounds(SELDOM) == pytest.approx([0.2, 0.3])

@@ -1,4 +1,4 @@
-"""Laws that every registered model keeps, whatever its family."""
+"""Properties that every registered model must have."""
 
 import pytest
 import torch
@@ -44,15 +44,15 @@ CASES = {
 every_model = pytest.mark.parametrize("case", CASES)
 
 
-def made(case: str, key: Key = KEY, **where: object) -> Chain:
-    word, shape = CASES[case]
-    return build(word, shape, CLASSES, key, **where)
+def make(case: str, key: Key = KEY, **where: object) -> Chain:
+    spec, shape = CASES[case]
+    return build(spec, shape, CLASSES, key, **where)
 
 
 def batch(case: str, count: int = 4) -> Tensor:
     generator = KEY.fold("x").generator()
-    word, shape = CASES[case]
-    if word.name == "lstm":
+    spec, shape = CASES[case]
+    if spec.name == "lstm":
         return torch.randint(CLASSES, (count, *shape), generator=generator)
     return torch.randn(count, *shape, generator=generator)
 
@@ -63,17 +63,17 @@ def seeded(function, *args, **options):
         return function(*args, **options)
 
 
-def test_every_registered_model_is_here():
-    assert {word.name for word, _ in CASES.values()} == set(MODELS)
+def test_every_registered_model_has_a_case():
+    assert {spec.name for spec, _ in CASES.values()} == set(MODELS)
 
 
 @every_model
-def test_weights_hang_on_the_key_alone(case):
+def test_initial_weights_depend_on_the_key_alone(case):
     before = torch.get_rng_state()
-    first = made(case)
+    first = make(case)
     assert torch.equal(torch.get_rng_state(), before)
-    again = seeded(made, case)
-    other = made(case, Key.root(4))
+    again = seeded(make, case)
+    other = make(case, Key.root(4))
     weights, same = first.state_dict(), again.state_dict()
     assert all(torch.equal(t, same[n]) for n, t in weights.items())
     drawn = [n for n, t in weights.items() if t.dim() > 1]
@@ -83,15 +83,15 @@ def test_weights_hang_on_the_key_alone(case):
 
 @every_model
 def test_double_precision_has_the_same_weights(case):
-    single, double = made(case).state_dict(), made(case, dtype=torch.float64).state_dict()
+    single, double = make(case).state_dict(), make(case, dtype=torch.float64).state_dict()
     assert {t.dtype for t in double.values()} <= {torch.float64, torch.int64}
     assert all(torch.equal(t.to(double[n].dtype), double[n]) for n, t in single.items())
 
 
 @every_model
 @pytest.mark.parametrize("training", [False, True])
-def test_a_run_in_two_parts_is_the_forward_pass(case, training):
-    chain, x = made(case).train(training), batch(case)
+def test_running_it_in_two_parts_equals_the_forward_pass(case, training):
+    chain, x = make(case).train(training), batch(case)
     whole = seeded(chain, x)
     assert whole.shape == (4, CLASSES)
     for cut in chain.names:
@@ -100,7 +100,7 @@ def test_a_run_in_two_parts_is_the_forward_pass(case, training):
 
 
 def changed_taps(chain: Chain, x: Tensor) -> list[str]:
-    """Blocks whose output, kept from a forward pass, is no longer what a fresh pass gives."""
+    """Blocks whose output, kept from a forward pass, differs from that of a new pass."""
     taps = chain.eval().taps(x.clone())
     return [
         name for name, tap in taps.items() if not torch.equal(tap, chain.run(x.clone(), until=name))
@@ -108,33 +108,33 @@ def changed_taps(chain: Chain, x: Tensor) -> list[str]:
 
 
 @every_model
-def test_taps_and_inputs_stay_as_they_were(case):
-    chain, x = made(case), batch(case)
+def test_blocks_do_not_overwrite_their_inputs(case):
+    chain, x = make(case), batch(case)
     kept = x.clone()
     assert changed_taps(chain, x) == []
     chain.train()(x)
     assert torch.equal(x, kept)
 
 
-def test_a_block_that_overwrites_its_input_is_found():
+def test_the_check_finds_a_block_that_overwrites_its_input():
     bad = Chain({"a": nn.Linear(3, 3), "b": nn.ReLU(inplace=True)})
     assert changed_taps(bad, torch.linspace(-1, 1, 12).view(4, 3)) == ["a"]
 
 
 @every_model
-def test_on_the_meta_device_it_has_the_same_shapes(case):
-    chain, hollow = made(case), made(case, device="meta")
+def test_shapes_on_the_meta_device_are_the_same(case):
+    chain, on_meta = make(case), make(case, device="meta")
     shapes = {n: t.shape for n, t in chain.state_dict().items()}
-    assert {n: t.shape for n, t in hollow.state_dict().items()} == shapes
-    assert {t.device.type for t in hollow.state_dict().values()} <= {"meta"}
+    assert {n: t.shape for n, t in on_meta.state_dict().items()} == shapes
+    assert {t.device.type for t in on_meta.state_dict().values()} <= {"meta"}
     x = batch(case)
-    taps = hollow.taps(x.to("meta"))
+    taps = on_meta.taps(x.to("meta"))
     assert {n: t.shape for n, t in taps.items()} == {n: t.shape for n, t in chain.taps(x).items()}
 
 
 @every_model
 def test_a_small_step_down_the_gradient_lowers_the_loss(case):
-    chain, x = made(case, dtype=torch.float64), batch(case)
+    chain, x = make(case, dtype=torch.float64), batch(case)
     x = x if x.dtype == torch.int64 else x.double()
     y = torch.arange(4) % CLASSES
     before = seeded(lambda: F.cross_entropy(chain(x), y))
@@ -147,17 +147,17 @@ def test_a_small_step_down_the_gradient_lowers_the_loss(case):
 
 
 @every_model
-def test_weights_can_be_swapped_from_outside(case):
-    memories, other, x = made(case).eval(), made(case, Key.root(4)).eval(), batch(case)
-    borrowed = clone(other.state_dict())
-    assert not torch.equal(memories(x), other(x))
-    assert torch.equal(functional_call(memories, borrowed, (x,)), other(x))
+def test_it_runs_with_other_weights_through_functional_call(case):
+    model, other, x = make(case).eval(), make(case, Key.root(4)).eval(), batch(case)
+    weights = clone(other.state_dict())
+    assert not torch.equal(model(x), other(x))
+    assert torch.equal(functional_call(model, weights, (x,)), other(x))
 
 
 @every_model
 def test_second_derivatives_exist(case):
-    """FedMix differentiates a directional derivative by the input; where the input is text, by its embedding."""
-    chain = made(case)
+    """FedMix differentiates the loss along the input, or along its embedding for text."""
+    chain = make(case)
     first = chain.names[0] if CASES[case][0].name == "lstm" else None
     x = batch(case) if first is None else chain.run(batch(case), until=first).detach()
     x.requires_grad_()

@@ -1,4 +1,4 @@
-"""The models of FedMix as its appendix B has them: where dropout stands, both paddings of LeNet-5, what the LSTM reads."""
+"""The models of FedMix as in its appendix B: places of dropout, paddings of LeNet-5, the LSTM."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def made(name: str, shape: tuple[int, ...], classes: int, **args: float) -> Chai
 
 
 def kinds(chain: Chain) -> str:
-    """The layers in a row: C convolution, P max-pool, D dropout, L linear."""
+    """The layers in order, as letters: C convolution, P max-pool, D dropout, L linear."""
     letters = {nn.Conv2d: "C", nn.MaxPool2d: "P", nn.Dropout: "D", nn.Linear: "L"}
     return "".join(letters.get(type(layer), "") for layer in chain.modules())
 
 
-def test_vgg_pools_behind_every_second_convolution_and_drops_in_three_places():
+def test_vgg_pools_after_every_second_convolution_and_has_dropout_in_three_places():
     chain = made("vgg", (3, 32, 32), 10)
     assert kinds(chain) == "CCPCCPDCCPDLLDL"
     assert [layer.p for layer in chain.modules() if isinstance(layer, nn.Dropout)] == [0.1] * 3
@@ -40,13 +40,13 @@ def test_vgg_pools_behind_every_second_convolution_and_drops_in_three_places():
     assert kinds(made("vgg", (3, 32, 32), 10, dropout=0.0)) == "CCPCCPCCPLLL"
 
 
-def test_vgg_of_100_classes():
+def test_vgg_parameters_at_100_classes():
     parameters = sum(p.numel() for p in made("vgg", (3, 32, 32), 100).parameters())
     assert parameters == 3_491_530 + 90 * 513
 
 
 @pytest.mark.parametrize(("padding", "inputs"), [(2, 400), (0, 256)])
-def test_lenet5_by_either_padding_on_28_pixels_and_62_classes(padding, inputs):
+def test_lenet5_with_either_padding_on_28_pixels_and_62_classes(padding, inputs):
     chain = made("lenet5", (1, 28, 28), 62, padding=padding)
     assert kinds(chain) == "CPCPLLL"
     linears = [
@@ -58,7 +58,7 @@ def test_lenet5_by_either_padding_on_28_pixels_and_62_classes(padding, inputs):
     assert chain(torch.zeros(2, 1, 28, 28)).shape == (2, 62)
 
 
-def test_the_lstm_reads_80_characters_into_8_numbers_each_and_tells_one_of_84():
+def test_the_lstm_embeds_80_characters_in_8_dimensions_and_predicts_one_of_84():
     chain = made("lstm", (80,), 84)
     assert chain.names == ("embedding", "lstm1", "lstm2", "head")
     x = torch.arange(160).view(2, 80) % 84
@@ -68,7 +68,7 @@ def test_the_lstm_reads_80_characters_into_8_numbers_each_and_tells_one_of_84():
     assert [(layer.input_size, layer.hidden_size) for layer in layers] == [(8, 256), (256, 256)]
 
 
-def test_the_lstm_heeds_every_character_and_tells_only_the_last():
+def test_the_lstm_uses_every_character_and_its_head_only_the_last_state():
     chain = made("lstm", (6,), 5, width=7).double().eval()
     x = torch.tensor([[0, 1, 2, 3, 4, 0]])
     for place in range(6):

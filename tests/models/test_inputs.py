@@ -1,4 +1,4 @@
-"""Initial weights, shortcuts, and what a user is told when a model does not fit."""
+"""Initial weights, shortcuts, and the error messages for inputs and arguments that do not fit."""
 
 import math
 
@@ -10,13 +10,13 @@ from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.models.registry import build
-from fedloom.models.residual import Pad
+from fedloom.models.residual import PadShortcut
 
 KEY = Key.root(0)
 
 
 @pytest.mark.parametrize(
-    ("word", "shape", "said"),
+    ("spec", "shape", "message"),
     [
         (Spec("resnet65"), (3, 32, 32), "did you mean 'resnet56'?"),
         (
@@ -51,12 +51,12 @@ KEY = Key.root(0)
         (Spec("mlp", {"depth": 1}), (4,), "no parameter 'depth'"),
     ],
 )
-def test_what_does_not_fit_is_said(word, shape, said):
-    with pytest.raises(UserError, match=said):
-        build(word, shape, 10, KEY)
+def test_errors_for_inputs_and_arguments(spec, shape, message):
+    with pytest.raises(UserError, match=message):
+        build(spec, shape, 10, KEY)
 
 
-def test_no_classes():
+def test_zero_classes_are_rejected():
     with pytest.raises(UserError, match="at least one class, not 0"):
         build(Spec("mlp"), (4,), 0, KEY)
 
@@ -71,14 +71,14 @@ def test_no_classes():
         ("squeezenet", (3, 8, 8)),
     ],
 )
-def test_the_least_image_passes(name, shape):
+def test_the_smallest_image_is_accepted(name, shape):
     assert build(Spec(name), shape, 10, KEY, device="meta")(
         torch.empty(2, *shape, device="meta")
     ).shape == (2, 10)
 
 
 @pytest.mark.parametrize("name", ["resnet32", "resnet56", "vgg9"])
-def test_convolutions_by_he_fan_out(name):
+def test_convolutions_are_initialised_by_he_fan_out(name):
     chain = build(Spec(name), (3, 32, 32), 10, KEY)
     large = [m for m in chain.modules() if isinstance(m, nn.Conv2d) and m.weight.numel() > 4000]
     assert large
@@ -88,33 +88,32 @@ def test_convolutions_by_he_fan_out(name):
         assert layer.bias is None or not layer.bias.any()
 
 
-def test_linear_layer_by_he_only_in_fedafa():
+def test_only_fedafa_initialises_the_linear_layer_by_he():
     fedafa, fedalign = (
         build(Spec(n), (3, 32, 32), 100, KEY).get_submodule("head.fc")
         for n in ("resnet32", "resnet56")
     )
     assert fedafa.weight.std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
     assert not fedafa.bias.any()
-    assert fedalign.weight.abs().max().item() <= 1 / math.sqrt(
-        256
-    )  # PyTorch's own: uniform in 1 / sqrt(fan-in)
+    bound = 1 / math.sqrt(256)  # PyTorch's default: uniform within 1 / sqrt(fan-in)
+    assert fedalign.weight.abs().max().item() <= bound
 
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet18"])
-def test_pytorch_draw_where_the_paper_keeps_it(name):
+def test_pytorch_default_initialisation_where_the_paper_uses_it(name):
     first = build(Spec(name), (3, 32, 32), 10, KEY).get_submodule("layer1.0.body.conv1")
     bound = 1 / math.sqrt(9 * first.in_channels)
     assert 0.9 * bound < first.weight.abs().max().item() <= bound
 
 
-def test_pad_takes_every_second_pixel_and_adds_empty_channels():
+def test_pad_shortcut_subsamples_pixels_and_adds_zero_channels():
     x = torch.arange(2 * 2 * 5 * 4, dtype=torch.float32).view(2, 2, 5, 4)
-    y = Pad(2, 6, 2, nn.BatchNorm2d)(x)
+    y = PadShortcut(2, 6, 2, nn.BatchNorm2d)(x)
     assert y.shape == (2, 6, 3, 2)
     assert torch.equal(y[:, :2], nn.AvgPool2d(1, stride=2)(x))
     assert not y[:, 2:].any()
 
 
-def test_pad_needs_a_multiple():
+def test_pad_shortcut_rejects_widths_that_are_no_multiple():
     with pytest.raises(UserError, match="cannot widen 4 channels to 6"):
-        Pad(4, 6, 2, nn.BatchNorm2d)
+        PadShortcut(4, 6, 2, nn.BatchNorm2d)

@@ -1,4 +1,4 @@
-"""Models without golden numbers against naive forward passes, written with functions and weights taken in order."""
+"""Models without golden outputs against naive forward passes, which take the weights in order."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,8 @@ from fedloom.models.registry import build
 Weights = Iterator[Tensor]
 
 
-def conv_gn(w: Weights, x: Tensor, **how: int) -> Tensor:
-    return F.group_norm(F.conv2d(x, next(w), next(w), **how), 2, next(w), next(w))
+def conv_gn(w: Weights, x: Tensor, **options: int) -> Tensor:
+    return F.group_norm(F.conv2d(x, next(w), next(w), **options), 2, next(w), next(w))
 
 
 def shuffled(x: Tensor) -> Tensor:
@@ -150,15 +150,13 @@ def test_equals_the_naive_forward_pass(oracle, shape):
     )
     weights = iter(chain.parameters())
     with torch.no_grad():
-        for p in (
-            chain.parameters()
-        ):  # norms and biases away from one and zero, so that each of them counts
+        for p in chain.parameters():  # moves norms and biases away from one and zero
             p += 0.05 * torch.randn(p.shape, generator=generator)
         torch.testing.assert_close(chain(x), oracle(weights, x), rtol=1e-10, atol=1e-12)
     assert next(weights, None) is None
 
 
-def test_pooling_before_the_relu_changes_no_bit():
+def test_pooling_before_relu_equals_relu_before_pooling_bit_for_bit():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(4, 6, 8, 8, generator=g).round(decimals=1)  # ties among them
     x[0] = -x[0].abs()

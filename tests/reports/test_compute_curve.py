@@ -1,4 +1,4 @@
-"""Accuracy against compute: MACs worked out by hand on a net of two layers, and the points of the figure."""
+"""Accuracy against compute: MACs worked out by hand for a two-layer net, and the points."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 
 from fedloom.core.errors import UserError
 from fedloom.experiment.prepare import prepare
-from fedloom.experiment.train import run
-from fedloom.reports.comparison import accuracies
-from fedloom.reports.compute_curve import Track, compute_points, draw, tracks
+from fedloom.experiment.stored_run import StoredRun, read_run
+from fedloom.experiment.train import train
+from fedloom.reports.compute_curve import ComputeCurve, compute_curves, compute_points, plot
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load
 
@@ -16,16 +16,12 @@ PIXELS, WIDTH, CLASSES = 28 * 28, 8, 10
 CLIENTS, BATCH, ROUNDS = 3, 4, 4
 FEDAVG = 2 * PIXELS * WIDTH + 3 * WIDTH * CLASSES  # the pixels need no gradient
 FEDMLB = FEDAVG + 2 * WIDTH * CLASSES  # the frozen head, there and back
-RUNS = [
-    ("fedavg", 2, 0),
-    ("fedavg", 2, 1),
-    ("fedmlb", 1, 0),
-    ("fedmlb", 3, 0),
-]  # method, iterations, seed
+# method, local steps, seed
+RUNS = [("fedavg", 2, 0), ("fedavg", 2, 1), ("fedmlb", 1, 0), ("fedmlb", 3, 0)]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     place = tmp_path_factory.mktemp("runs")
     made = []
     for method, steps, seed in RUNS:
@@ -44,65 +40,59 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         )
         made.append(place / f"{method}-{steps}-{seed}")
         with RunFolder.create(made[-1], config.text()) as folder:
-            run(prepare(config), folder)
-    return made
+            train(prepare(config), folder)
+    return [read_run(path) for path in made]
 
 
-def test_compute_by_hand(folders: list[Path]) -> None:
-    for (method, steps, _), path, track in zip(RUNS, folders, tracks(folders), strict=True):
+def test_compute_by_hand(runs: list[StoredRun]) -> None:
+    for (method, steps, _), run, curve in zip(RUNS, runs, compute_curves(runs), strict=True):
         sample = {"fedavg": FEDAVG, "fedmlb": FEDMLB}[method]
-        assert (track.method, track.iterations, track.local) == (
-            method,
-            steps,
-            steps * BATCH * sample,
+        assert (curve.method, curve.local_steps) == (method, steps)
+        assert curve.local_macs == steps * BATCH * sample
+        accuracy = run.history.accuracy
+        assert curve.points == tuple(
+            (r, r * CLIENTS * steps * BATCH * sample, accuracy[r]) for r in (2, 4)
         )
-        curve = accuracies(RunFolder.read_only(path).metrics())
-        assert track.points == tuple(
-            (r, r * CLIENTS * steps * BATCH * sample, curve[r]) for r in (2, 4)
-        )
-        assert track.accuracy == pytest.approx((curve[2] + curve[4]) / 2)
+        assert curve.accuracy == pytest.approx((accuracy[2] + accuracy[4]) / 2)
 
 
-def test_seeds_are_one_point_and_iterations_are_several(folders: list[Path]) -> None:
-    found = tracks(folders)
-    points = compute_points(found[::-1])
-    assert [(s.method, s.iterations, len(s.accuracies)) for s in points] == [
+def test_seeds_share_a_point_and_each_number_of_steps_has_one(runs: list[StoredRun]) -> None:
+    curves = compute_curves(runs)
+    points = compute_points(curves[::-1])
+    assert [(p.method, p.local_steps, len(p.accuracies)) for p in points] == [
         ("fedmlb", 1, 1),
         ("fedmlb", 3, 1),
         ("fedavg", 2, 2),
     ]
-    assert points[2].describe() == {
+    assert points[2].to_json() == {
         "method": "fedavg",
-        "length": "2 steps of batches of 4",
-        "iterations": 2,
+        "local_training": "2 steps of batches of 4",
+        "local_steps": 2,
         "local_macs": 2 * BATCH * FEDAVG,
-        "accuracy": pytest.approx((found[0].accuracy + found[1].accuracy) / 2),
-        "accuracies": [found[1].accuracy, found[0].accuracy],
+        "accuracy": pytest.approx((curves[0].accuracy + curves[1].accuracy) / 2),
+        "accuracies": [curves[1].accuracy, curves[0].accuracy],
     }
 
 
 def test_other_arguments_are_another_method() -> None:
-    def track(method: str, local: float) -> Track:
-        return Track(method, "5 epochs of batches of 4", local, local, (), 0.5)
+    def curve(method: str, macs: float) -> ComputeCurve:
+        return ComputeCurve(method, "5 epochs of batches of 4", macs, macs, (), 0.5)
 
-    found = [
-        track("fedmlb", 1.0),
-        track("fedmlb(kl=0)", 2.0),
-        track("fedmlb", 3.0),
-    ]  # seeds of unequal clients
-    assert [(s.method, s.local) for s in compute_points(found)] == [
+    # seeds whose clients have different sizes
+    curves = [curve("fedmlb", 1.0), curve("fedmlb(kl=0)", 2.0), curve("fedmlb", 3.0)]
+    assert [(p.method, p.local_macs) for p in compute_points(curves)] == [
         ("fedmlb", 2.0),
         ("fedmlb(kl=0)", 2.0),
     ]
 
 
-def test_the_picture(folders: list[Path], tmp_path: Path) -> None:
+def test_the_plot_is_a_png(runs: list[StoredRun], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    draw(tracks(folders), tmp_path / "new" / "compute.png")
+    plot(compute_curves(runs), tmp_path / "new" / "compute.png")
     assert (tmp_path / "new" / "compute.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_run_without_an_evaluation_is_refused(tmp_path: Path) -> None:
+def test_a_run_without_an_evaluation_is_rejected(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "empty", load({}).text()).close()
-    with pytest.raises(UserError, match="has no evaluation yet; go on with: fedloom resume"):
-        tracks([tmp_path / "empty"])
+    with pytest.raises(UserError, match="has no evaluation yet; resume it: fedloom resume"):
+        compute_curves([read_run(tmp_path / "empty")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_config_survives_its_own_text() -> None:
     )
     config = load(raw)
     assert load(tomllib.loads(config.text())) == config
-    assert config.words == [Spec("fedprox", {"mu": 0.3}), Spec("fedavgm", {"beta": 0.7})]
+    assert config.method_specs == [Spec("fedprox", {"mu": 0.3}), Spec("fedavgm", {"beta": 0.7})]
     assert config.data.augment == (Spec("flip"), Spec("pad-crop", {"padding": 2}))
 
 
@@ -80,6 +81,27 @@ def test_all_complaints_come_at_once_with_the_nearest_name() -> None:
     assert "4 problems" in said
     for piece in ("did you mean 'rounds'", "train.lr=-1", "train.batch='x'", "no engine 'warp'"):
         assert piece in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "suggestion"),
+    [
+        ({"lr": 0.1}, "no setting 'lr'; did you mean 'train.lr'?"),
+        ({"batch": 8}, "no setting 'batch'; did you mean 'train.batch'?"),
+        ({"clients": 8}, "no setting 'clients'; did you mean 'data.clients'?"),
+        ({"per_round": 2}, "no setting 'per_round'; did you mean 'sample.per_round'?"),
+        ({"every": 2}, "no setting 'every'; did you mean 'evaluate.every'?"),
+        ({"train": {"seed": 1}}, "no setting 'train.seed'; did you mean 'seed'?"),
+        ({"momentums": 0.9}, "no setting 'momentums'; did you mean 'train.momentum'?"),
+        ({"train": {"momentums": 0.9}}, "no setting 'train.momentums'; did you mean 'momentum'?"),
+        ({"zzz": 1}, "no setting 'zzz'; (choices: seed, "),
+    ],
+)
+def test_an_unknown_setting_that_exists_in_another_table_is_suggested_by_its_full_name(
+    wrong: dict, suggestion: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(suggestion)):
+        load(wrong)
 
 
 @pytest.mark.parametrize(

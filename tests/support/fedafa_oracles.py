@@ -1,4 +1,4 @@
-"""FedAFA and M2m as paper and authors write them: sample by sample, float64. See personal_oracles for what is shared."""
+"""FedAFA and M2m as the papers and authors' codes write them: sample by sample, float64."""
 
 import copy
 import itertools
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from support.oracles import State, World, averaged
-from support.personal_oracles import Batch, End, Walker, by_rarity, epochs, phase
+from support.oracles import State, World, fedavg
+from support.personal_oracles import Batch, ClientModel, FinalModels, class_balanced, epochs, phase
 
 Weight = Callable[
     [float, float, list[int]], float
-]  # (n_s, n_t, samples of all classes) -> how good a source
+]  # (n_s, n_t, samples of all classes) -> weight of a source class
 LossOfOne = Callable[[int, Tensor], Tensor]  # of the n-th sample, alone
 Pair = tuple[int, int, float]  # place, source, weight
 Tuned = tuple[int, float, int]
@@ -28,31 +28,31 @@ def by_surplus(beta: float) -> Weight:
     return lambda s, t, n: 1 - beta ** max(s - t, 0)
 
 
-def one_entropy(logits: Tensor, y: int) -> Tensor:
+def sample_cross_entropy(logits: Tensor, y: int) -> Tensor:
     return torch.logsumexp(logits, 0) - logits[y]
 
 
-def entropy(logits: Tensor, y: list[int]) -> Tensor:
-    return torch.stack([one_entropy(z, c) for z, c in zip(logits, y, strict=True)]).mean()
+def cross_entropy(logits: Tensor, y: list[int]) -> Tensor:
+    return torch.stack([sample_cross_entropy(z, c) for z, c in zip(logits, y, strict=True)]).mean()
 
 
-def through(model: Chain, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+def forward_through(model: Chain, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
     for block in list(model.children())[first:last]:
         x = block(x)
     return x
 
 
-def still(model: Chain, state: State) -> Chain:
-    """A copy that holds the state, with running statistics."""
+def frozen_copy(model: Chain, state: State) -> Chain:
+    """A frozen copy with this state, in evaluation mode."""
     twin = copy.deepcopy(model)
     twin.load_state_dict(state)
     return twin.requires_grad_(False).eval()
 
 
-def moved(
+def perturbed(
     starts: Tensor, loss: LossOfOne, step: float, times: int, low: float, high: float
 ) -> Tensor:
-    """Each sample against its own gradient of the mean loss."""
+    """Move each sample along its normalised negative gradient of the mean loss."""
     ends = []
     for i, h in enumerate(starts):
         for _ in range(times):
@@ -64,7 +64,7 @@ def moved(
 
 
 def noisy(h: Tensor, key: Key, centre: float, longest: float) -> Tensor:
-    """Noise whose length, channel by channel over all samples, is bounded as torch.renorm bounds it."""
+    """h plus noise whose norm per channel, over all samples, is bounded as by torch.renorm."""
     noise = (
         torch.rand(h.shape, generator=key.fold("noise").generator(), dtype=torch.float64) - centre
     )
@@ -76,8 +76,8 @@ def noisy(h: Tensor, key: Key, centre: float, longest: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class How:
-    """Settings of both methods; cut: how many blocks are u."""
+class GenerationSettings:
+    """Settings of both methods; cut: number of blocks in the feature extractor u."""
 
     lam: float
     accept: float
@@ -91,10 +91,15 @@ class How:
     drift: bool = False
 
 
-class Forger(Walker):
-    """A client that fills places of its batches with what it makes of other samples. taken: of all it made, which it used."""
+class GeneratingClient(ClientModel):
+    """A client that replaces samples of its batches by samples generated from others.
 
-    def __init__(self, world: World, client: int, sent: State, key: Key, how: How) -> None:
+    taken: for each generated sample, whether it was used.
+    """
+
+    def __init__(
+        self, world: World, client: int, sent: State, key: Key, how: GenerationSettings
+    ) -> None:
         later = list(world.build().named_children())[how.cut :]
         super().__init__(
             world,
@@ -140,12 +145,12 @@ class Forger(Walker):
         raise NotImplementedError
 
 
-class Afa(Forger):
+class FedAfaClient(GeneratingClient):
     """FedAFA."""
 
     def loss(self, x: Tensor, y: list[int], pairs: list[Pair], key: Key) -> Tensor:
         if not pairs:
-            return entropy(self.behind(self.front(x)), y)
+            return cross_entropy(self.behind(self.front(x)), y)
         made = self.made(
             x[[source for _, source, _ in pairs]], [y[place] for place, _, _ in pairs], key
         )
@@ -156,21 +161,26 @@ class Afa(Forger):
             if h is not None
         }
         kept = self.kept(x, {place: source for place, (source, _) in new.items()})
-        gen = entropy(
+        gen = cross_entropy(
             self.behind(torch.stack([new[i][1] if i in new else h for i, h in enumerate(kept)])), y
         )
-        return self.how.lam * gen + (1 - self.how.lam) * entropy(self.behind(self.front(x)), y)
+        return self.how.lam * gen + (1 - self.how.lam) * cross_entropy(
+            self.behind(self.front(x)), y
+        )
 
     def front(self, x: Tensor) -> Tensor:
-        return through(
-            self.model if self.how.drift else still(self.model, self.sent), x, 0, self.how.cut
+        return forward_through(
+            self.model if self.how.drift else frozen_copy(self.model, self.sent), x, 0, self.how.cut
         ).detach()
 
     def behind(self, h: Tensor) -> Tensor:
-        return through(self.model, h, self.how.cut)
+        return forward_through(self.model, h, self.how.cut)
 
     def kept(self, x: Tensor, swaps: dict[int, int]) -> Tensor:
-        """Features of what is not replaced; in the authors' code from a pass of their own, and another moves the statistics."""
+        """Features of the samples that are not replaced.
+
+        In the authors' code they come from another pass, and a third one updates the statistics.
+        """
         if not self.how.drift:
             return self.front(x)
         h = self.front(x[[swaps.get(i, i) for i in range(len(x))]])
@@ -179,8 +189,11 @@ class Afa(Forger):
         return h
 
     def made(self, x: Tensor, y: list[int], key: Key) -> list[Tensor | None]:
-        how, maker = self.how, still(self.model, self.state() if self.how.local else self.sent)
-        starts = through(maker, x, 0, how.cut).detach()
+        how, maker = (
+            self.how,
+            frozen_copy(self.model, self.state() if self.how.local else self.sent),
+        )
+        starts = forward_through(maker, x, 0, how.cut).detach()
         least, most = float(starts.min()), float(starts.max())
         low, high = (min(0.0, least), most) if how.clamp else (-torch.inf, torch.inf)
         h = (
@@ -188,32 +201,34 @@ class Afa(Forger):
             if how.noise
             else starts
         )
-        h = moved(
+        h = perturbed(
             h,
-            lambda i, h: one_entropy(through(maker, h[None], how.cut)[0], y[i]),
+            lambda i, h: sample_cross_entropy(forward_through(maker, h[None], how.cut)[0], y[i]),
             how.step,
             how.times,
             low,
             torch.inf,
         )
         sure = [
-            float(torch.softmax(through(maker, f[None], how.cut)[0], 0)[c])
+            float(torch.softmax(forward_through(maker, f[None], how.cut)[0], 0)[c])
             for f, c in zip(h, y, strict=True)
         ]
         return [f if p >= how.accept else None for f, p in zip(h, sure, strict=True)]
 
 
-class Translator(Forger):
-    """M2m; the range of the data is that of the client's own samples in every column."""
+class M2mClient(GeneratingClient):
+    """M2m; the data range is that of the client's own samples, per column."""
 
     def loss(self, x: Tensor, y: list[int], pairs: list[Pair], key: Key) -> Tensor:
         batch = x.clone()
         for (place, _, weight), new, draw in zip(pairs, *self.made(x, y, pairs, key), strict=True):
-            sure = float(torch.softmax(still(self.model, self.sent)(new[None])[0], 0)[y[place]])
+            sure = float(
+                torch.softmax(frozen_copy(self.model, self.sent)(new[None])[0], 0)[y[place]]
+            )
             self.taken.append(sure >= self.how.accept and draw < weight)
             if self.taken[-1]:
                 batch[place] = new
-        return entropy(self.model(batch), y)
+        return cross_entropy(self.model(batch), y)
 
     def made(
         self, x: Tensor, y: list[int], pairs: list[Pair], key: Key
@@ -221,14 +236,16 @@ class Translator(Forger):
         if not pairs:
             return [], []
         how, low, high = self.how, self.data.x.min(0).values, self.data.x.max(0).values
-        first, own = still(self.model, self.sent), still(self.model, self.state())
+        first, own = frozen_copy(self.model, self.sent), frozen_copy(self.model, self.state())
 
         def far(i: int, p: Tensor) -> Tensor:
             (place, source, _), seen = pairs[i], (low + (high - low) * p)[None]
-            return one_entropy(first(seen)[0], y[place]) + how.lam * own(seen)[0][y[source]]
+            return (
+                sample_cross_entropy(first(seen)[0], y[place]) + how.lam * own(seen)[0][y[source]]
+            )
 
         p = (x[[source for _, source, _ in pairs]] - low) / (high - low)
-        p = moved(
+        p = perturbed(
             torch.clip(noisy(p, key, 0.5, 0.5), 0, 1) if how.noise else p,
             far,
             how.step,
@@ -240,19 +257,27 @@ class Translator(Forger):
         return list(low + (high - low) * p), draws.tolist()
 
 
-Log = list[bool]  # of all that was made, in the order of clients and steps, which was used
+UsedLog = list[bool]  # whether each generated sample was used, by client and step
 
 
-def forged(
-    kind: type[Forger], how: How, world: World, first: State, rounds: int, tuned: Tuned
-) -> tuple[End, Log]:
-    """FedAvg, then every client on its own, with balanced draws, momentum .9 and decay 5e-4. tuned: epochs, lr, batch."""
-    sent, own, log = averaged(world, first, rounds), [], []
+def finetuned_on_generated(
+    kind: type[GeneratingClient],
+    how: GenerationSettings,
+    world: World,
+    first: State,
+    rounds: int,
+    tuned: Tuned,
+) -> tuple[FinalModels, UsedLog]:
+    """FedAvg, then fine-tuning at every client: balanced draws, momentum .9, decay 5e-4.
+
+    tuned: epochs, lr, batch.
+    """
+    sent, own, log = fedavg(world, first, rounds), [], []
     passes, lr, size = tuned
     for client in range(len(world.clients)):
         key = phase(world, rounds, client, branch="finale")
         walker = kind(world, client, sent, key, how)
-        found = itertools.islice(epochs(world, client, key, size, by_rarity), passes)
+        found = itertools.islice(epochs(world, client, key, size, class_balanced), passes)
         own.append(walker.nesterov(list(itertools.chain.from_iterable(found)), lr, 0.9, 5e-4))
         log += walker.taken
     return (sent, own), log

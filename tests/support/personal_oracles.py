@@ -1,4 +1,4 @@
-"""Personalised methods as their papers write them: the server's model and every client's own. See oracles for what is shared."""
+"""Personalised methods as their papers write them: the server's model and every client's."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from fedloom.core.key import Key
-from support.oracles import Pull, Server, State, World, averaged, entropy, mean
+from support.oracles import Pull, Server, State, World, fedavg, mean, model_cross_entropy
 
-End = tuple[State, list[State]]
+FinalModels = tuple[State, list[State]]
 Batch = list[int]
 
 
@@ -18,13 +18,13 @@ def phase(world: World, t: int, client: int, number: int = 0, branch: str = "rou
     return world.key.fold(branch, t, "client", client, "phase", number)
 
 
-def evenly(labels: list[int], draws: torch.Generator) -> Batch:
+def shuffled(labels: list[int], draws: torch.Generator) -> Batch:
     """Every sample once."""
     return torch.randperm(len(labels), generator=draws).tolist()
 
 
-def by_rarity(labels: list[int], draws: torch.Generator) -> Batch:
-    """As many draws as samples, a sample of a class of n with weight 1/n."""
+def class_balanced(labels: list[int], draws: torch.Generator) -> Batch:
+    """As many draws as samples; samples of a class with n samples have weight 1/n."""
     weights = [1 / labels.count(y) for y in labels]
     return torch.multinomial(
         torch.tensor(weights, dtype=torch.float64), len(labels), replacement=True, generator=draws
@@ -36,9 +36,9 @@ def epochs(
     client: int,
     key: Key,
     size: int,
-    order: Callable[[list[int], torch.Generator], Batch] = evenly,
+    order: Callable[[list[int], torch.Generator], Batch] = shuffled,
 ) -> Iterator[list[Batch]]:
-    """Epoch after epoch without end, each cut into batches; batch norm cannot take one of a single sample."""
+    """Endless epochs of batches; with batch norm, batches of one sample are skipped."""
     labels = world.clients[client].y.tolist()
     least = 2 if any(isinstance(m, nn.BatchNorm1d) for m in world.build().modules()) else 1
     for epoch in itertools.count():
@@ -47,8 +47,8 @@ def epochs(
         yield [b for b in cut if len(b) >= least]
 
 
-def some(world: World, client: int, key: Key, count: int) -> list[Batch]:
-    """So many batches, over as many epochs as it takes."""
+def first_batches(world: World, client: int, key: Key, count: int) -> list[Batch]:
+    """The first `count` batches, over as many epochs as needed."""
     return list(
         itertools.islice(
             itertools.chain.from_iterable(epochs(world, client, key, world.batch)), count
@@ -56,8 +56,8 @@ def some(world: World, client: int, key: Key, count: int) -> list[Batch]:
     )
 
 
-def whole(world: World, client: int, key: Key) -> list[Batch]:
-    """The batches of the run's own training."""
+def all_batches(world: World, client: int, key: Key) -> list[Batch]:
+    """The batches of a round."""
     return list(
         itertools.chain.from_iterable(
             itertools.islice(epochs(world, client, key, world.batch), world.epochs)
@@ -65,8 +65,11 @@ def whole(world: World, client: int, key: Key) -> list[Batch]:
     )
 
 
-class Walker:
-    """A client's model in training: gradients at its weights as they are. names: those that move; a norm not among them stands."""
+class ClientModel:
+    """A client's model in training.
+
+    names: the trained tensors; the statistics of other norms are frozen.
+    """
 
     def __init__(
         self, world: World, client: int, start: State, names: set[str] | None = None
@@ -86,7 +89,7 @@ class Walker:
 
     def gradient(self, batch: Batch) -> State:
         self.model.zero_grad()
-        entropy(self.model, self.data.x[batch], self.data.y[batch]).backward()
+        model_cross_entropy(self.model, self.data.x[batch], self.data.y[batch]).backward()
         return {n: w.grad.clone() for n, w in self.weights.items()}
 
     def here(self) -> State:
@@ -116,20 +119,21 @@ class Walker:
         return self.state()
 
 
-Home = Callable[[str], bool]  # whether a tensor stays with its client
+IsPrivate = Callable[[str], bool]  # by tensor name
 
 
-def keeping(
+def fedavg_with_private(
     world: World,
     first: State,
     rounds: int,
-    home: Home,
+    home: IsPrivate,
     heads: int = 0,
     server: Server | None = None,
-) -> End:
-    """Averaging of all that does not stay at home (FedBN, LG-FedAvg, FedPer, training alone).
+) -> FinalModels:
+    """FedAvg on the tensors that are not private (FedBN, LG-FedAvg, FedPer, local training).
 
-    heads: what stays at home is trained first and alone, so many times, and then the rest (FedRep: Collins, algorithm 1).
+    heads: number of phases that train the private tensors before the rest is trained (FedRep:
+    Collins, algorithm 1).
     """
     memories = {n for n in first if home(n)}
     parts = [memories] * heads + [first.keys() - memories] if heads else [set(first)]
@@ -139,8 +143,8 @@ def keeping(
         for client in cohort:
             state = sent | own[client]
             for number, moving in enumerate(parts):
-                batches = whole(world, client, phase(world, t, client, number))
-                state = Walker(world, client, state, moving).descend(batches, world.lr)
+                batches = all_batches(world, client, phase(world, t, client, number))
+                state = ClientModel(world, client, state, moving).descend(batches, world.lr)
             own[client] = {n: state[n] for n in memories}
             finals.append(state)
         average = mean(finals, [len(world.clients[c]) for c in cohort])
@@ -156,19 +160,19 @@ def ditto(
     lam: float,
     mu: float = 0.0,
     server: Server | None = None,
-) -> End:
-    """Ditto (Li, algorithm 1) beside FedAvg, or beside FedProx with another server."""
+) -> FinalModels:
+    """Ditto (Li, algorithm 1) with FedAvg, or with FedProx and another server rule."""
     sent, own = first, dict[int, State]()
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
         for client in cohort:
             shared, personal = (
-                whole(world, client, phase(world, t, client, number)) for number in (0, 1)
+                all_batches(world, client, phase(world, t, client, number)) for number in (0, 1)
             )
             near: Pull = lambda n, w, sent=sent: mu * (w - sent[n])  # noqa: E731
             held: Pull = lambda n, v, sent=sent: lam * (v - sent[n])  # noqa: E731
-            finals.append(Walker(world, client, sent).descend(shared, world.lr, near))
-            own[client] = Walker(world, client, own.get(client, sent)).descend(
+            finals.append(ClientModel(world, client, sent).descend(shared, world.lr, near))
+            own[client] = ClientModel(world, client, own.get(client, sent)).descend(
                 personal, world.lr, held
             )
         average = mean(finals, [len(world.clients[c]) for c in cohort])
@@ -186,15 +190,15 @@ def pfedme(
     lr: float,
     beta: float,
     decay: float,
-) -> End:
+) -> FinalModels:
     """pFedMe (Dinh, algorithm 1)."""
     sent, own = first, dict[int, State]()
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
         for client in cohort:
-            walker = Walker(world, client, sent)
+            walker = ClientModel(world, client, sent)
             w = theta = walker.here()
-            for batch in whole(world, client, phase(world, t, client)):
+            for batch in all_batches(world, client, phase(world, t, client)):
                 for _ in range(inner):
                     walker.go(theta)
                     g = walker.gradient(batch)
@@ -219,15 +223,15 @@ def perfedavg(
     delta: float | None,
     steps: int,
     adapt: int,
-) -> End:
-    """Per-FedAvg (Fallah, algorithm 1): first order, or with finite differences for the Hessian."""
+) -> FinalModels:
+    """Per-FedAvg (Fallah, algorithm 1): first order, or Hessian by finite differences."""
     sent, each = first, 2 if delta is None else 3
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
         for client in cohort:
             walker, drawn = (
-                Walker(world, client, sent),
-                iter(some(world, client, phase(world, t, client), steps * each)),
+                ClientModel(world, client, sent),
+                iter(first_batches(world, client, phase(world, t, client), steps * each)),
             )
             for batches in zip(*[drawn] * each, strict=True):
                 w, g = walker.here(), walker.gradient(batches[0])
@@ -243,30 +247,35 @@ def perfedavg(
             finals.append(walker.state())
         sent = mean(finals, [len(world.clients[c]) for c in cohort])
     own = [
-        some(world, c, phase(world, rounds, c, branch="finale"), adapt)
+        first_batches(world, c, phase(world, rounds, c, branch="finale"), adapt)
         for c in range(len(world.clients))
     ]
-    return sent, [Walker(world, c, sent).descend(batches, alpha) for c, batches in enumerate(own)]
+    return sent, [
+        ClientModel(world, c, sent).descend(batches, alpha) for c, batches in enumerate(own)
+    ]
 
 
-def tuned(
+def finetuned(
     world: World,
     first: State,
     rounds: int,
     passes: int,
     lr: float,
     size: int,
-    order: Callable[[list[int], torch.Generator], Batch] = evenly,
+    order: Callable[[list[int], torch.Generator], Batch] = shuffled,
     block: str = "",
     mu: float = 0.0,
     server: Server | None = None,
-) -> End:
-    """FedAvg or FedProx, then every client on its own: all layers or one block, evenly or by rarity, momentum .9, decay 5e-4."""
-    sent = averaged(world, first, rounds, mu=mu, server=server)
+) -> FinalModels:
+    """FedAvg or FedProx, then fine-tuning at every client with momentum .9 and decay 5e-4.
+
+    block: train this block only. order: shuffled or class-balanced.
+    """
+    sent = fedavg(world, first, rounds, mu=mu, server=server)
     own = []
     for client in range(len(world.clients)):
         found = epochs(world, client, phase(world, rounds, client, branch="finale"), size, order)
         batches = list(itertools.chain.from_iterable(itertools.islice(found, passes)))
-        walker = Walker(world, client, sent, {n for n in first if n.startswith(block)})
+        walker = ClientModel(world, client, sent, {n for n in first if n.startswith(block)})
         own.append(walker.nesterov(batches, lr, 0.9, 5e-4))
     return sent, own

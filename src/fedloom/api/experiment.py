@@ -1,4 +1,4 @@
-"""`Experiment`: the settings of a run as a Python object, with methods, models and data as values."""
+"""`Experiment`: the settings of a run in Python, with methods, models and data as values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class Experiment:
     @property
     def label(self) -> str:
         """The method with its parameters, as a table names it."""
-        return "+".join(str(Spec(short_reference(s.name), s.args)) for s in self.config.words)
+        return "+".join(
+            str(Spec(short_reference(s.name), s.args)) for s in self.config.method_specs
+        )
 
     def __repr__(self) -> str:
         config = self.config
@@ -106,8 +108,8 @@ class Experiment:
         """Train to the last round and return the run.
 
         With a folder the run is saved as it goes. If the folder already holds this experiment,
-        training resumes from its last checkpoint, and a finished run is returned as it is. Without a
-        folder everything stays in memory.
+        training resumes from its last checkpoint, and a finished run is returned as it is.
+        Without a folder everything stays in memory.
         """
         from fedloom.api.run import Run
 

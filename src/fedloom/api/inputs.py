@@ -1,8 +1,8 @@
 """What a user passes to `Experiment`, sorted into settings (text) and values (Python objects).
 
-An object that can be imported by name is written into the settings by that name, so that workers and
-a later `fedloom resume` can import it. Any other object, such as a lambda or a function of a notebook,
-is kept as a value under "python:NAME", and the run stays in this process.
+An object that can be imported by name is written into the settings by that name, so that workers
+and a later `fedloom resume` can import it. Any other object, such as a lambda or a function of a
+notebook, is kept as a value under "python:NAME", and the run stays in this process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.spec import Spec
-from fedloom.core.user_code import GIVEN, call_user_function, reference_to
+from fedloom.core.user_code import VALUE_PREFIX, call_user_function, reference_to
 from fedloom.data.dataset import Dataset
 from fedloom.data.from_python import as_dataset
 from fedloom.settings.config import Config, load
@@ -41,7 +41,7 @@ class Inputs:
 
 
 def collect(given: Mapping[str, Any]) -> Inputs:
-    """The arguments of an Experiment as settings and values; raises for settings that do not exist."""
+    """The arguments of an Experiment as settings and values; raises if a setting is wrong."""
     values: dict[str, Any] = {}
     settings = dict(given)
     settings["method"] = _method(given.get("method", "fedavg"), values)
@@ -93,11 +93,11 @@ def _model(model: Any, values: dict[str, Any]) -> Any:
     if isinstance(model, str | Mapping | Spec):
         return model
     if isinstance(model, nn.Module):
-        name = f"{GIVEN}{type(model).__name__}-{sha256(model.state_dict())[:12]}"
+        name = f"{VALUE_PREFIX}{type(model).__name__}-{sha256(model.state_dict())[:12]}"
     elif callable(model):
         if reference := reference_to(model):
             return reference
-        name = f"{GIVEN}{_name_of(model)}"
+        name = f"{VALUE_PREFIX}{_name_of(model)}"
     else:
         raise UserError(
             f"model={model!r} is a {type(model).__name__}; pass a name, an nn.Module, a class, "

@@ -19,8 +19,8 @@ from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.params import Params
-from fedloom.data.sources.pixel_arrays import images
-from fedloom.experiment.build import resolve_device
+from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
+from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import PreparedRun, prepare
@@ -37,9 +37,9 @@ from fedloom.settings.config import Config
 class ClientModel:
     """The model that one client ends with, and its scores on the test data.
 
-    model: the client's own where the method personalises, else the global one. accuracy: on all test
-    data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples, counts:
-    training samples of the client, in all and by class.
+    model: the client's own where the method personalises, else the global one. accuracy: on all
+    test data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples,
+    counts: training samples of the client, in all and by class.
     """
 
     number: int
@@ -65,7 +65,9 @@ class Run:
     @classmethod
     def finished(cls, inputs: Inputs, trained: TrainedRun, path: Path | None) -> Run:
         """The run that training has just completed; in memory if there is no path."""
-        stored = StoredRun(inputs.config, trained.history, trained.result, path)
+        # the settings as a folder stores them, so that runs in memory and in folders compare equal
+        config = resolve_auto(inputs.config)
+        stored = StoredRun(config, trained.history, trained.result, path)
         return cls(inputs, stored, trained if path is None else None)
 
     def __repr__(self) -> str:
@@ -147,7 +149,8 @@ class Run:
         prepared = self._prepared
         dataset, array = prepared.dataset, np.asarray(x)
         if dataset.kind == "image":
-            array = images(array, "the samples")
+            stored_as_uint8 = dataset.train.x.dtype == torch.uint8
+            array = (as_uint8_images if stored_as_uint8 else channels_first)(array, "the samples")
         if array.shape[1:] != tuple(dataset.shape):
             raise UserError(
                 f"the samples have shape {array.shape[1:]} each, and the model takes "

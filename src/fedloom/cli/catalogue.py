@@ -156,8 +156,8 @@ def _show_table(paper_table: Table) -> None:
     about = {
         "shows": paper_table.about.shows,
         "paper": paper_table.about.settings,
-        "departs": paper_table.about.departs,
-        "small": paper_table.about.cut,
+        "departures": paper_table.about.departures,
+        "small": paper_table.about.reduced,
     }
     out.print(f"{paper_table.name}: {paper_table.about.title}", style="bold", highlight=False)
     out.print(facts({name: text for name, text in about.items() if text}))

@@ -60,7 +60,10 @@ def compare(
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
-    """Compare methods with the same settings. Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20"""
+    """Compare methods with the same settings.
+
+    Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20
+    """
     flags = locals()
     with scheduler(jobs, engine, verbose) as run_all:
         from fedloom.experiment.schedule import by_method, check_options, plan_methods

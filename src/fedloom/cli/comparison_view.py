@@ -43,7 +43,7 @@ def show(
     as_json: bool,
     wanted: Plots | None = None,
 ) -> None:
-    """Compare the runs in these folders, a row per name; plots only if there is a folder for them."""
+    """Compare the runs in these folders, a row per name; plots only if they have a folder."""
     from fedloom.experiment.stored_run import read_run
     from fedloom.reports.comparison import compare_runs
 

@@ -1,8 +1,8 @@
-"""`fedloom cost`: what methods compute, store and send, counted while they run, beside what a paper prints."""
+"""`fedloom cost`: what methods compute, store and send, next to what a paper prints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,9 +13,11 @@ from fedloom.cli.output import facts, megabytes, out, print_json, say, table, us
 
 if TYPE_CHECKING:
     from fedloom.diagnostics.cost.count import Convention
-    from fedloom.diagnostics.cost.toy_federation import Scene
+    from fedloom.diagnostics.cost.toy_federation import Workload
+    from fedloom.inspect.cost_tables import CostTable
 
 CONVENTIONS: tuple[Convention, Convention] = ("torch", "paper")
+DEFAULT_METHOD, DEFAULT_MODEL = "fedavg", "resnet56"
 
 PresetArgument = Annotated[
     str | None, typer.Argument(help="A paper's table, e.g. fedalign/table5.", show_default=False)
@@ -23,29 +25,30 @@ PresetArgument = Annotated[
 Shape = Annotated[
     str | None,
     typer.Option(
-        "--shape", help="Of a sample, e.g. 3x32x32.", show_default="the model's usual one"
+        "--shape", help="Shape of one sample, e.g. 3x32x32.", show_default="the model's usual one"
     ),
 ]
 Classes = Annotated[
     int | None,
-    typer.Option("--classes", help="Number of classes.", show_default="the model's usual ones"),
+    typer.Option("--classes", help="Number of classes.", show_default="the model's usual number"),
 ]
-Batch = Annotated[int, typer.Option("--batch", min=2, help="Samples of a measured step.")]
-Way = Annotated[
+Batch = Annotated[int, typer.Option("--batch", min=2, help="Batch size of a measured step.")]
+ConventionName = Annotated[
     str | None,
     typer.Option(
         "--convention",
-        help="torch: all products; paper: layers and pools going forward, no norms.",
-        show_default="torch; of a table paper",
+        help="torch: all products; paper: only layers and pools of the forward pass, no norms.",
+        show_default="torch; for a table paper",
     ),
 ]
 Draws = Annotated[
-    int, typer.Option("--draws", min=8, help="Steps to average over where a method draws.")
+    int,
+    typer.Option("--draws", min=8, help="Steps to average over if the method is random."),
 ]
 Measure = Annotated[
     bool,
     typer.Option(
-        "--measure/--no-measure", help="Also time steps, and weigh their memory; not of a table."
+        "--measure/--no-measure", help="Also measure time and memory of a step; not for a table."
     ),
 ]
 
@@ -58,167 +61,179 @@ def cost(
     shape: Shape = None,
     classes: Classes = None,
     batch: Batch = 32,
-    convention: Way = None,
+    convention: ConventionName = None,
     draws: Draws = 64,
     measure: Measure = True,
     json_: o.Json = False,
 ) -> None:
-    """Count work, storage and traffic of a method, or of a paper's table. Example: fedloom cost --method moon --model resnet56"""
-    from fedloom.core.errors import UserError, unknown_name
+    """Count computation, storage and traffic of a method, or of a paper's table.
+
+    Example: fedloom cost --method moon --model resnet56
+    """
+    from fedloom.core.errors import unknown_name
     from fedloom.inspect.cost_tables import case_of
 
     if convention is not None and convention not in CONVENTIONS:
         raise unknown_name("convention", convention, CONVENTIONS)
     if preset is not None:
-        if given := [
-            f
-            for f, v in {
-                "--method": method,
-                "--model": model,
-                "--shape": shape,
-                "--classes": classes,
-            }.items()
-            if v
-        ]:
-            raise UserError(
-                f"preset '{preset}' says itself what is counted; leave {' and '.join(given)} out, or the preset"
-            )
-        _table(preset, "torch" if convention == "torch" else "paper", draws, json_)
+        flags = {"--method": method, "--model": model, "--shape": shape, "--classes": classes}
+        _check_preset_alone(preset, flags)
+        _cost_of_table(preset, "torch" if convention == "torch" else "paper", draws, json_)
     else:
-        case = case_of(model or "resnet56", shape, classes)
-        scene = case.scene(method or "fedavg", batch)
+        case = case_of(model or DEFAULT_MODEL, shape, classes)
+        scene = case.scene(method or DEFAULT_METHOD, batch)
         row = {
-            "method": method or "fedavg",
+            "method": method or DEFAULT_METHOD,
             "model": case.model,
-            "input": _words(case.shape, case.classes),
+            "input": f"{' x '.join(map(str, case.shape))}, {case.classes} classes",
         }
-        _one(row, scene, "paper" if convention == "paper" else "torch", draws, measure, json_)
+        convention_used: Convention = "paper" if convention == "paper" else "torch"
+        _cost_of_method(row, scene, convention_used, draws, measure, json_)
 
 
-def _words(shape: tuple[int, ...], classes: int) -> str:
-    return f"{' x '.join(map(str, shape))}, {classes} classes"
+def _check_preset_alone(preset: str, flags: Mapping[str, Any]) -> None:
+    """Reject flags that say what to count when a preset says it already."""
+    from fedloom.core.errors import UserError
+
+    given = [flag for flag, value in flags.items() if value]
+    if given:
+        raise UserError(
+            f"preset '{preset}' already says what to count; "
+            f"leave {' and '.join(given)} out, or the preset"
+        )
 
 
-def _one(
+def _cost_of_method(
     row: Mapping[str, Any],
-    scene: Scene,
+    scene: Workload,
     convention: Convention,
     draws: int,
-    measured: bool,
+    with_measurement: bool,
     as_json: bool,
 ) -> None:
-    from fedloom.diagnostics.cost.count import cost as counted
+    from fedloom.diagnostics.cost.count import count_cost
     from fedloom.diagnostics.cost.measure import measure
-    from fedloom.inspect.cost_tables import MILLION, figures
+    from fedloom.inspect.cost_tables import MILLION, describe_cost
 
-    found = counted(scene, draws)
-    nothing = {"printed_mflops": None, "printed_params_m": None, "verdict": None}
-    numbers = {
-        "mflops": found.macs(convention) / MILLION,
-        "params_m": found.stored(convention) / MILLION,
-        **nothing,
+    counted = count_cost(scene, draws)
+    described = {
+        **row,
+        "mflops": counted.macs(convention) / MILLION,
+        "params_m": counted.stored(convention) / MILLION,
+        "printed_mflops": None,
+        "printed_params_m": None,
+        "verdict": None,
+        **describe_cost(counted, convention),
     }
-    taken: dict[str, Any] = {}
-    if measured:
-        say(f"timing steps of {scene.batch} samples on one thread, beside FedAvg's")
-        m = measure(scene)
-        taken = {
+    if with_measurement:
+        say(f"timing steps of {scene.batch} samples on one thread, compared with FedAvg's")
+        measured = measure(scene)
+        described |= {
             "batch": scene.batch,
-            "seconds": m.seconds,
-            "seconds_to_fedavg": m.ratio,
-            "peak_bytes": m.peak,
+            "seconds": measured.seconds,
+            "seconds_to_fedavg": measured.ratio,
+            "peak_bytes": measured.peak,
         }
-    described = {**row, **numbers, **figures(found, convention), **taken}
-    print_json([described]) if as_json else out.print(facts(_for_people(described)))
+    if as_json:
+        print_json([described])
+    else:
+        out.print(facts(_labelled(described)))
 
 
-def _for_people(row: Mapping[str, Any]) -> dict[str, str]:
+def _labelled(row: Mapping[str, Any]) -> dict[str, str]:
+    """The numbers of one method as labels and texts."""
     error = f" +- {row['macs_error']:,.0f}" if row["macs_error"] else ""
-    said = {
+    labelled = {
         "method": row["method"],
         "model": f"{row['model']} on {row['input']}",
-        "forward MACs a sample": f"{row['macs']:,.0f}{error}  (convention: {row['convention']})",
-        "training MACs a sample": f"{row['training_macs']:,.0f}  (convention: torch)",
+        "forward MACs per sample": f"{row['macs']:,.0f}{error}  (convention: {row['convention']})",
+        "training MACs per sample": f"{row['training_macs']:,.0f}  (convention: torch)",
         "stored parameters": f"{row['stored_parameters']:,.0f}",
-        "up a round": megabytes(row["bytes_up"]),
-        "down a round": megabytes(row["bytes_down"]),
+        "upload per round": megabytes(row["bytes_up"]),
+        "download per round": megabytes(row["bytes_down"]),
     }
     if "seconds" in row:
-        said["time a step"] = (
-            f"{row['seconds']:.3f} s, {row['seconds_to_fedavg']:.2f} x FedAvg's  (batch {row['batch']}, one thread)"
-        )
-        said["peak memory"] = (
-            f"{megabytes(row['peak_bytes'])}  (tensors of a step, batch {row['batch']})"
-        )
-    return said
+        ratio = f"{row['seconds_to_fedavg']:.2f} x FedAvg's"
+        where = f"(batch size {row['batch']}, one thread)"
+        labelled["time per step"] = f"{row['seconds']:.3f} s, {ratio}  {where}"
+        peak = megabytes(row["peak_bytes"])
+        labelled["peak memory"] = f"{peak}  (tensors of a step, batch size {row['batch']})"
+    return labelled
 
 
-def _table(preset: str, convention: Convention, draws: int, as_json: bool) -> None:
-    from fedloom.inspect import cost_tables as room
+def _cost_of_table(preset: str, convention: Convention, draws: int, as_json: bool) -> None:
+    from fedloom.inspect import cost_tables
 
-    prepared = room.table(preset)
-    lines = []
-    for number, row in enumerate(prepared.rows, 1):
-        say(f"counting {number} of {len(prepared.rows)}: {row.name}, {row.case}")
-        lines.append(room.count(prepared, row, convention, draws))
-    described = [line.describe() for line in lines]
+    cost_table = cost_tables.table(preset)
+    described = []
+    for number, row in enumerate(cost_table.rows, 1):
+        say(f"counting {number} of {len(cost_table.rows)}: {row.name}, {row.case}")
+        described.append(cost_tables.count(cost_table, row, convention, draws).describe())
     if as_json:
         print_json(described)
         return
-    columns = [
-        "method",
-        "on",
-        "FLOPs",
-        "ours",
-        "",
-        "params (M)",
-        "ours",
-        "",
-        "training",
-        "up",
-        "down",
-    ]
-    cells = table(columns, [_cells(d) for d in described], right=(2, 3, 5, 6, 8, 9, 10))
-    Console(width=max(out.width, WIDE)).print(cells)  # no digit is lost in a narrow window
-    out.print(
-        "ok: matches to the printed digit; no: differs; ?: undecided, within the error of the draws",
-        highlight=False,
-    )
-    for d in described:
-        for what, said in d["verdicts"].items():
-            if said != room.SAME:
-                out.print(
-                    f"{d['method']}, {d['case']}, {what} {said}", markup=False, highlight=False
-                )
-    for name, case in prepared.cases.items():
-        if case.note:
-            out.print(f"{name}: {case.note}", highlight=False)
+    cells = table(COLUMNS, [_cells(row) for row in described], right=(2, 3, 5, 6, 8, 9, 10))
+    # A table cut to a narrow window would lose digits.
+    Console(width=max(out.width, TABLE_WIDTH)).print(cells)
+    _print_notes(cost_table, described)
     out.print(
         f"convention: {convention}; training MACs: torch (see: fedloom cost --help)",
         highlight=False,
     )
 
 
-WIDE = 120  # columns that the table of a paper takes
-_SIGN = {"matches to the printed digit": "ok", "differs": "no", "undecided": "?"}
+COLUMNS = (
+    "method",
+    "on",
+    "FLOPs",
+    "ours",
+    "",
+    "params (M)",
+    "ours",
+    "",
+    "training",
+    "up",
+    "down",
+)
+TABLE_WIDTH = 120  # characters that the table of a paper needs
+VERDICT_SIGNS = {"matches to the printed digit": "ok", "differs": "no", "undecided": "?"}
+
+
+def _print_notes(cost_table: CostTable, described: Sequence[Mapping[str, Any]]) -> None:
+    """What the signs mean, why numbers differ, and the notes of the cases."""
+    from fedloom.inspect.cost_tables import MATCHES
+
+    out.print(
+        "ok: matches to the printed digit; no: differs; "
+        "?: undecided, within the error of the draws",
+        highlight=False,
+    )
+    for row in described:
+        for name, verdict in row["verdicts"].items():
+            if verdict != MATCHES:
+                line = f"{row['method']}, {row['case']}, {name} {verdict}"
+                out.print(line, markup=False, highlight=False)
+    for name, case in cost_table.cases.items():
+        if case.note:
+            out.print(f"{name}: {case.note}", highlight=False)
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     error = row["macs_error"] * row["mflops"] / row["macs"]
-    ours = f"{row['mflops']:.2f} +- {error:.2f}" if error else f"{row['mflops']:.3f}"
-    printed, stored = f"{row['printed_mflops']:g}", f"{row['printed_params_m']:.2f}"
-    sent = megabytes(row["bytes_up"]), megabytes(row["bytes_down"])
-    work = f"{row['training_macs'] / 1e6:,.0f} M"
-    flops, params = (_SIGN[said.partition(":")[0]] for said in row["verdicts"].values())
+    mflops = f"{row['mflops']:.2f} +- {error:.2f}" if error else f"{row['mflops']:.3f}"
+    signs = {
+        name: VERDICT_SIGNS[verdict.partition(":")[0]] for name, verdict in row["verdicts"].items()
+    }
     return [
         row["method"],
         row["case"],
-        printed,
-        ours,
-        flops,
-        stored,
+        f"{row['printed_mflops']:g}",
+        mflops,
+        signs["mflops"],
+        f"{row['printed_params_m']:.2f}",
         f"{row['params_m']:.3f}",
-        params,
-        work,
-        *sent,
+        signs["params_m"],
+        f"{row['training_macs'] / 1e6:,.0f} M",
+        megabytes(row["bytes_up"]),
+        megabytes(row["bytes_down"]),
     ]

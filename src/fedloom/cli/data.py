@@ -167,7 +167,7 @@ def _show_averages(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
 
     settings, grid = averages_grid(raw)
     if png is not None:
-        averages_plot.png(grid, png, f"{settings.data.name}: averages of a client's samples")
+        averages_plot.save_png(grid, png, f"{settings.data.name}: averages of a client's samples")
     if json_:
         report = {
             "data": settings.data.name,
@@ -191,7 +191,7 @@ def _show_partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     data, partition = settings.data.name, settings.data.partition.name
     statistics = dataclasses.asdict(heterogeneity(counts))
     if png is not None:
-        partition_plot.png(counts, png, f"{data}: {partition}, {len(counts)} clients")
+        partition_plot.save_png(counts, png, f"{data}: {partition}, {len(counts)} clients")
     if json_:
         report = {"data": data, "partition": partition, "counts": counts.tolist()}
         print_json({**report, **statistics})

@@ -50,8 +50,8 @@ def demo(
 
 NEXT = """
 What to try next
-  fedloom data show --preset demo                                       see how the classes are split
-  fedloom compare --preset demo --methods fedavg,scaffold --seeds 3     is the difference real?
-  fedloom run --preset demo --method 'fedprox(mu=0.1)+fedavgm'          combine two methods
-  fedloom methods scaffold                                              read how a method works
-  fedloom data add mine --from PATH                                     bring your own data"""
+  fedloom data show --preset demo                                     see how classes are split
+  fedloom compare --preset demo --methods fedavg,scaffold --seeds 3   is the difference real?
+  fedloom run --preset demo --method 'fedprox(mu=0.1)+fedavgm'        combine two methods
+  fedloom methods scaffold                                            read how a method works
+  fedloom data add mine --from PATH                                   bring your own data"""

@@ -29,13 +29,13 @@ def doctor(forget_calibration: ForgetCalibration = False, json_: o.Json = False)
 
     Example: fedloom doctor
     """
-    from fedloom.engines.calibrate import findings, forget, place
+    from fedloom.engines.calibrate import calibration_file, forget, stored_summaries
     from fedloom.inspect.doctor import examine
 
     if forget_calibration:
         forget()
     report = examine()
-    measured, file = findings(), str(place())
+    measured, file = stored_summaries(), str(calibration_file())
     if json_:
         print_json({**report, "calibration": {"file": file, "measurements": measured}})
     else:

@@ -155,7 +155,7 @@ def _preset_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
         )
     scale = scale_of(flags)
     chosen = found.table.at(scale, [row], [column] if column else [])
-    return chosen.run(chosen.rows[0], chosen.columns[0], scale)
+    return chosen.run_settings(chosen.rows[0], chosen.columns[0], scale)
 
 
 def scale_of(flags: Mapping[str, Any]) -> Scale:

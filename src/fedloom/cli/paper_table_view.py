@@ -1,4 +1,4 @@
-"""`fedloom compare --preset PAPER/TABLE`: a table of a paper made again, ours beside the printed numbers."""
+"""`fedloom reproduce PAPER/TABLE`: shows a reproduced table next to the printed numbers."""
 
 from __future__ import annotations
 
@@ -11,123 +11,139 @@ from fedloom.cli.output import out, print_json, print_table, rounds_to, say, tab
 
 if TYPE_CHECKING:
     from fedloom.experiment.schedule import PlannedRun
-    from fedloom.reports.paper_table import Figure
+    from fedloom.reports.paper_table import CellResult
     from fedloom.settings.paper_table import Scale, Table
 
 Settings = dict[str, Any]
 
+LEGEND = (
+    "ours: mean over seeds, N+ if a seed does not reach the target within N rounds; "
+    "std: over seeds; gain: over the first row, seed by seed; "
+    "paper: as printed, at the paper's scale and for its targets"
+)
+
 
 def show_table(
-    study: Table,
+    paper_table: Table,
     scale: Scale,
     seeds: int,
     folder: Path,
-    over: Callable[[Settings], Settings],
+    override: Callable[[Settings], Settings],
     run_all: Callable[[Sequence[PlannedRun]], None],
     as_json: bool,
 ) -> None:
-    """Run what is not done yet of a table, then print it, one block a column."""
-    from fedloom.reports import paper_table as room
+    """Run what is missing of a table, then print it, one block per column.
 
-    for line in header(study, scale):
+    override: lays the settings of the command line over a run's; run_all: executes the runs.
+    """
+    from fedloom.reports.paper_table import average_choices, cell_results, distinct_runs, plan
+
+    for line in header(paper_table, scale):
         say(line)
-    spots = room.plan(study, scale, seeds, folder, over)
-    run_all(room.runs_of(spots))
-    found = room.figures(spots)
-    choices = room.over_choices(spots, found)
-    picture = _drawn(choices or found, folder / "table.png", study.name)
+    cells = plan(paper_table, scale, seeds, folder, override)
+    run_all(distinct_runs(cells))
+    results = cell_results(cells)
+    choices = average_choices(cells, results)
+    picture = _plot(choices or results, folder / "table.png", paper_table.name)
     if as_json:
-        known = {
-            "preset": study.name,
-            "scale": scale,
-            "cut": study.about.cut if scale == "small" else "",
-        }
         print_json(
             {
-                **known,
-                "figures": [f.describe() for f in found],
-                "choices": [f.describe() for f in choices],
+                "preset": paper_table.name,
+                "scale": scale,
+                "reduced": paper_table.about.reduced if scale == "small" else "",
+                "figures": [result.describe() for result in results],
+                "choices": [result.describe() for result in choices],
                 "picture": picture,
                 "out": str(folder),
             }
         )
         return
-    for column in study.columns:
+    for column in paper_table.columns:
         title = f"{column.name}: {column.measure}"
-        print_table(_block(title, [f for f in found if f.column == column.name]))
-        if of_column := [f for f in choices if f.column == column.name]:
-            print_table(_choices(f"{title}, over choices", of_column))
-    out.print(f"{READING}; runs: {folder}", highlight=False)
+        print_table(_block(title, _in_column(column.name, results)))
+        if of_column := _in_column(column.name, choices):
+            print_table(_choices_block(f"{title}, over choices", of_column))
+    out.print(f"{LEGEND}; runs: {folder}", highlight=False)
     if picture:
         out.print(f"picture: {picture}", highlight=False)
 
 
-def _drawn(figures: Sequence[Figure], path: Path, title: str) -> str | None:
-    """The picture of those figures that are percentages, if there are such and it can be drawn."""
+def header(paper_table: Table, scale: Scale) -> list[str]:
+    """What is run, and how it differs from the paper."""
+    about = paper_table.about
+    lines = [f"{paper_table.name}: {about.title}", f"paper: {about.settings}"]
+    if about.departures:
+        lines.append(f"departures: {about.departures}")
+    if scale == "small":
+        lines.append(f"scale small, reduced: {about.reduced}")
+    else:
+        lines.append("scale paper: nothing reduced")
+    return lines
+
+
+def _in_column(name: str, results: Sequence[CellResult]) -> list[CellResult]:
+    return [result for result in results if result.column == name]
+
+
+def _plot(results: Sequence[CellResult], path: Path, title: str) -> str | None:
+    """Plot the results that are percentages; None if there are none or no plot can be drawn."""
     from fedloom.metrics.measures import counts_rounds
     from fedloom.reports.plots import effects
 
-    shares = [f for f in figures if not counts_rounds(f.measure)]
-    return str(path) if shares and drawn(lambda path: effects(shares, path, title), path) else None
+    percentages = [result for result in results if not counts_rounds(result.measure)]
+    if percentages and drawn(lambda file: effects(percentages, file, title), path):
+        return str(path)
+    return None
 
 
-READING = (
-    "ours: mean over seeds, N+ where a seed does not reach the target within N rounds; std: over seeds; "
-    "gain: over the first row, seed by seed; paper: as printed, at its own scale and for its own targets"
-)
-
-
-def header(study: Table, scale: Scale) -> list[str]:
-    """What is run and what was cut of it."""
-    about = study.about
-    said = [f"{study.name}: {about.title}", f"paper: {about.settings}"]
-    said += [f"departs: {about.departs}"] if about.departs else []
-    return [
-        *said,
-        f"scale small, cut: {about.cut}" if scale == "small" else "scale paper: nothing cut",
-    ]
-
-
-def _block(title: str, figures: Sequence[Figure]) -> Any:
+def _block(title: str, results: Sequence[CellResult]) -> Any:
     columns = ["row", "ours", "std", "gain", "paper", "gain", "seconds"]
-    return table(
-        columns, [_line(f, figures[0]) for f in figures], title=title, right=(1, 2, 3, 4, 5, 6)
-    )
+    lines = [_line(result, results[0]) for result in results]
+    return table(columns, lines, title=title, right=(1, 2, 3, 4, 5, 6))
 
 
-def _line(figure: Figure, first: Figure) -> list[str]:
+def _line(result: CellResult, baseline: CellResult) -> list[str]:
+    """A row's cells; gains are over the baseline, the first row."""
     from fedloom.metrics.measures import counts_rounds
     from fedloom.reports.paper_table import gain
 
-    counted = counts_rounds(figure.measure)
-    number = _count if counted else _number
-    printed = (
-        None
-        if figure.printed is None or first.printed is None
-        else figure.printed.gain(first.printed)
-    )
+    if counts_rounds(result.measure):
+        ours, as_text = rounds_to(result.ours, result.rounds), _count
+    else:
+        ours, as_text = _percentage(result.mean), _percentage
     return [
-        figure.row,
-        rounds_to(figure.ours, figure.rounds) if counted else _number(figure.mean),
-        number(figure.std),
-        number(gain(figure, first), "+"),
-        str(figure.printed or "-"),
-        number(printed, "+"),
-        f"{figure.seconds:.0f}",
+        result.row,
+        ours,
+        as_text(result.std),
+        as_text(gain(result, baseline), "+"),
+        str(result.printed or "-"),
+        as_text(_printed_gain(result, baseline), "+"),
+        f"{result.seconds:.0f}",
     ]
 
 
-def _choices(title: str, figures: Sequence[Figure]) -> Any:
+def _printed_gain(result: CellResult, baseline: CellResult) -> float | None:
+    if result.printed is None or baseline.printed is None:
+        return None
+    return result.printed.gain(baseline.printed)
+
+
+def _choices_block(title: str, results: Sequence[CellResult]) -> Any:
     lines = [
-        [f.row, str(len(f.ours)), _number(f.mean), _number(f.std), str(f.printed or "-")]
-        for f in figures
+        [
+            result.row,
+            str(len(result.ours)),
+            _percentage(result.mean),
+            _percentage(result.std),
+            str(result.printed or "-"),
+        ]
+        for result in results
     ]
-    return table(
-        ["take", "choices", "ours", "std", "paper"], lines, title=title, right=(1, 2, 3, 4)
-    )
+    columns = ["choose", "choices", "ours", "std", "paper"]
+    return table(columns, lines, title=title, right=(1, 2, 3, 4))
 
 
-def _number(value: float | None, sign: str = "") -> str:
+def _percentage(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.2f}"
 
 

@@ -16,10 +16,6 @@ from fedloom.cli.paper_table_view import show_table
 if TYPE_CHECKING:
     from fedloom.settings.paper_table import Table
 
-Names = Annotated[
-    str | None, typer.Option(help="Only these, separated by commas.", show_default=False)
-]
-
 
 @user_errors
 def reproduce(
@@ -60,7 +56,10 @@ def reproduce(
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
-    """Run a paper's table and print it beside ours. Example: fedloom reproduce fedalign/table1 --rows fedavg,fedalign"""
+    """Run a table of a paper and print our figures beside the printed ones.
+
+    Example: fedloom reproduce fedalign/table1 --rows fedavg,fedalign
+    """
     flags = locals()
     with scheduler(jobs, engine, verbose) as run_all:
         chosen_scale = o.scale_of(flags)

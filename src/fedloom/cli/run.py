@@ -68,7 +68,10 @@ def run(
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
-    """Train once. Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1"""
+    """Train one method with one seed.
+
+    Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1
+    """
     with prefork(engine) as fork_server:
         from fedloom.runs.folder import check_vacant
         from fedloom.settings.config import load

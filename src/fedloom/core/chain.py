@@ -1,7 +1,8 @@
-"""A model as a line of named blocks, which is all that a method may know of it."""
+"""A model as a sequence of named blocks. Methods know nothing else about a model."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from fedloom.core.errors import UserError, unknown_name
 
 
 class Chain(nn.Module):
-    """Blocks called one after the other; any stretch of the line can be run on its own.
+    """Named blocks applied in order; any consecutive part of the chain can be run alone.
 
     >>> import torch
     >>> chain = Chain({"body": nn.Linear(4, 3), "head": nn.Linear(3, 2)})
@@ -28,19 +29,20 @@ class Chain(nn.Module):
         for name, block in blocks.items():
             if not name or name == "names" or hasattr(self, name) or "." in name:
                 raise UserError(
-                    f"block name '{name}' is empty, taken, or holds a dot; choose another name for the block"
+                    f"block name '{name}' is empty, reserved, or contains a dot; "
+                    "choose another name for the block"
                 )
             self.add_module(name, block)
         self.names = tuple(blocks)
 
     def block(self, name: str) -> nn.Module:
-        """The block of that name."""
+        """The block with this name; raises UserError if there is none."""
         if name not in self.names:
             raise unknown_name("block", name, self.names)
         return self.get_submodule(name)
 
     def between(self, after: str | None, until: str | None) -> tuple[str, ...]:
-        """Names of the blocks behind `after` up to and including `until`."""
+        """Names of the blocks after `after`, up to and including `until`."""
         for name in (after, until):
             if name is not None and name not in self.names:
                 raise unknown_name("block", name, self.names)
@@ -49,13 +51,13 @@ class Chain(nn.Module):
         return self.names[first:last]
 
     def run(self, x: Tensor, *, after: str | None = None, until: str | None = None) -> Tensor:
-        """The blocks behind `after` up to `until`, applied to x."""
+        """Apply the blocks after `after`, up to and including `until`, to x."""
         for name in self.between(after, until):
             x = self._modules[name](x)  # type: ignore[misc]
         return x
 
     def taps(self, x: Tensor) -> dict[str, Tensor]:
-        """The output of every block, in one pass; the last one is the logits."""
+        """The output of every block by name, in one forward pass; the last one is the logits."""
         taps: dict[str, Tensor] = {}
         for name in self.names:
             taps[name] = x = self._modules[name](x)  # type: ignore[misc]
@@ -65,9 +67,10 @@ class Chain(nn.Module):
         return self.run(x)
 
     def layers(self) -> Iterator[tuple[str, nn.Module]]:
-        """Every layer that holds tensors of its own, by its full name."""
+        """Full name and module of every layer that holds tensors directly."""
         for name, module in self.named_modules():
-            if any(True for _ in module.parameters(recurse=False)) or any(
-                True for _ in module.buffers(recurse=False)
-            ):
+            tensors = itertools.chain(
+                module.parameters(recurse=False), module.buffers(recurse=False)
+            )
+            if any(True for _ in tensors):
                 yield name, module

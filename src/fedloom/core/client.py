@@ -1,4 +1,8 @@
-"""The client's half of a round: load what was sent, work through the phases, reply."""
+"""The client's half of a round: load what was sent, run the phases, reply.
+
+The server sends a Broadcast to all clients of a round and a Task for each answer that it wants.
+`answer` is the single entry point through which every engine runs them.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +24,28 @@ from fedloom.core.server import Reply
 from fedloom.core.solver import DescentResult, Objective, Solver
 
 Work = Literal["train", "exchange", "exchange every round", "personalise", "score", "evaluate"]
-TEST_PIECES = (
-    16  # of the test data; always the same, so that every engine adds up in the same order
-)
-_BRANCH: dict[Work, str] = {
+
+# Pieces into which the test data are split; constant, so that all engines add in the same order.
+TEST_PIECES = 16
+
+# The branch of the random key for each kind of work with a client.
+_KEY_BRANCH: dict[Work, str] = {
     "train": "round",
     "exchange": "exchange",
     "exchange every round": "again",
     "personalise": "finale",
     "score": "finale",
-    "evaluate": "evaluate",
-}  # of the key
+}
 
 
 @dataclass(frozen=True)
 class Federation:
-    """What a worker needs to play any client: the method, the model, the clients' data and the run's solver.
+    """What a worker needs to simulate any client.
 
-    test: the batches on which a client's own model is scored.
+    build     builds the model that is trained.
+    clients   the clients' training data.
+    solver    the run's solver; a phase may use another.
+    test      test batches, on which models are scored.
     """
 
     method: Method
@@ -51,7 +59,10 @@ class Federation:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends to every client of a round, and what it asks for."""
+    """What the server sends to every client of a round, and the work it asks for.
+
+    shared: what is sent along with the weights, by name.
+    """
 
     work: Work
     round: int
@@ -60,19 +71,52 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
-class Task:
-    """One client to be asked, with what it remembers; for the work "evaluate", a piece of the test data instead."""
+class ClientTask:
+    """Ask one client, given what it remembers."""
 
     client: int
     memories: Mapping[str, Params] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """Identifies the answer."""
+        return self.client
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """Evaluate the server's model on one piece of the test data, for the work "evaluate"."""
+
+    piece: int
+
+    @property
+    def number(self) -> int:
+        """Identifies the answer."""
+        return self.piece
+
+    @property
+    def memories(self) -> Mapping[str, Params]:
+        """Empty: no client takes part."""
+        return {}
+
+
+Task = ClientTask | EvaluationTask
+
+
+def task_for(work: Work, number: int, memories: Mapping[str, Params]) -> Task:
+    """The task with this number, rebuilt in a worker from what was sent to it."""
+    return EvaluationTask(number) if work == "evaluate" else ClientTask(number, memories)
 
 
 def answer(
     federation: Federation, model_pool: ModelPool, sent: Broadcast, task: Task, progress: Progress
 ) -> Any:
-    """What is answered to the broadcast: the one door through which every engine enters. progress: kept up to date for an error."""
-    if sent.work == "evaluate":
-        return evaluate(federation, model_pool, sent.params, task.client)
+    """Do the work that the broadcast asks for, and return the answer.
+
+    progress: updated during the work, for error messages.
+    """
+    if isinstance(task, EvaluationTask):
+        return evaluate(federation, model_pool, sent.params, task.piece)
     return _WORK[sent.work](federation, job_for(federation, model_pool, sent, task, progress))
 
 
@@ -83,68 +127,69 @@ def job_for(
     task: Task,
     progress: Progress | None = None,
 ) -> Job:
-    """A client's job: its own key, and its private tensors in the place of the server's."""
-    key = federation.key.fold(_BRANCH[sent.work], sent.round, "client", task.client)
-    received = {**sent.params, **task.memories.get("private", {})}
-    data, classes = federation.clients[task.client], federation.classes
+    """A client's job: its own key, and its private tensors in place of the server's."""
+    assert isinstance(task, ClientTask)
     return Job(
-        task.client,
-        sent.round,
-        key,
-        data,
-        model_pool,
-        received,
-        sent.shared,
-        task.memories,
-        classes,
-        progress or Progress(),
+        client=task.client,
+        round=sent.round,
+        key=federation.key.fold(_KEY_BRANCH[sent.work], sent.round, "client", task.client),
+        data=federation.clients[task.client],
+        model_pool=model_pool,
+        received={**sent.params, **task.memories.get("private", {})},
+        shared=sent.shared,
+        memories=task.memories,
+        classes=federation.classes,
+        progress=progress or Progress(),
     )
 
 
 def train(federation: Federation, job: Job) -> Reply:
-    """One round of a client: the phases, then what it sends and remembers."""
+    """One round of a client: run the phases, then build the reply."""
     method = federation.method
-    outcome, private = (
-        run_phases(method.phases, job, federation.solver, "phase"),
-        job.model_pool.names(method.private),
-    )
+    outcome = run_phases(method.phases, job, federation.solver, "phase")
+    private = job.model_pool.names(method.private)
     final, delta = outcome.weights["model"], outcome.delta
     change = {
         n: delta[n] if n in delta else final[n] - t
         for n, t in job.received.items()
         if n not in private
     }
-    memories = {slot: w for slot, w in outcome.weights.items() if slot != "model"}
-    memories |= {slot: memory for _, t in outcome.descents for slot, memory in t.keep.items()}
-    memories |= {"private": {n: final[n] for n in final if n in private}} if private else {}
+    memories = {slot: weights for slot, weights in outcome.weights.items() if slot != "model"}
+    for _, descent in outcome.descents:
+        memories |= descent.keep
+    if private:
+        memories["private"] = {n: final[n] for n in final if n in private}
     return reply_of(method, outcome, change, memories)
 
 
 def reply_of(
     method: Method, outcome: Outcome, change: Params, memories: dict[str, Params]
 ) -> Reply:
-    """The change of the shown weights and the memories so far, and what the method sends and remembers besides."""
-    job, trace = outcome.job, outcome.descent("model")
-    private, uploads, memories = (
-        job.model_pool.names(method.private),
-        {"model": change},
-        dict(memories),
-    )
+    """The reply with this change of the model, these memories, and what `method.after` adds."""
+    job, descent = outcome.job, outcome.descent("model")
+    private = job.model_pool.names(method.private)
+    uploads, memories = {"model": change}, dict(memories)
     for extra in [after(outcome) for after in method.after]:
-        uploads |= {
-            word: {n: t for n, t in p.items() if n not in private}
-            for word, p in extra.uploads.items()
-        }
+        for name, upload in extra.uploads.items():
+            uploads[name] = {n: t for n, t in upload.items() if n not in private}
         if clash := memories.keys() & extra.memories.keys():
             raise UserError(
-                f"two methods remember under '{min(clash)}'; they do not join, name one of them"
+                f"two methods use the memory '{min(clash)}' and cannot be combined; keep one"
             )
         memories |= extra.memories
-    return Reply(job.client, len(job.data), trace.seen, uploads, memories, trace.loss, trace.steps)
+    return Reply(
+        client=job.client,
+        samples=len(job.data),
+        seen=descent.seen,
+        uploads=uploads,
+        memories=memories,
+        loss=descent.loss,
+        steps=descent.steps,
+    )
 
 
 def exchange(federation: Federation, job: Job, every_round: bool) -> dict[str, Params]:
-    """The client's answers to the questions before round 0, or to those of every round."""
+    """The client's answers to the exchanges before round 0, or to those of every round."""
     return {
         e.name: e.client(job, job.key.fold(e.name))
         for e in federation.method.prologue
@@ -153,7 +198,7 @@ def exchange(federation: Federation, job: Job, every_round: bool) -> dict[str, P
 
 
 def personalise(federation: Federation, job: Job) -> Params:
-    """The weights a client ends up with: its slot, after the finale if the method has one."""
+    """A client's final weights: its evaluated slot, after the finale if the method has one."""
     method = federation.method
     slot = method.evaluates
     if method.finale:
@@ -162,7 +207,7 @@ def personalise(federation: Federation, job: Job) -> Params:
 
 
 def score(federation: Federation, job: Job) -> ClassCounts:
-    """How the client's own model does on the test data."""
+    """Score the client's own model on the test data."""
     chain = job.model_pool.load("scored", personalise(federation, job))
     return count_correct(chain, federation.test, federation.classes)
 
@@ -170,7 +215,7 @@ def score(federation: Federation, job: Job) -> ClassCounts:
 def evaluate(
     federation: Federation, model_pool: ModelPool, params: Params, piece: int
 ) -> ClassCounts:
-    """How the server's model does on one piece of the test data."""
+    """Score the server's model on one of TEST_PIECES pieces of the test data."""
     count = len(federation.test)
     batches = federation.test[piece * count // TEST_PIECES : (piece + 1) * count // TEST_PIECES]
     return count_correct(model_pool.load("scored", params), batches, federation.classes)
@@ -186,27 +231,31 @@ _WORK: dict[Work, Callable[[Federation, Job], Any]] = {
 
 
 def run_phases(phases: Sequence[Phase], job: Job, solver: Solver, part: str) -> Outcome:
-    """Phase after phase; a later one may start from what an earlier one left. part: which phases of the method these are."""
+    """Run the phases in order; a phase may start from the weights of an earlier one.
+
+    part: "phase" or "finale", which names the memories of these phases' solvers.
+    """
     weights: dict[str, Params] = {}
     descents: list[tuple[str, DescentResult]] = []
     for number, phase in enumerate(phases):
         job.progress.phase, job.progress.step = number, 0
-        model = job.model_pool.load("model", _start(phase, job, weights))
+        model = job.model_pool.load("model", _initial_weights(phase, job, weights))
         job.model_pool.set_trainable(phase.trains)
-        objective = Objective(
-            phase.total, phase.order, phase.mix, f"solver of {part} {number}", phase.clip
-        )
-        trace = phase.solver_for(solver)(model, objective, job, job.key.fold("phase", number))
-        descents.append((phase.slot, trace))
+        memory = f"solver of {part} {number}"
+        objective = Objective(phase.total, phase.order, phase.mix, memory, phase.clip)
+        phase_solver = phase.solver_for(solver)
+        descent = phase_solver(model, objective, job, job.key.fold("phase", number))
+        descents.append((phase.slot, descent))
         weights[phase.slot] = job.model_pool.take("model")
-        weights |= {slot: {**weights[phase.slot], **w} for slot, w in trace.slots.items()}
+        weights |= {slot: {**weights[phase.slot], **w} for slot, w in descent.slots.items()}
     return Outcome(job, weights, tuple(descents))
 
 
-def _start(phase: Phase, job: Job, done: Mapping[str, Params]) -> Params:
+def _initial_weights(phase: Phase, job: Job, trained: Mapping[str, Params]) -> Params:
+    """Where a phase starts; trained: the slots of earlier phases."""
     source = phase.start or phase.slot
-    if source in done:
-        return done[source]
+    if source in trained:
+        return trained[source]
     if source in ("received", "model"):
         return job.received
     return {**job.received, **job.memories.get(source, {})}

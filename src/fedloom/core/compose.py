@@ -1,9 +1,13 @@
-"""Joining methods: `fedprox+fedavgm` has the terms, the stages and the memories of both, or is refused in a sentence."""
+"""Combining methods: `fedprox+fedavgm` has the loss terms, server stages and memories of both.
+
+Methods that do not go together are rejected with a message that says why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from itertools import chain as concatenated
 from typing import Any
 
 from fedloom.core.chain import Chain
@@ -14,98 +18,130 @@ from fedloom.core.server import KINDS, Stage, mean
 
 
 def join(methods: Sequence[Method]) -> Method:
-    """One method that does what all of them do."""
+    """One method that does what all of them do; raises UserError with every conflict at once."""
     if len(methods) == 1:
         return methods[0]
+
+    def all_of(field: str) -> tuple[Any, ...]:
+        return tuple(concatenated.from_iterable(getattr(m, field) for m in methods))
+
     name = "+".join(m.name for m in methods)
-    said: list[str] = []
-    phases = _phases(methods, said)
+    conflicts: list[str] = []
     joined = Method(
         name=name,
-        phases=phases,
-        after=tuple(a for m in methods for a in m.after),
-        server=_stages(methods),
+        phases=_joined_phases(methods, conflicts),
+        after=all_of("after"),
+        server=_joined_stages(methods),
         private=_union([m.private for m in methods]),
-        prologue=tuple(e for m in methods for e in m.prologue),
-        finale=_one("finale", [m.finale for m in methods], (), said),
-        evaluates=_one("evaluated slot", [m.evaluates for m in methods], "model", said),
-        sends=tuple(s for m in methods for s in m.sends),
-        needs=tuple(n for m in methods for n in m.needs),
-        reshape=tuple(r for m in methods for r in m.reshape),
-        origin=tuple(part for m in methods for part in m.parts),
+        prologue=all_of("prologue"),
+        finale=_single("finale", [m.finale for m in methods], (), conflicts),
+        evaluates=_single("evaluated slot", [m.evaluates for m in methods], "model", conflicts),
+        sends=all_of("sends"),
+        needs=all_of("needs"),
+        reshape=all_of("reshape"),
+        origin=all_of("parts"),
     )
-    raise_all(list(dict.fromkeys(said)), f"method '{name}'")
+    raise_all(list(dict.fromkeys(conflicts)), f"method '{name}'")
     return joined
 
 
-def _one(what: str, values: Iterable[Any], default: Any, said: list[str]) -> Any:
-    """The one value that is not the default, or a complaint."""
-    own: list[Any] = []
+def _single(what: str, values: Iterable[Any], default: Any, conflicts: list[str]) -> Any:
+    """The one value that differs from the default; several different ones are a conflict."""
+    chosen: list[Any] = []
     for value in values:
-        if value != default and value not in own:
-            own.append(value)
-    if len(own) > 1:
-        said.append(f"two methods bring a {what} of their own; only one of them can")
-    return own[0] if own else default
+        if value != default and value not in chosen:
+            chosen.append(value)
+    if len(chosen) > 1:
+        conflicts.append(f"two methods set their own {what}; at most one of them can")
+    return chosen[0] if chosen else default
 
 
-def _phases(methods: Sequence[Method], said: list[str]) -> tuple[Phase, ...]:
-    """Phases of the same slot become one; the others stand in order. Of one method's several, each takes in those of the others."""
-    several = [m for m in methods if len({p.slot for p in m.phases}) < len(m.phases)]
-    if several and (unfit := _unfit(several, methods)):
-        said += unfit
+def _joined_phases(methods: Sequence[Method], conflicts: list[str]) -> tuple[Phase, ...]:
+    """Phases of the same slot are merged into one; other slots follow in order.
+
+    If one method trains a slot in several phases, the other methods' phases of that slot are merged
+    into each of them.
+    """
+    multi_phase = [m for m in methods if _repeats_a_slot(m)]
+    problems = _multi_phase_conflicts(multi_phase, methods)
+    if problems:
+        conflicts += problems
         return ()
-    frame, by_slot = several[0].phases if several else (), dict[str, list[Phase]]()
-    for phase in (p for m in methods if not several or m is not several[0] for p in m.phases):
-        by_slot.setdefault(phase.slot, []).append(phase)
-    framed = tuple(_merged([phase, *by_slot.get(phase.slot, ())], said) for phase in frame)
-    slots = {phase.slot for phase in frame}
-    return (*framed, *(_merged(same, said) for slot, same in by_slot.items() if slot not in slots))
+    by_slot = _phases_by_slot([m for m in methods if not _repeats_a_slot(m)])
+    repeated = multi_phase[0].phases if multi_phase else ()
+    groups = [[phase, *by_slot.get(phase.slot, ())] for phase in repeated]
+    for phase in repeated:
+        by_slot.pop(phase.slot, None)
+    groups += by_slot.values()
+    return tuple(_merged(group, conflicts) for group in groups)
 
 
-def _unfit(several: Sequence[Method], methods: Sequence[Method]) -> list[str]:
-    """Who cannot join a method that trains a slot in several phases: another such, and who reckons with one descent."""
-    if len(several) > 1:
-        return [
-            f"'{several[0].name}' and '{several[1].name}' train a slot in several phases; only one of them can"
-        ]
-    backward = [
-        m.name
-        for m in methods
-        if m is not several[0] and (m.after or any(p.makes for p in m.phases))
+def _phases_by_slot(methods: Sequence[Method]) -> dict[str, list[Phase]]:
+    by_slot: dict[str, list[Phase]] = {}
+    for method in methods:
+        for phase in method.phases:
+            by_slot.setdefault(phase.slot, []).append(phase)
+    return by_slot
+
+
+def _repeats_a_slot(method: Method) -> bool:
+    return len({p.slot for p in method.phases}) < len(method.phases)
+
+
+def _multi_phase_conflicts(multi_phase: Sequence[Method], methods: Sequence[Method]) -> list[str]:
+    """Why methods cannot join one that trains a slot in several phases.
+
+    A second such method cannot, nor a method that uses the result of a single descent.
+    """
+    if not multi_phase:
+        return []
+    first = multi_phase[0]
+    if len(multi_phase) > 1:
+        both = f"'{first.name}' and '{multi_phase[1].name}'"
+        return [f"{both} both train a slot in several phases; at most one of them can"]
+    single_descent = [
+        m.name for m in methods if m is not first and (m.after or any(p.makes for p in m.phases))
     ]
     return [
-        f"'{name}' looks back on one descent, and '{several[0].name}' makes several; they do not join"
-        for name in backward
+        f"'{name}' uses the result of one descent, but '{first.name}' makes several; "
+        "they cannot be combined"
+        for name in single_descent
     ]
 
 
-def _merged(same: list[Phase], said: list[str]) -> Phase:
-    plain = Phase()
-    settings = [f.name for f in fields(Phase) if f.name not in ("terms", "slot")]
-    chosen = {
-        n: _one(f"{n} for '{same[0].slot}'", [getattr(p, n) for p in same], getattr(plain, n), said)
-        for n in settings
+def _merged(phases: list[Phase], conflicts: list[str]) -> Phase:
+    """Phases of one slot as one: the terms of all, and every other setting from at most one."""
+    default, slot = Phase(), phases[0].slot
+    settings = {
+        f.name: _single(
+            f"{f.name} for '{slot}'",
+            [getattr(p, f.name) for p in phases],
+            getattr(default, f.name),
+            conflicts,
+        )
+        for f in fields(Phase)
+        if f.name not in ("terms", "slot")
     }
-    return replace(same[0], terms=tuple(t for p in same for t in p.terms), **chosen)
+    return replace(phases[0], terms=tuple(t for p in phases for t in p.terms), **settings)
 
 
-def _stages(methods: Sequence[Method]) -> tuple[Stage, ...]:
-    """Stages by kind. Of the combiners of an upload, one that a method chose itself replaces the plain mean by samples."""
+def _joined_stages(methods: Sequence[Method]) -> tuple[Stage, ...]:
+    """All stages, ordered by kind; any other combiner of the model replaces the default mean."""
     stages: dict[str, Stage] = {s.name: s for m in methods for s in m.server}
-    plain = mean().name
-    if any(
-        s.kind == "combine" and s.handles == "model" and s.name != plain for s in stages.values()
-    ):
-        stages.pop(plain, None)
+    combiners = [s.name for s in stages.values() if s.kind == "combine" and s.handles == "model"]
+    default = mean().name
+    if any(name != default for name in combiners):
+        stages.pop(default, None)
     return tuple(sorted(stages.values(), key=lambda s: KINDS.index(s.kind)))
 
 
 def _union(selectors: Sequence[Selector]) -> Selector:
-    own = [s for s in selectors if s is not nothing]
-    if len(own) <= 1:
-        return own[0] if own else nothing
-    choose: Callable[[Chain], frozenset[str]] = lambda chain: frozenset().union(
-        *(s(chain) for s in own)
-    )
+    """The tensors chosen by any of the selectors; stays `nothing` or one selector if it can."""
+    used = [s for s in selectors if s is not nothing]
+    if len(used) <= 1:
+        return used[0] if used else nothing
+
+    def choose(chain: Chain) -> frozenset[str]:
+        return frozenset().union(*(s(chain) for s in used))
+
     return choose

@@ -1,4 +1,4 @@
-"""Exact mode: what torch must be told so that one seed gives one result."""
+"""Settings that make torch deterministic, so that one seed gives one result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch computes on one intra-op thread; two sum in another order, and gain small batches nothing."""
+    """Run torch on one intra-op thread; restore the thread count afterwards.
+
+    Two threads would add in a different order, and small batches gain nothing from them.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -21,7 +24,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Inside, kernels of a GPU that give other bits each time are avoided where there is a choice; a CPU has none of these."""
+    """Avoid nondeterministic GPU kernels where torch offers an alternative; a CPU has none."""
     if device.type != "cuda":
         yield
         return

@@ -1,39 +1,46 @@
-"""What a user is told when something does not fit: the thing, the value, the choices, the remedy."""
+"""Errors for users. A message names the thing, the value, the choices and the remedy."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
+_MAX_CHOICES_SHOWN = 12
+
 
 class UserError(ValueError):
-    """Bad input, said in a sentence. The command line prints it without a traceback and exits with 2."""
+    """Invalid input. The command line prints the message without a traceback and exits with 2."""
 
 
 class RunError(RuntimeError):
-    """A run that could not go on, said in a sentence. The last checkpoint stands; the command line exits with 1."""
+    """A run cannot continue. Its last checkpoint stays valid; the command line exits with 1."""
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """A question with the closest choice, to append to a message; empty if none is close."""
+    closest = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
+    return f"; did you mean '{closest[0]}'?" if closest else ""
 
 
 def unknown_name(kind: str, name: object, choices: Iterable[str], see: str = "") -> UserError:
-    """The error for a name that is not among the choices, with the nearest one and where to look.
+    """The error for a name that is not among the choices, with the closest one and where to look.
 
     >>> print(unknown_name("method", "fedporx", ["fedavg", "fedprox"], see="fedloom methods"))
     no method 'fedporx'; did you mean 'fedprox'? (choices: fedavg, fedprox; see: fedloom methods)
     """
-    known = sorted(choices)
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    guess = f"; did you mean '{near[0]}'?" if near else ";"
-    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    names = sorted(choices)
+    shown = ", ".join(names[:_MAX_CHOICES_SHOWN])
+    if len(names) > _MAX_CHOICES_SHOWN:
+        shown += ", ..."
     where = f"; see: {see}" if see else ""
-    return UserError(f"no {kind} '{name}'{guess} (choices: {shown}{where})")
+    return UserError(f"no {kind} '{name}'{did_you_mean(name, names)} (choices: {shown}{where})")
 
 
-def raise_all(complaints: Iterable[str], about: str) -> None:
-    """Raise every complaint in one error, or nothing."""
-    found = list(complaints)
-    if len(found) == 1:
-        raise UserError(f"{about}: {found[0]}" if about else found[0])
-    if found:
-        raise UserError(
-            "\n".join([f"{about}: {len(found)} problems", *(f"  - {c}" for c in found)])
-        )
+def raise_all(problems: Iterable[str], about: str) -> None:
+    """Raise one UserError that lists all problems; do nothing if there are none."""
+    listed = list(problems)
+    if len(listed) == 1:
+        raise UserError(f"{about}: {listed[0]}" if about else listed[0])
+    if listed:
+        lines = [f"{about}: {len(listed)} problems", *(f"  - {problem}" for problem in listed)]
+        raise UserError("\n".join(lines))

@@ -14,7 +14,7 @@ from fedloom.core.chain import Chain
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Hits and samples by class, and the mean loss."""
+    """Correct predictions (`hits`) and samples (`seen`) by class, and the mean loss."""
 
     hits: Tensor
     seen: Tensor
@@ -22,11 +22,9 @@ class ClassCounts:
 
     @staticmethod
     def total(pieces: Sequence[ClassCounts]) -> ClassCounts:
-        """Tallies of parts of the test data as one, added up in the order given."""
-        hits, seen = (
-            torch.stack([p.hits for p in pieces]).sum(0),
-            torch.stack([p.seen for p in pieces]).sum(0),
-        )
+        """The counts of several parts of the test data, added up in the order given."""
+        hits = torch.stack([p.hits for p in pieces]).sum(0)
+        seen = torch.stack([p.seen for p in pieces]).sum(0)
         loss = sum(p.loss * float(p.seen.sum()) for p in pieces)
         return ClassCounts(hits, seen, loss / max(float(seen.sum()), 1.0))
 
@@ -36,21 +34,21 @@ class ClassCounts:
 
     @property
     def recall(self) -> Tensor:
-        """Accuracy by class; 0 for a class without test samples, which `seen` tells apart."""
+        """Accuracy by class; 0 for a class without test samples, which has `seen` 0."""
         return self.hits / self.seen.clamp(min=1)
 
 
 def count_correct(
     chain: Chain, batches: Iterable[tuple[Tensor, Tensor]], classes: int
 ) -> ClassCounts:
-    """Count over test batches, in evaluation mode."""
+    """Count over test batches, with the model in evaluation mode."""
     chain.eval()
     hits, seen, loss = (torch.zeros(classes, dtype=torch.float64) for _ in range(3))
     with torch.inference_mode():
         for x, y in batches:
             logits = chain(x)
-            right = y[logits.argmax(1) == y].cpu()
-            hits += torch.bincount(right, minlength=classes)
+            correct = y[logits.argmax(1) == y].cpu()
+            hits += torch.bincount(correct, minlength=classes)
             seen += torch.bincount(y.cpu(), minlength=classes)
             loss[0] += F.cross_entropy(logits, y, reduction="sum").cpu()
     return ClassCounts(hits, seen, float(loss[0] / seen.sum().clamp(min=1)))

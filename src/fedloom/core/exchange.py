@@ -1,14 +1,25 @@
-"""The prologue: every client is asked before round 0, its answers are looked at and pooled, and what was sent is written down.
+"""Exchanges: questions of a method to all clients, whose pooled answers are sent with the weights.
 
-The ledger lies among the server's memories, and so in every checkpoint:
+FedMix, for example, asks every client for averages of its data. There are two kinds:
 
-    up     bytes of answers that no report has counted yet
-    told   which clients have the pooled answers
-    turn   of each client, the number of the exchange that it answered last
-    seal   of each client, a checksum of the data it answered from
+first        asked before round 0, and again only if clients' data have changed when a run is
+             resumed. A client downloads the pooled answers once and keeps them.
+every round  asked before each round, with the weights of that round (`Exchange.every_round`).
 
-So what is exchanged is counted once: on its way up in the report of the next round, on its way down when a client is asked for
-the first time. A client keeps it; if it changes, all are sent it anew.
+Either way answers are checked, invalid ones are left out, and the others are pooled. The module
+follows a run: notices before it starts, the first exchange, its repetition when the run is resumed,
+and what happens in each round.
+
+The server keeps a ledger of the first exchanges in its memory, so it is part of every checkpoint:
+
+    up     bytes of answers that no round report has counted yet
+    told   per client, whether it has downloaded the pooled answers
+    turn   per client, the number of the exchange that it answered last
+    seal   per client, a checksum of the data it answered from
+
+From the ledger each byte is counted once: uploads in the report of the next round, a download in
+the first round that a client takes part in. If the pooled answers change, all clients download
+them again.
 """
 
 from __future__ import annotations
@@ -22,7 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.client import Broadcast, ClientTask, Federation, Task
 from fedloom.core.errors import RunError
 from fedloom.core.job import Data
 from fedloom.core.key import Key
@@ -31,21 +42,27 @@ from fedloom.core.params import Params, nbytes
 from fedloom.core.server import Memory
 from fedloom.core.state import ClientStore, ServerState
 
-ROOM, LEDGER = "exchange", "ledger"
-CHUNK = 1000  # samples whose checksum is taken at a time
+MEMORY_NAME, LEDGER = "exchange", "ledger"  # where the ledger is in the server's memory
+CHUNK = 1000  # samples per step of a checksum
 
-Ask = Callable[[Broadcast, Iterable[Task]], Iterator[tuple[int, Any]]]
-Tell = Callable[[str], None]
-Refuse = Callable[[int, str], object]  # hears of a client whose answer is left out, and why
+Ask = Callable[[Broadcast, Iterable[Task]], Iterator[tuple[int, Any]]]  # an engine's `map`
+Notify = Callable[[str], None]  # shows a message to the user
+Reject = Callable[[int, str], object]  # takes a client whose answer is left out, and the reason
+Answers = Mapping[int, Mapping[str, Params]]  # by client, then by name of the exchange
+
+
+# ------------------------------------------------------------------ before a run
 
 
 def notices(federation: Federation, rounds: int) -> list[str]:
-    """What a user has to know before the clients are asked in a run of so many rounds; an error where a limit is broken."""
-    return [
-        said
-        for e in federation.method.prologue
-        for said in _notice(e, federation, rounds if e.every_round else 1)
-    ]
+    """What the user has to know before clients are asked in a run of this many rounds.
+
+    Raises UserError if a limit set by the user would be exceeded.
+    """
+    texts = []
+    for exchange in federation.method.prologue:
+        texts += _notice(exchange, federation, rounds if exchange.every_round else 1)
+    return texts
 
 
 def _notice(exchange: Exchange, federation: Federation, releases: int) -> list[str]:
@@ -53,213 +70,261 @@ def _notice(exchange: Exchange, federation: Federation, releases: int) -> list[s
     return [f"exchange '{exchange.name}': {text}"] if text else []
 
 
+# ------------------------------------------------------------------ the first exchange
+
+
 def first_exchanges(federation: Federation) -> list[Exchange]:
-    """Those that are put before round 0, and again only if data change."""
+    """The exchanges that are asked before round 0."""
     return [e for e in federation.method.prologue if not e.every_round]
 
 
 def first_exchange(
-    federation: Federation, ask: Ask, params: Params, tell: Tell
+    federation: Federation, ask: Ask, params: Params, notify: Notify
 ) -> tuple[dict[str, Params], dict[str, Memory]]:
-    """The first exchange: the pooled answers by name, and the ledger as the server remembers it."""
+    """Ask all clients before round 0: the pooled answers by name, and the server's memory of it."""
     if not first_exchanges(federation):
         return {}, {}
     turns = torch.zeros(len(federation.clients), dtype=torch.int64)
-    answers = _answers(federation, ask, params, turns)
-    return _first(federation, answers, tell), _ledger(answers, turns, _seals(federation.clients))
+    answers = _ask_by_turn(federation, ask, params, turns)
+    pooled = _pool_first(federation, answers, notify)
+    return pooled, _new_ledger(answers, turns, _checksums(federation.clients))
 
 
 def repeat_if_data_changed(
-    federation: Federation, ask: Ask, state: ServerState, tell: Tell
+    federation: Federation, ask: Ask, state: ServerState, notify: Notify
 ) -> ServerState:
-    """The state, with a new exchange if the data of clients have changed since the last.
+    """The state, with the first exchange repeated if data of clients have changed since.
 
-    The others answer as before, from the same key; who has changed draws anew, since noise that is used twice can be taken off.
+    Clients with unchanged data give the same answers, from the same key. The others draw from a new
+    key: noise that is used twice could be subtracted out.
     """
-    if not first_exchanges(federation):
+    exchanges = first_exchanges(federation)
+    if not exchanges:
         return state
-    old, seals = (
-        {n: t.cpu() for n, t in state.memory[ROOM][LEDGER].items()},
-        _seals(federation.clients),
-    )
-    same = len(seals) == len(old["seal"])
-    changed = seals != old["seal"] if same else torch.ones_like(seals, dtype=torch.bool)
+    ledger = {name: t.cpu() for name, t in state.memory[MEMORY_NAME][LEDGER].items()}
+    checksums = _checksums(federation.clients)
+    number = int(ledger["turn"].max()) + 1
+    if len(checksums) == len(ledger["seal"]):
+        changed = checksums != ledger["seal"]
+        turns = torch.where(changed, number, ledger["turn"])
+    else:  # another number of clients: nothing tells which of them were asked before
+        changed = torch.ones_like(checksums, dtype=torch.bool)
+        turns = torch.full_like(checksums, number)
     if not bool(changed.any()):
         return state
-    new = int(old["turn"].max()) + 1
-    turns = torch.where(changed, new, old["turn"] if same else new)
-    tell(
-        f"note: the data of {int(changed.sum())} of {len(seals)} clients have changed since the exchange; it is made again"
+    notify(
+        f"note: the data of {int(changed.sum())} of {len(checksums)} clients have changed "
+        "since the exchange, so it is repeated"
     )
-    for said in (
-        text for e in first_exchanges(federation) for text in _notice(e, federation, new + 1)
-    ):
-        tell(said)
-    answers = _answers(federation, ask, state.params, turns)
-    fresh = {c: said for c, said in answers.items() if changed[c]}
-    shared = {**state.shared, **_first(federation, answers, tell)}
-    return replace(state, shared=shared, memory={**state.memory, **_ledger(fresh, turns, seals)})
+    for exchange in exchanges:
+        for text in _notice(exchange, federation, number + 1):
+            notify(text)
+    answers = _ask_by_turn(federation, ask, state.params, turns)
+    new_answers = {client: answer for client, answer in answers.items() if changed[client]}
+    shared = {**state.shared, **_pool_first(federation, answers, notify)}
+    memory = {**state.memory, **_new_ledger(new_answers, turns, checksums)}
+    return replace(state, shared=shared, memory=memory)
 
 
-def _answers(
-    federation: Federation, ask: Ask, params: Params, turns: Tensor
-) -> dict[int, dict[str, Params]]:
-    """Of every client, in order, the answers under the key of its turn."""
-    found: dict[int, dict[str, Params]] = {}
-    for turn in sorted(set(turns.tolist())):
-        tasks = [Task(client) for client, its in enumerate(turns.tolist()) if its == turn]
-        found |= dict(ask(Broadcast("exchange", turn, params), tasks))
-    return dict(sorted(found.items()))
+def _ask_by_turn(federation: Federation, ask: Ask, params: Params, turns: Tensor) -> Answers:
+    """The answers of all clients in client order, each drawn from the key of its turn."""
+    answers: dict[int, Mapping[str, Params]] = {}
+    turn_of = turns.tolist()
+    for turn in sorted(set(turn_of)):
+        tasks = [ClientTask(client) for client, own in enumerate(turn_of) if own == turn]
+        answers |= dict(ask(Broadcast("exchange", turn, params), tasks))
+    return dict(sorted(answers.items()))
 
 
-def _first(
-    federation: Federation, answers: Mapping[int, Mapping[str, Params]], tell: Tell
-) -> dict[str, Params]:
+def _pool_first(federation: Federation, answers: Answers, notify: Notify) -> dict[str, Params]:
     return pool_answers(
         first_exchanges(federation),
         answers,
         federation.key.fold("pool"),
-        lambda client, why: tell(f"note: {why}"),
+        lambda client, reason: notify(f"note: {reason}"),
     )
 
 
-def pool_answers(
-    exchanges: Sequence[Exchange],
-    answers: Mapping[int, Mapping[str, Params]],
-    key: Key,
-    refuse: Refuse,
-) -> dict[str, Params]:
-    """What becomes of the answers to each question."""
-    return {
-        e.name: e.server(
-            valid_answers(e, {c: said[e.name] for c, said in answers.items()}, refuse),
-            key.fold(e.name),
-        )
-        for e in exchanges
+def _new_ledger(answers: Answers, turns: Tensor, checksums: Tensor) -> dict[str, Memory]:
+    """The ledger after these answers were uploaded, before anyone has downloaded the result."""
+    ledger = {
+        "up": torch.tensor(_total_bytes(answers)),
+        "told": torch.zeros(len(turns), dtype=torch.uint8),
+        "turn": turns,
+        "seal": checksums,
     }
+    return {MEMORY_NAME: {LEDGER: ledger}}
+
+
+def _checksums(clients: Sequence[Data]) -> Tensor:
+    return torch.tensor([_checksum(data) for data in clients])
+
+
+def _checksum(data: Data) -> int:
+    """CRC-32 of a client's samples. It detects a change, not a deliberate forgery."""
+    checksum = 0
+    for first in range(0, len(data), CHUNK):
+        positions = torch.arange(first, min(first + CHUNK, len(data)))
+        for t in data.batch(positions, train=False):
+            content = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            checksum = zlib.crc32(content, checksum)
+    return checksum
+
+
+# ------------------------------------------------------------------ checking and pooling answers
+
+
+def pool_answers(
+    exchanges: Sequence[Exchange], answers: Answers, key: Key, reject: Reject
+) -> dict[str, Params]:
+    """The pooled valid answers to each exchange, by its name."""
+    pooled = {}
+    for exchange in exchanges:
+        of_exchange = {client: answer[exchange.name] for client, answer in answers.items()}
+        valid = valid_answers(exchange, of_exchange, reject)
+        pooled[exchange.name] = exchange.server(valid, key.fold(exchange.name))
+    return pooled
 
 
 def valid_answers(
-    exchange: Exchange, answers: Mapping[int, Params], refuse: Refuse
+    exchange: Exchange, answers: Mapping[int, Params], reject: Reject
 ) -> list[Params]:
-    """The answers that can be pooled: of the form that most of them have, finite, and sound in the exchange's own eyes."""
+    """The answers that can be pooled, in client order; the others go to `reject`.
+
+    An answer is valid if it has the names, types and shapes of most answers, is finite, and passes
+    the exchange's own check. Raises RunError if none is valid.
+    """
     forms = {client: _form(answer) for client, answer in answers.items()}
     usual = Counter(forms.values()).most_common(1)[0][0]
-    said = {c: _complaint(exchange, c, a, forms[c] == usual) for c, a in answers.items()}
-    refused = {c: why for c, why in said.items() if why is not None}
-    if len(refused) == len(answers):
-        client, why = next(iter(refused.items()))
+    rejected: dict[int, str] = {}
+    for client, answer in answers.items():
+        problem = _answer_problem(exchange, client, answer, forms[client] == usual)
+        if problem is not None:
+            rejected[client] = problem
+    if len(rejected) == len(answers):
+        client, problem = next(iter(rejected.items()))
         raise RunError(
-            f"no answer to the exchange '{exchange.name}' is sound (client {client}: {why}); look at the clients' data"
+            f"every answer to the exchange '{exchange.name}' is invalid "
+            f"(client {client}: {problem}); check the clients' data"
         )
-    for client, why in refused.items():
-        refuse(
-            client,
-            f"the answer of client {client} to the exchange '{exchange.name}' is left out: {why}",
-        )
-    return [a for c, a in answers.items() if c not in refused]
+    for client, problem in rejected.items():
+        what = f"the answer of client {client} to the exchange '{exchange.name}'"
+        reject(client, f"{what} is left out: {problem}")
+    return [answer for client, answer in answers.items() if client not in rejected]
 
 
 def _form(answer: Params) -> tuple[Any, ...]:
-    """Names, types and shapes; how many rows there are may differ."""
+    """Names, types and shapes of the tensors; the number of rows may differ between clients."""
     return tuple(
         sorted((name, str(t.dtype), t.dim(), tuple(t.shape[1:])) for name, t in answer.items())
     )
 
 
-def _complaint(exchange: Exchange, client: int, answer: Params, usual: bool) -> str | None:
-    if not usual:
-        return f"its tensors {list(_form(answer))} are not of the names, types and shapes of most answers"
-    if odd := [
-        n for n, t in answer.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())
-    ]:
-        return f"tensor '{odd[0]}' is not finite"
+def _answer_problem(
+    exchange: Exchange, client: int, answer: Params, has_usual_form: bool
+) -> str | None:
+    if not has_usual_form:
+        form = list(_form(answer))
+        return f"its tensors {form} differ from most answers in names, types or shapes"
+    for name, t in answer.items():
+        if t.is_floating_point() and not bool(torch.isfinite(t).all()):
+            return f"tensor '{name}' is not finite"
     return exchange.check(client, answer)
 
 
-def _ledger(
-    answers: Mapping[int, Mapping[str, Params]], turns: Tensor, seals: Tensor
-) -> dict[str, Memory]:
-    """A new page: these answers were sent, and nobody has what came of them."""
-    up = sum(nbytes(p) for said in answers.values() for p in said.values())
-    told = torch.zeros(len(turns), dtype=torch.uint8)
-    return {ROOM: {LEDGER: {"up": torch.tensor(up), "told": told, "turn": turns, "seal": seals}}}
+def _total_bytes(answers: Answers) -> int:
+    return sum(nbytes(params) for answer in answers.values() for params in answer.values())
 
 
-def _seals(clients: Sequence[Data]) -> Tensor:
-    return torch.tensor([_seal(data) for data in clients])
-
-
-def _seal(data: Data) -> int:
-    """Sees a change, not a forgery."""
-    seal = 0
-    for first in range(0, len(data), CHUNK):
-        for t in data.batch(torch.arange(first, min(first + CHUNK, len(data))), train=False):
-            seal = zlib.crc32(
-                t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, seal
-            )
-    return seal
+# ------------------------------------------------------------------ in every round
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the exchange adds to the bytes of a round. names: what it has counted of all that is sent along."""
+    """Bytes that exchanges add to a round.
+
+    names: entries of ServerState.shared whose download is counted here, not in every round.
+    """
 
     up: int = 0
     down: int = 0
     names: frozenset[str] = frozenset()
 
     def plus(self, other: Traffic) -> Traffic:
-        """Both together."""
+        """The sum of both."""
         return Traffic(self.up + other.up, self.down + other.down, self.names | other.names)
-
-
-def count_traffic(
-    federation: Federation, state: ServerState, chosen: Sequence[int]
-) -> tuple[dict[str, Memory], Traffic]:
-    """The ledger after a round with these clients, and what is to be counted in it."""
-    if ROOM not in state.memory:
-        return {}, Traffic()
-    ledger = state.memory[ROOM][LEDGER]
-    names = frozenset(e.name for e in first_exchanges(federation))
-    size = sum(nbytes(state.shared[name]) for name in names)
-    told, asked = ledger["told"].clone(), torch.tensor(list(chosen))
-    traffic = Traffic(int(ledger["up"]), size * int((told[asked] == 0).sum()), names)
-    told[asked] = 1
-    return {ROOM: {LEDGER: {**ledger, "up": torch.zeros_like(ledger["up"]), "told": told}}}, traffic
 
 
 @dataclass(frozen=True)
 class ExchangeResult:
-    """The pooled answers by name, what they add to the bytes of the round, and whose answer was left out, with the reason."""
+    """The exchanges of one round: pooled answers by name, bytes, and rejected clients."""
 
     shared: Mapping[str, Params] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
-    refused: Mapping[int, str] = field(default_factory=dict)
+    rejected: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoundStart:
+    """What the exchanges contribute to a round.
+
+    sent       the broadcast to the clients that train.
+    memory     the server's memory of exchanges after the round.
+    traffic    bytes of the first exchanges and of those of the round.
+    rejected   clients whose answer was left out, with the reason.
+    """
+
+    sent: Broadcast
+    memory: dict[str, Memory]
+    traffic: Traffic
+    rejected: Mapping[int, str]
+
+
+def start_round(
+    federation: Federation, ask: Ask, state: ServerState, store: ClientStore, chosen: Sequence[int]
+) -> RoundStart:
+    """Everything that exchanges do in a round in which the chosen clients train."""
+    result = ask_every_round(federation, ask, state, store, chosen)
+    memory, traffic = count_traffic(federation, state, chosen)
+    sent = training_broadcast(state, result)
+    return RoundStart(sent, memory, traffic.plus(result.traffic), result.rejected)
 
 
 def ask_every_round(
     federation: Federation, ask: Ask, state: ServerState, store: ClientStore, chosen: Sequence[int]
 ) -> ExchangeResult:
-    """What all clients say before the round; chosen: those who will train."""
-    questions = [e for e in federation.method.prologue if e.every_round]
-    if not questions:
+    """Ask all clients before the round; chosen: those that will train in it."""
+    exchanges = [e for e in federation.method.prologue if e.every_round]
+    if not exchanges:
         return ExchangeResult()
-    everyone, refused = range(len(federation.clients)), dict[int, str]()
-    said = ask(
-        Broadcast("exchange every round", state.round, state.params),
-        (Task(c, store.recall(c)) for c in everyone),
-    )
-    answers = dict(sorted(said, key=lambda answer: answer[0]))
-    shared = pool_answers(
-        questions, answers, federation.key.fold("again", state.round, "pool"), refused.setdefault
-    )
-    up = sum(nbytes(p) for rooms in answers.values() for p in rooms.values())
-    others = len(everyone) - len(chosen)  # for those who train, the report counts the weights
+    clients, rejected = range(len(federation.clients)), dict[int, str]()
+    broadcast = Broadcast("exchange every round", state.round, state.params)
+    replies = ask(broadcast, (ClientTask(c, store.recall(c)) for c in clients))
+    answers = dict(sorted(replies, key=lambda reply: reply[0]))
+    key = federation.key.fold("again", state.round, "pool")
+    shared = pool_answers(exchanges, answers, key, rejected.setdefault)
+    # clients that train are sent the weights again, which the round report counts
+    others = len(clients) - len(chosen)
     down = nbytes(state.params) * others + sum(map(nbytes, shared.values())) * len(chosen)
-    return ExchangeResult(shared, Traffic(up, down), refused)
+    return ExchangeResult(shared, Traffic(_total_bytes(answers), down), rejected)
 
 
-def training_broadcast(state: ServerState, news: ExchangeResult) -> Broadcast:
-    """What goes to those who train."""
-    return Broadcast("train", state.round, state.params, {**state.shared, **news.shared})
+def training_broadcast(state: ServerState, result: ExchangeResult) -> Broadcast:
+    """What is sent to the clients that train."""
+    return Broadcast("train", state.round, state.params, {**state.shared, **result.shared})
+
+
+def count_traffic(
+    federation: Federation, state: ServerState, chosen: Sequence[int]
+) -> tuple[dict[str, Memory], Traffic]:
+    """The ledger after a round with these clients, and the bytes to count in it."""
+    if MEMORY_NAME not in state.memory:
+        return {}, Traffic()
+    ledger = state.memory[MEMORY_NAME][LEDGER]
+    names = frozenset(e.name for e in first_exchanges(federation))
+    size = sum(nbytes(state.shared[name]) for name in names)
+    has_downloaded, asked = ledger["told"].clone(), torch.tensor(list(chosen))
+    downloads = int((has_downloaded[asked] == 0).sum())
+    has_downloaded[asked] = 1
+    after = {**ledger, "up": torch.zeros_like(ledger["up"]), "told": has_downloaded}
+    return {MEMORY_NAME: {LEDGER: after}}, Traffic(int(ledger["up"]), size * downloads, names)

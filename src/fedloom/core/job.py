@@ -1,4 +1,4 @@
-"""All that a client knows in one round, and the bench on which it works."""
+"""What a client knows in one round (Job), and the scratch models it trains with (ModelPool)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 
 class Data(Protocol):
-    """A client's samples; positions count from 0 to len - 1."""
+    """A client's samples, addressed by positions 0 ... len - 1."""
 
     def __len__(self) -> int: ...
 
@@ -34,13 +34,13 @@ class Data(Protocol):
 
 
 def build_isolated(build: Callable[[], Chain]) -> Chain:
-    """A model, built without a trace in the global random state, so that no draw depends on who built what before."""
+    """Build a model and restore the global random state, so that it cannot affect later draws."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         return build()
 
 
 class ModelPool:
-    """A worker's scratch models, one for each label. They are built once and overwritten, never copied for a client."""
+    """A worker's scratch models, one per label, built once and overwritten for every client."""
 
     def __init__(self, build: Callable[[], Chain]) -> None:
         self._build = build
@@ -59,42 +59,45 @@ class ModelPool:
         return self._models[label]
 
     def load(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
-        """The scratch model of that label, holding these weights."""
+        """Copy these weights into the scratch model with this label and return it."""
         chain, tensors = self._scratch(label)
         with torch.no_grad():
             torch._foreach_copy_(list(tensors.values()), [weights[n] for n in tensors])
         return chain
 
     def load_frozen(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
-        """The same for a model that nobody trains: loaded once for all clients of a round, who receive the very same tensors."""
+        """Like `load`, for a model that is not trained.
+
+        It is copied once for all clients of a round, who receive the same tensor objects.
+        """
         chain, tensors = self._scratch(label)
-        held = self._frozen.get(label, {})
-        if any(n not in held or held[n]() is not weights[n] for n in tensors):
+        loaded = self._frozen.get(label, {})
+        if any(n not in loaded or loaded[n]() is not weights[n] for n in tensors):
             self.load(label, weights)
             self._frozen[label] = {n: weakref.ref(weights[n]) for n in tensors}
         return chain
 
     def take(self, label: str) -> Params:
-        """What the scratch model of that label holds now. It is handed over; the model gets other memory, for the next load.
+        """Take the tensors out of the scratch model without a copy; it gets new, empty memory.
 
-        Contiguous, since sums over a tensor depend on how it lies.
+        Contiguous, because the rounding of a sum depends on the memory layout.
         """
         _, tensors = self._scratch(label)
-        held = {n: t.detach().contiguous() for n, t in tensors.items()}
+        taken = {n: t.detach().contiguous() for n, t in tensors.items()}
         for t in tensors.values():
             t.data = torch.empty_like(t)
-        return held
+        return taken
 
     def names(self, selector: Selector) -> frozenset[str]:
-        """The tensors a selector chooses, worked out once."""
+        """The tensors that a selector chooses; computed once per selector."""
         if selector not in self._selected:
             self._selected[selector] = selector(self._scratch("model")[0])
         return self._selected[selector]
 
     def set_trainable(self, selector: Selector) -> None:
-        """Open these tensors of the model to training and close the rest.
+        """Make these tensors of the model trainable and freeze the rest.
 
-        A norm whose statistics are closed uses them and leaves them alone.
+        A batch norm whose statistics are frozen normalises by them and does not update them.
         """
         trained, (chain, _) = self.names(selector), self._scratch("model")
         if trained == self._trainable:
@@ -110,7 +113,7 @@ class ModelPool:
 
 @dataclass
 class Progress:
-    """How far a client has come, for the one who has to explain an error."""
+    """Where a client is in its training, for error messages."""
 
     phase: int = 0
     step: int = 0
@@ -119,10 +122,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Job:
-    """One client in one round. received: the server's weights, with the client's private tensors in their place.
+    """One client in one round.
 
-    shared: what the server sends along with the weights. mine: what this client remembers, by slot. classes: of the task, not of
-    this client's data.
+    received   the server's weights, with the client's private tensors in place of the server's.
+    shared     what the server sends along with the weights, by name.
+    memories   what this client remembers, by slot.
+    classes    number of classes of the task, not of this client's data.
     """
 
     client: int
@@ -138,44 +143,43 @@ class Job:
     _made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, make: Callable[Concatenate[Job, P], T], *args: P.args, **none: P.kwargs) -> T:
-        """What `make` makes of this job, made once: a teacher, a direction, anything that all steps share."""
-        made = (make, *args)
-        if made not in self._made:
-            self._made[made] = make(self, *args, **none)
-        return cast(T, self._made[made])
+        """make(job, *args), computed once: a teacher, a direction, anything that steps share."""
+        call = (make, *args)
+        if call not in self._made:
+            self._made[call] = make(self, *args, **none)
+        return cast(T, self._made[call])
 
     @property
     def weights(self) -> Params:
-        """The part of what was received that is trained by gradients."""
+        """The received parameters, without statistics and counters."""
         return {n: t for n, t in self.received.items() if n in self.model_pool.roles.weights}
 
     def memory(
         self, slot: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros_view
     ) -> Params:
-        """What this client remembers under the slot, or the default made from the received weights."""
+        """What this client remembers in the slot, or default(received weights) the first time."""
         return dict(self.memories[slot]) if slot in self.memories else default(self.weights)
 
     def from_server(
         self, name: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros_view
     ) -> Params:
-        """What the server sent under the name for each weight; the default for weights of which it knows nothing."""
+        """What the server sent for each weight under this name; the default for missing ones."""
         return {**default(self.weights), **self.shared.get(name, {})}
 
     def frozen(self, slot: str = "received", norm: Literal["batch", "running"] = "batch") -> Chain:
-        """A teacher: weights closed, gradients still flow to its inputs. norm: batch statistics, or the running ones.
+        """A teacher with frozen weights; gradients still flow to its inputs.
 
-        slot is "received", a memory of the client's, or what the server sent under that name. A method calls it through `once`.
-        A teacher draws nothing: dropout and its kin are in evaluation, so that the model's own draws go on as without it. With
-        norm "batch" it moves the running statistics of its own scratch copy, which nobody reads.
+        slot: "received", a slot of the client's memories, or a name under which the server sent
+        weights. norm: normalise by batch statistics or by the running ones. Call it through `once`.
+        Dropout and similar layers are in evaluation mode, so a teacher leaves the draws of the
+        trained model unchanged. With norm "batch" it updates the running statistics of its own
+        scratch copy, which are never read.
         """
-        weights = (
-            self.received if slot == "received" else {**self.received, **self._weights_of(slot)}
-        )
-        chain = (
-            self.model_pool.load_frozen(f"frozen {slot} {norm}", weights)
-            .requires_grad_(False)
-            .eval()
-        )
+        weights = self.received
+        if slot != "received":
+            weights = {**self.received, **self._weights_of(slot)}
+        chain = self.model_pool.load_frozen(f"frozen {slot} {norm}", weights)
+        chain.requires_grad_(False).eval()
         for layer in chain.modules():
             if isinstance(layer, BATCH_NORMS):
                 layer.train(norm == "batch")

@@ -1,4 +1,4 @@
-"""A named tree of randomness: the same path gives the same draws, on every machine and in any order."""
+"""A named tree of random keys: a path gives the same draws on every machine, in any order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Label = str | int
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A node of the tree. Draws hang on the path from the seed, never on what was drawn before.
+    """A node of the tree. Its draws depend on the path from the seed, never on earlier draws.
 
     >>> key = Key.root(7)
     >>> key.fold("round", 3, "client", 5) == key.fold("round", 3).fold("client", 5)
@@ -29,7 +29,7 @@ class Key:
         return Key(hashlib.sha256(b"fedloom:%d" % seed).digest())
 
     def fold(self, *labels: Label) -> Key:
-        """The node below this one under the labels, one level each."""
+        """The descendant reached by the labels, one level per label."""
         digest = self.digest
         for label in labels:
             tag = b"i" if isinstance(label, int) else b"s"
@@ -38,17 +38,20 @@ class Key:
 
     @property
     def seed(self) -> int:
-        """63 bits of this node, for any generator that wants an integer."""
+        """63 bits of this node, for any generator that takes an integer seed."""
         return int.from_bytes(self.digest[:8], "big") >> 1
 
     def below(self, count: int) -> int:
-        """One of 0 ... count - 1, without a generator, which takes longer to make than to ask; uneven by count / 2^63 at most."""
+        """A draw from 0 ... count - 1, with a bias of at most count / 2^63.
+
+        It needs no generator: building one takes longer than a single draw from it.
+        """
         return self.seed % count
 
     def seed_layers(self, device: torch.device) -> None:
-        """Seed the global generator that layers such as dropout draw from, on the CPU and on the device in use.
+        """Seed the global generator used by layers such as dropout, on the CPU and on the device.
 
-        Not torch.manual_seed: without a GPU it files a call for later with a stack trace, 1.5 ms each time.
+        Not torch.manual_seed: without a GPU it queues a call with a stack trace, 1.5 ms each time.
         """
         torch.default_generator.manual_seed(self.seed)
         if device.type == "cuda":
@@ -57,5 +60,5 @@ class Key:
             torch.mps.manual_seed(self.seed)
 
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """A fresh torch generator for the draws of this node."""
+        """A new torch generator, seeded by this node."""
         return torch.Generator(device=device).manual_seed(self.seed)

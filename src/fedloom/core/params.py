@@ -1,4 +1,4 @@
-"""Arithmetic on named tensors. A Params is never changed in place once it has crossed a function border."""
+"""Arithmetic on named tensors. A Params is never modified after it was passed or returned."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ def zeros(like: Mapping[str, Tensor]) -> Params:
 
 
 def zeros_view(like: Mapping[str, Tensor]) -> Params:
-    """Zeros of the same names, shapes, types and devices, to be read only: one number seen everywhere, which takes no memory."""
+    """Read-only zeros of the same names, shapes, types and devices.
+
+    Each tensor is a single zero, expanded, so it takes no memory.
+    """
     return {n: t.new_zeros(()).expand_as(t) for n, t in like.items()}
 
 
 def clone(params: Mapping[str, Tensor]) -> Params:
-    """A detached copy that shares no memory and is contiguous: sums over a tensor depend on how it lies."""
+    """A detached, contiguous copy that shares no memory with the original.
+
+    Contiguous, because the rounding of a sum depends on the memory layout.
+    """
     return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in params.items()}
 
 
@@ -32,17 +38,17 @@ def subtract(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Params:
 
 
 def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: float = 1.0) -> Params:
-    """a + scale * b over the names of a; what b lacks stays as it is in a."""
+    """a + scale * b over the names of a; tensors that b lacks are returned unchanged."""
     return {n: _added(t, b[n], scale) if n in b else t for n, t in a.items()}
 
 
 def _added(t: Tensor, other: Tensor, scale: float) -> Tensor:
-    """In one pass over memory where torch can; it takes no fraction of an integer."""
+    """torch.add is one pass over memory, but it does not take a fractional alpha for integers."""
     return torch.add(t, other, alpha=scale) if t.is_floating_point() else t + scale * other
 
 
 def select(params: Mapping[str, Tensor], names: Iterable[str]) -> Params:
-    """The part of params under the names, in the order of params."""
+    """The tensors with these names, in the order of params."""
     wanted = frozenset(names)
     return {n: t for n, t in params.items() if n in wanted}
 
@@ -53,7 +59,7 @@ def nbytes(params: Mapping[str, Tensor]) -> int:
 
 
 def sha256(params: Mapping[str, Tensor]) -> str:
-    """The identity of a set of weights: names, types, shapes and bits, in the order of the names."""
+    """A digest of names, types, shapes and bits, in the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(params):
         t = params[name].detach().cpu().contiguous()

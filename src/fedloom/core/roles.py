@@ -1,9 +1,10 @@
-"""The policy for buffers, in its one place: what may happen to each tensor of a model at the server.
+"""What the server may do with each tensor of a model, by role.
 
-weights      parameters, the affine ones of a norm included: averaged, and all that a server optimiser may touch.
-statistics   floating-point buffers (running mean and variance): averaged like weights, but never part of a momentum or of a
-             second moment, which would drive a variance below zero.
-counters     integer buffers (batches seen): averaged in float64 and truncated back to an integer.
+weights      parameters, including the affine ones of a normalisation layer: averaged, and the only
+             tensors that a server optimiser changes.
+statistics   floating-point buffers (running mean and variance): averaged like weights, but never
+             part of a momentum or second moment, which would drive a variance below zero.
+counters     integer buffers (batches seen): averaged in float64 and truncated to an integer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Roles:
 
     @staticmethod
     def of(chain: Chain) -> Roles:
-        """Read off the model; tensors a model does not save (non-persistent buffers) have no role."""
+        """The roles of a model's tensors; non-persistent buffers (never saved) have none."""
         saved = chain.state_dict()
         weights = frozenset(n for n, _ in chain.named_parameters(remove_duplicate=False))
         counters = frozenset(
@@ -38,12 +39,16 @@ class Roles:
 
 
 def moved(params: Mapping[str, Tensor], by: Mapping[str, Tensor]) -> Params:
-    """params + by, where by may lack names (private tensors stay) and holds float64 for counters, which are truncated."""
+    """params + by. Tensors that `by` lacks (private ones) stay as they are.
+
+    For counters `by` holds float64, and the result is truncated to an integer.
+    """
     return {n: t if n not in by else _moved(t, by[n]) for n, t in params.items()}
 
 
 def _moved(t: Tensor, by: Tensor) -> Tensor:
     if t.is_floating_point():
         return t + by
-    mean = t.cpu().double() + by + 1e-6  # a mean of equal counts may come out a rounding below them
+    # 1e-6: the mean of equal counts may come out just below them by rounding
+    mean = t.cpu().double() + by + 1e-6
     return torch.trunc(mean).to(t.device, t.dtype)

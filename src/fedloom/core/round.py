@@ -1,4 +1,4 @@
-"""The round. There is one loop over rounds, and no line in it knows which method runs."""
+"""The training loop over rounds. It is the only one, and it does not know which method runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from fedloom.core import exchange
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task
-from fedloom.core.exchange import Tell
+from fedloom.core.client import Broadcast, ClientTask, Federation, Task
+from fedloom.core.exchange import Notify
 from fedloom.core.guard import Guard
 from fedloom.core.job import build_isolated
 from fedloom.core.method import Method
@@ -23,7 +23,7 @@ from fedloom.core.state import ClientStore, ServerState
 
 
 class Engine(Protocol):
-    """Where clients are played. Yields each client's number with its answer, in any order."""
+    """Where clients are simulated. Yields each task's number with its answer, in any order."""
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]: ...
 
@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Simulation:
-    """A federation with a server: who is asked each round, what is trusted, and where the work is done."""
+    """A federation with a server: client sampling, checks of replies, and the engine."""
 
     federation: Federation
     sampler: Sampler
@@ -41,31 +41,37 @@ class Simulation:
 
 
 def init_state(
-    simulation: Simulation, model: Chain, tell: Tell = lambda warning: None
+    simulation: Simulation, model: Chain, notify: Notify = lambda message: None
 ) -> ServerState:
-    """The state before round 0: the first weights, empty memories, and the answers to the method's questions."""
+    """The state before round 0: initial weights, initial memories, and the pooled exchanges.
+
+    Raises UserError if the method does not fit the model.
+    """
     federation = simulation.federation
     method, roles = federation.method, Roles.of(model)
     method.check(model)
     params = clone(model.state_dict())
     weights = {n: t for n, t in params.items() if n in roles.weights}
     memory = {stage.name: kept for stage in method.server if (kept := stage.init(weights))}
-    shared, ledger = exchange.first_exchange(federation, simulation.engine.map, params, tell)
+    shared, ledger = exchange.first_exchange(federation, simulation.engine.map, params, notify)
     return ServerState(0, params, {**memory, **ledger}, shared)
 
 
 def resume_state(
-    simulation: Simulation, state: ServerState, tell: Tell = lambda warning: None
+    simulation: Simulation, state: ServerState, notify: Notify = lambda message: None
 ) -> ServerState:
-    """The state of a run that stopped, with the method's questions asked again if clients have other data now."""
+    """The state of a stopped run; its exchanges are repeated if clients' data have changed."""
     return exchange.repeat_if_data_changed(
-        simulation.federation, simulation.engine.map, state, tell
+        simulation.federation, simulation.engine.map, state, notify
     )
 
 
 @dataclass(frozen=True)
 class RoundInvariants:
-    """What is the same in every round: the clients' sizes, the roles of the tensors, and what a reply must look like."""
+    """What stays the same in every round.
+
+    sizes: samples per client. roles: of the model's tensors. like: what uploads must look like.
+    """
 
     sizes: Sequence[int]
     roles: Roles
@@ -75,55 +81,49 @@ class RoundInvariants:
 def rounds(
     simulation: Simulation, state: ServerState, store: ClientStore, until: int
 ) -> Iterator[tuple[ServerState, RoundReport]]:
-    """Round after round, from where the state stands."""
+    """Run rounds from this state until `until` rounds are done; yields the state after each."""
     chain = build_isolated(simulation.federation.build)
-    known = RoundInvariants(
+    invariants = RoundInvariants(
         [len(c) for c in simulation.federation.clients],
         Roles.of(chain),
         expected_uploads(simulation.federation.method, chain, state),
     )
     while state.round < until:
-        state, report = one_round(simulation, known, state, store)
+        state, report = one_round(simulation, invariants, state, store)
         yield state, report
 
 
 def one_round(
-    simulation: Simulation, known: RoundInvariants, state: ServerState, store: ClientStore
+    simulation: Simulation, invariants: RoundInvariants, state: ServerState, store: ClientStore
 ) -> tuple[ServerState, RoundReport]:
-    """Choose, ask, sift, combine, remember."""
-    started, t, method = time.perf_counter(), state.round, simulation.federation.method
-    chosen = simulation.sampler(t, simulation.federation.key.fold("cohort", t), known.sizes)
-    news = exchange.ask_every_round(
-        simulation.federation, simulation.engine.map, state, store, chosen
-    )
-    sent = exchange.training_broadcast(state, news)
-    longest_first = sorted(
-        chosen, key=lambda c: -known.sizes[c]
-    )  # so that no worker is left with a long client at the end
-    replies = [
-        reply
-        for _, reply in simulation.engine.map(
-            sent, (Task(c, store.recall(c)) for c in longest_first)
-        )
-    ]
-    sound, refused = simulation.guard.validate(replies, known.like, chosen)
-    key, population = simulation.federation.key.fold("server", t), len(known.sizes)
-    cohort = Cohort(t, state.params, tuple(sound), population, known.roles, key, state.shared)
-    memory, traffic = exchange.count_traffic(simulation.federation, state, chosen)
-    for stage in method.server:
+    """Sample clients, ask them, check their replies, combine them, and store memories."""
+    started, t, federation = time.perf_counter(), state.round, simulation.federation
+    engine, sizes = simulation.engine, invariants.sizes
+    chosen = simulation.sampler(t, federation.key.fold("cohort", t), sizes)
+    start = exchange.start_round(federation, engine.map, state, store, chosen)
+    # longest first, so that no worker is left with a long client at the end
+    order = sorted(chosen, key=lambda c: -sizes[c])
+    tasks = (ClientTask(c, store.recall(c)) for c in order)
+    replies = [reply for _, reply in engine.map(start.sent, tasks)]
+    valid, rejected = simulation.guard.validate(replies, invariants.like, chosen)
+    key, memory = federation.key.fold("server", t), dict(start.memory)
+    cohort = Cohort(t, state.params, tuple(valid), len(sizes), invariants.roles, key, state.shared)
+    for stage in federation.method.server:
         kept, cohort = stage.step(state.memory.get(stage.name, {}), cohort)
         memory |= {stage.name: kept} if kept else {}
-    for reply in sound:
+    for reply in valid:
         store.remember(reply.client, reply.memories)
     after = ServerState(t + 1, cohort.params, memory, cohort.shared)
-    seconds, left_out = time.perf_counter() - started, {**news.refused, **refused}
-    return after, round_report(state, chosen, sound, left_out, seconds, traffic.plus(news.traffic))
+    seconds, left_out = time.perf_counter() - started, {**start.rejected, **rejected}
+    return after, round_report(state, chosen, valid, left_out, seconds, start.traffic)
 
 
 def expected_uploads(method: Method, chain: Chain, state: ServerState) -> dict[str, Params]:
-    """What the uploads must look like: all tensors that are not private; beside the model, the weights among them."""
+    """Tensors of the names, shapes and types that uploads must have.
+
+    "model" has all tensors that are not private; the other uploads have the weights among them.
+    """
     private, weights = method.private(chain), Roles.of(chain).weights
     shown = {n: t for n, t in state.params.items() if n not in private}
-    return {"model": shown} | {
-        word: {n: t for n, t in shown.items() if n in weights} for word in method.sends
-    }
+    other = {n: t for n, t in shown.items() if n in weights}
+    return {"model": shown, **{name: other for name in method.sends}}

@@ -1,4 +1,4 @@
-"""What there is to say of a round once it is over."""
+"""The report of a finished round."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fedloom.core.state import ServerState
 
 @dataclass(frozen=True)
 class RoundReport:
-    """Who took part, who was refused and why, the mean training loss, and what it cost."""
+    """Participants, rejected clients with reasons, the mean training loss, and the cost."""
 
     round: int
     clients: tuple[int, ...]
-    refused: dict[int, str]
+    rejected: dict[int, str]
     loss: float
     steps: int
     bytes_up: int
@@ -28,25 +28,25 @@ class RoundReport:
 def round_report(
     state: ServerState,
     chosen: Sequence[int],
-    sound: Sequence[Reply],
-    refused: dict[int, str],
+    valid: Sequence[Reply],
+    rejected: dict[int, str],
     seconds: float,
     traffic: Traffic,
 ) -> RoundReport:
-    """The report of the round that began with this state.
+    """The report of the round that started from this state.
 
-    Weights, and what changes with them, go down to each client each round; what was exchanged goes as its bill says.
+    Every chosen client downloads the weights and everything shared with them, except the pooled
+    answers of exchanges: `traffic` counts those, because a client downloads them only once.
     """
-    down = nbytes(state.params) + sum(
-        nbytes(p) for name, p in state.shared.items() if name not in traffic.names
-    )
+    down = nbytes(state.params)
+    down += sum(nbytes(p) for name, p in state.shared.items() if name not in traffic.names)
     return RoundReport(
         round=state.round,
         clients=tuple(chosen),
-        refused=refused,
-        loss=sum(r.loss * r.samples for r in sound) / sum(r.samples for r in sound),
-        steps=sum(r.steps for r in sound),
-        bytes_up=traffic.up + sum(nbytes(p) for r in sound for p in r.uploads.values()),
+        rejected=rejected,
+        loss=sum(r.loss * r.samples for r in valid) / sum(r.samples for r in valid),
+        steps=sum(r.steps for r in valid),
+        bytes_up=traffic.up + sum(nbytes(p) for r in valid for p in r.uploads.values()),
         bytes_down=traffic.down + down * len(chosen),
         seconds=seconds,
     )

@@ -1,4 +1,4 @@
-"""Which tensors of a model: by block or by layer type, never by counting or by a piece of a name."""
+"""Selectors choose tensors of a model by block or layer type, never by position or substring."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def everything(chain: Chain) -> frozenset[str]:
 
 
 def nothing(chain: Chain) -> frozenset[str]:
-    """No tensor at all."""
+    """No tensors."""
     return frozenset()
 
 
 def of_type(*types: type[nn.Module]) -> Selector:
-    """Every tensor that belongs to a layer of these types, however deeply it is nested."""
+    """Every tensor of a layer of these types, at any depth."""
 
     def choose(chain: Chain) -> frozenset[str]:
         return frozenset(
@@ -44,27 +44,27 @@ def norms(chain: Chain) -> frozenset[str]:
 
 
 def blocks(*names: str, after: str | None = None, until: str | None = None) -> Selector:
-    """Every tensor of the named blocks, or of the stretch behind `after` up to `until`."""
+    """Every tensor of the named blocks, or of the blocks after `after` up to `until`."""
 
     def choose(chain: Chain) -> frozenset[str]:
-        wanted = tuple(names) or chain.between(after, until)
-        return frozenset(f"{b}.{n}" for b in wanted for n in chain.block(b).state_dict())
+        chosen = tuple(names) or chain.between(after, until)
+        return frozenset(f"{b}.{n}" for b in chosen for n in chain.block(b).state_dict())
 
     return choose
 
 
 def head(count: int = 1) -> Selector:
-    """Every tensor of the last blocks, so many of them: what turns features into classes."""
+    """Every tensor of the last `count` blocks, which turn features into class scores."""
     return lambda chain: blocks(*chain.names[-count:])(chain)
 
 
 def representation(count: int = 1) -> Selector:
-    """Every tensor in front of the last blocks, so many of them: what makes the features."""
+    """Every tensor before the last `count` blocks, which compute the features."""
     return lambda chain: (
         blocks(*chain.names[:-count])(chain) if len(chain.names) > count else frozenset()
     )
 
 
 def has_batch_statistics(chain: Chain) -> bool:
-    """Whether training normalises by the batch, so that a batch of one sample has no meaning."""
+    """Whether training normalises over the batch, so that a batch needs at least two samples."""
     return any(isinstance(m, BATCH_NORMS) for m in chain.modules())

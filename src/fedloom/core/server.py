@@ -1,4 +1,8 @@
-"""The server's half: a cohort of replies goes through stages, each a word of (init, step), until new weights come out."""
+"""The server's half of a round: stages turn a cohort of replies into new weights.
+
+A stage is a pair of functions (init, step), as in optax: init makes its memory, and step maps the
+memory and the cohort to the next memory and the changed cohort.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,11 @@ By = Literal["samples", "clients", "seen"]
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sends back, and what it wants to remember (which stays with the client's store)."""
+    """What a client sends back; its memories go to the client store, not to the server."""
 
     client: int
-    samples: int  # that it holds
-    seen: int  # that it trained on
+    samples: int  # held by the client
+    seen: int  # used in training
     uploads: Mapping[str, Params]  # "model" is the change of the weights
     memories: Mapping[str, Params] = field(default_factory=dict)
     loss: float = 0.0
@@ -34,7 +38,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The replies of a round, in client order, and what the stages make of them."""
+    """The replies of a round in client order, and what the stages compute from them.
+
+    population: number of clients in the federation. mean: combined uploads by name.
+    """
 
     round: int
     params: Params
@@ -46,19 +53,23 @@ class Cohort:
     mean: Mapping[str, Params] = field(default_factory=dict)
 
     def with_mean(self, name: str, value: Mapping[str, Tensor]) -> Cohort:
-        """The same cohort with another combined upload; names the value lacks keep theirs."""
+        """The cohort with this combined upload; tensors missing from `value` keep their mean."""
         return replace(self, mean={**self.mean, name: {**self.mean.get(name, {}), **value}})
 
     @property
     def step(self) -> Params:
-        """The combined change of the weights, without statistics and counters: all that a server optimiser may touch."""
+        """The combined change of the weights, without statistics and counters.
+
+        These are the only tensors that a server optimiser changes.
+        """
         return {n: t for n, t in self.mean["model"].items() if n in self.roles.weights}
 
 
 class Stage(NamedTuple):
-    """A word of the server. kind fixes its place in the line: reply, combine, optimise, apply.
+    """One step of the server. Stages are ordered by kind: reply, combine, optimise, apply.
 
-    handles: the upload that a combine stage combines, or "model" for the one apply stage that moves the weights.
+    handles: the upload that a combine stage combines; "model" for the one apply stage that updates
+    the weights.
     """
 
     kind: Kind
@@ -69,12 +80,16 @@ class Stage(NamedTuple):
 
 
 def no_memory(weights: Params) -> Memory:
-    """The init of a stage that remembers nothing."""
+    """The init of a stage without memory."""
     return {}
 
 
 def mean(of: str = "model", by: By = "samples") -> Stage:
-    """The mean of an upload over the replies: weighted by samples held, by samples seen in training, or each client once."""
+    """The mean of an upload over the replies.
+
+    by: weights each reply by its samples held ("samples"), by its samples seen in training
+    ("seen"), or equally ("clients").
+    """
 
     def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         raw = [1.0 if by == "clients" else float(getattr(r, by)) for r in c.replies]
@@ -87,7 +102,7 @@ def mean(of: str = "model", by: By = "samples") -> Stage:
 def weighted_sum(uploads: list[Params], shares: list[float]) -> Params:
     """sum_k shares_k uploads_k, in the order given; integers are summed in float64."""
     names = list(uploads[0])
-    if not names:  # everything is private
+    if not names:  # all tensors are private
         return {}
     total = [torch.mul(_float(uploads[0][n]), shares[0]) for n in names]
     for upload, share in zip(uploads[1:], shares[1:], strict=True):

@@ -1,7 +1,10 @@
-"""How one descends. `Sgd.__call__` holds the only loop over batches of the package; a rule says what a step does with a gradient.
+"""Local training. `Sgd.__call__` is the only loop over batches in the package.
 
-A batch of one sample has no batch statistics: under batch norm a tail of one sample is left out, and a client with a single
-sample makes no step; settings that would give such a client are refused when a run is assembled.
+A Rule says how one step changes the weights, given a gradient.
+
+A single sample has no batch statistics. With batch norm, a last batch of one sample is therefore
+skipped, and a client with one sample would make no step; settings that produce such a client are
+rejected when a run is prepared.
 """
 
 from __future__ import annotations
@@ -22,19 +25,23 @@ from fedloom.core.params import Params
 from fedloom.core.step import Loss, Step
 
 Order = Callable[[Data, torch.Generator], Tensor]  # the positions of one epoch
-Mix = Callable[
-    [Tensor, Tensor, Job, Key], tuple[Tensor, Tensor]
-]  # what a batch becomes before the forward pass
-Gradient = Callable[
-    [int], list[Tensor]
-]  # of the loss on the n-th batch of a step, at the weights as they are now
+
+# changes a batch before the forward pass, as mixup does
+Mix = Callable[[Tensor, Tensor, Job, Key], tuple[Tensor, Tensor]]
+
+# gradient(n): of the loss on the n-th batch of a step, at the current weights
+Gradient = Callable[[int], list[Tensor]]
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What is to be descended: the loss, the order of the samples, what a batch becomes first, and where momentum is kept.
+    """What a solver minimises.
 
-    clip: a bound on the norm of the gradient beside the solver's own; the tighter of the two holds.
+    loss     of one mini-batch.
+    order    which samples an epoch visits, in which order.
+    mix      changes a batch before the forward pass.
+    memory   the slot in which a client keeps the solver's momentum between rounds.
+    clip     a bound on the gradient norm besides the solver's own; the smaller one applies.
     """
 
     loss: Loss
@@ -46,10 +53,15 @@ class Objective:
 
 @dataclass(frozen=True)
 class DescentResult:
-    """What a descent leaves behind: its size, its mean loss, further weights by slot, and memories to keep.
+    """The result of local training.
 
-    seen: how many samples an epoch visits; with drop_last, fewer than there are. lr_sum: how far a gradient of 1 that never changed
-    would have moved the weights; the sum of the learning rates, and more with momentum.
+    steps    number of steps.
+    seen     samples visited per epoch; fewer than the client holds with drop_last.
+    loss     mean training loss.
+    lr_sum   how far a constant gradient of 1 would have moved the weights: the sum of the learning
+             rates, and more with momentum.
+    slots    further weights by slot, made by the rule.
+    keep     memories to keep, by slot.
     """
 
     steps: int
@@ -60,7 +72,7 @@ class DescentResult:
     keep: Mapping[str, Params] = field(default_factory=dict)
 
     def then(self, other: DescentResult) -> DescentResult:
-        """This descent and another one behind it, as one."""
+        """This descent followed by another one, as one result."""
         steps = self.steps + other.steps
         loss = (self.steps * self.loss + other.steps * other.loss) / max(steps, 1)
         lr_sum, seen = self.lr_sum + other.lr_sum, max(self.seen, other.seen)
@@ -70,36 +82,45 @@ class DescentResult:
 
 
 class Solver(Protocol):
-    """Trains the open tensors of the model in place."""
+    """Trains the tensors of the model that require a gradient, in place."""
 
     def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult: ...
 
 
-Tuning = Callable[[Solver], Solver]  # what a phase makes of the run's solver
+Tuning = Callable[[Solver], Solver]  # adapts the run's solver to a phase
 
 
 class Rule(Protocol):
-    """One step: moves the weights in place, given the gradient of as many batches as it asks for."""
+    """How one step changes the weights in place, given gradients on `batches` mini-batches."""
 
     @property
-    def batches(self) -> int: ...
+    def batches(self) -> int:
+        """Mini-batches per step."""
+        ...
 
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> Any: ...
+    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> Any:
+        """The state before the first step; memory: what `end` returned in an earlier round."""
+        ...
 
-    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: Any) -> Any: ...
+    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: Any) -> Any:
+        """Change the weights in place and return the next state."""
+        ...
 
-    def end(
-        self, names: list[str], state: Any
-    ) -> tuple[Mapping[str, Params], list[Tensor] | None]: ...
+    def end(self, names: list[str], state: Any) -> tuple[Mapping[str, Params], list[Tensor] | None]:
+        """Further weights by slot, and the memory to keep for the next round."""
+        ...
 
-    def effective_steps(
-        self, steps: int
-    ) -> float: ...  # of the lr_sum, in learning rates, from rest
+    def effective_steps(self, steps: int) -> float:
+        """How far a constant gradient of 1 moves the weights from rest, divided by the lr."""
+        ...
 
 
 @dataclass(frozen=True)
 class SGDRule:
-    """As torch.optim.SGD: g + weight_decay w; v = momentum v + g; w -= lr v (with Nesterov, lr (g + momentum v))."""
+    """torch.optim.SGD: g += weight_decay w; v = momentum v + g; w -= lr v.
+
+    With Nesterov momentum, w -= lr (g + momentum v).
+    """
 
     momentum: float = 0.0
     nesterov: bool = False
@@ -118,11 +139,10 @@ class SGDRule:
                 g = list(torch._foreach_add(g, weights, alpha=self.weight_decay))
             if self.momentum:
                 state = self._velocity(g, state)
-                g = (
-                    list(torch._foreach_add(g, state, alpha=self.momentum))
-                    if self.nesterov
-                    else state
-                )
+                if self.nesterov:
+                    g = list(torch._foreach_add(g, state, alpha=self.momentum))
+                else:
+                    g = state
             torch._foreach_add_(weights, g, alpha=-lr)
         return state
 
@@ -143,15 +163,20 @@ class SGDRule:
         >>> SGDRule().effective_steps(3), SGDRule(momentum=0.5).effective_steps(3)
         (3.0, 4.25)
         """
-        moved = sum(
-            itertools.accumulate(itertools.repeat(1.0, steps), lambda v, g: self.momentum * v + g)
-        )
-        return steps + self.momentum * moved if self.nesterov else moved
+        ones = itertools.repeat(1.0, steps)
+        distance = sum(itertools.accumulate(ones, lambda v, g: self.momentum * v + g))
+        return steps + self.momentum * distance if self.nesterov else distance
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of a round (counted from 0): lr times factor^(round // every), or half a cosine over `over` rounds."""
+    """The learning rate of a round, counted from 0.
+
+    constant      lr
+    exponential   lr * factor^round
+    step          lr * factor^(round // every)
+    cosine        half a cosine from lr to 0 over `over` rounds, then 0
+    """
 
     kind: Literal["constant", "exponential", "step", "cosine"] = "constant"
     factor: float = 1.0
@@ -181,9 +206,10 @@ def shuffled(data: Data, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Sgd:
-    """Mini-batch descent for a number of epochs, or of steps. clip: bound on the global norm of the loss gradient, before decay.
+    """Mini-batch gradient descent for a number of epochs, or of steps if `steps` is given.
 
-    reset: momentum starts anew each round; otherwise it is one of the client's memories.
+    clip: bound on the global norm of the loss gradient, before weight decay.
+    reset: start momentum from zero every round; otherwise it is one of the client's memories.
     """
 
     lr: float = 0.05
@@ -199,62 +225,60 @@ class Sgd:
     def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
         trained: Params = {n: p for n, p in model.named_parameters() if p.requires_grad}
         weights, lr = list(trained.values()), self.schedule.at(self.lr, job.round)
-        kept = (
-            None
-            if self.reset or objective.memory not in job.memories
-            else [job.memories[objective.memory][n].clone() for n in trained]
-        )
-        state = self.rule.begin(weights, kept)
+        clip = smallest_bound(self.clip, objective.clip)
+        state = self.rule.begin(weights, self._recalled(objective, job, trained))
         key.fold("layers").seed_layers(weights[0].device)
-        noise = key.fold("batch").generator()
+        augmentation = key.fold("batch").generator()
         batches: list[tuple[Tensor, Tensor]] = []
         losses: list[Tensor] = []
         number = samples = 0
 
         def gradient(n: int) -> list[Tensor]:
-            x, y = (
-                batches[n]
-                if objective.mix is None
-                else objective.mix(*batches[n], job, key.fold("mix", number, n))
-            )
+            x, y = batches[n]
+            if objective.mix is not None:
+                x, y = objective.mix(x, y, job, key.fold("mix", number, n))
             job.progress.step, job.progress.shapes = number, (x.shape, y.shape)
             loss = objective.loss(Step(x, y, model, job, trained, key, number))
             losses.append(loss.detach())
             grads = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-            return _clipped(grads, smallest_bound(self.clip, objective.clip))
+            return _clipped(grads, clip)
 
-        for number, positions in enumerate(self.groups(job, objective.order, key), 1):  # noqa: B007 (the gradient reads it)
-            batches = [job.data.batch(p, noise) for p in positions]
+        steps = self.step_batches(job, objective.order, key)
+        for number, positions in enumerate(steps, 1):  # noqa: B007 (`gradient` reads number)
+            batches = [job.data.batch(p, augmentation) for p in positions]
             state = self.rule.step(weights, gradient, lr, state)
             samples += sum(len(p) for p in positions)
-        slots, kept = self.rule.end(list(trained), state)
-        keep = (
-            {}
-            if self.reset or kept is None
-            else {objective.memory: dict(zip(trained, kept, strict=True))}
-        )
-        loss = torch.stack(losses).mean().item() if losses else 0.0
+        slots, memory = self.rule.end(list(trained), state)
+        keep = {}
+        if memory is not None and not self.reset:
+            keep = {objective.memory: dict(zip(trained, memory, strict=True))}
         return DescentResult(
-            number,
-            self.seen(job, samples),
-            loss,
-            self.rule.effective_steps(number) * lr,
-            slots,
-            keep,
+            steps=number,
+            seen=self.seen(job, samples),
+            loss=torch.stack(losses).mean().item() if losses else 0.0,
+            lr_sum=self.rule.effective_steps(number) * lr,
+            slots=slots,
+            keep=keep,
         )
 
-    def groups(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
-        """The positions of each step's batches."""
-        positions = self.positions(job, order, key)
+    def _recalled(self, objective: Objective, job: Job, trained: Params) -> list[Tensor] | None:
+        """A copy of what the rule kept from the client's last round; None without one."""
+        if self.reset or objective.memory not in job.memories:
+            return None
+        return [job.memories[objective.memory][n].clone() for n in trained]
+
+    def step_batches(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
+        """For each step, the sample positions of its batches."""
+        positions = self.batch_positions(job, order, key)
         for _ in range(self.steps) if self.steps is not None else itertools.count():
             group = list(itertools.islice(positions, self.rule.batches))
             if len(group) < self.rule.batches:
                 return
             yield group
 
-    def positions(self, job: Job, order: Order, key: Key) -> Iterator[Tensor]:
-        """Batch after batch: `epochs` epochs of them, or without end where steps are counted."""
-        smallest, epoch = self._smallest(job), 0
+    def batch_positions(self, job: Job, order: Order, key: Key) -> Iterator[Tensor]:
+        """The sample positions of each batch: `epochs` epochs, or endlessly if `steps` is given."""
+        smallest, epoch = self._smallest_batch(job), 0
         while self.steps is not None or epoch < self.epochs:
             chunks = torch.split(order(job.data, key.fold("epoch", epoch).generator()), self.batch)
             if len(chunks[0]) < smallest:
@@ -265,16 +289,21 @@ class Sgd:
             epoch += 1
 
     def seen(self, job: Job, samples: int) -> int:
-        """How many samples an epoch visits, in a descent over so many."""
-        held, tail = len(job.data), len(job.data) % self.batch
-        return min(samples, held - tail if tail < self._smallest(job) else held)
+        """Samples visited per epoch, in a descent that visited `samples` in total."""
+        held, last_batch = len(job.data), len(job.data) % self.batch
+        if last_batch < self._smallest_batch(job):
+            held -= last_batch
+        return min(samples, held)
 
-    def _smallest(self, job: Job) -> int:
-        return self.batch if self.drop_last else 2 if job.model_pool.batch_statistics else 1
+    def _smallest_batch(self, job: Job) -> int:
+        """Smaller batches are skipped."""
+        if self.drop_last:
+            return self.batch
+        return 2 if job.model_pool.batch_statistics else 1
 
 
 def changed(**settings: Any) -> Tuning:
-    """The run's solver with other settings: a rule, a number of steps, a learning rate."""
+    """The run's solver with some settings replaced: a rule, a number of steps, a learning rate."""
 
     def tune(run: Solver) -> Solver:
         assert isinstance(run, Sgd)
@@ -284,7 +313,7 @@ def changed(**settings: Any) -> Tuning:
 
 
 def smallest_bound(*bounds: float | None) -> float | None:
-    """The smallest of the bounds, of which None is none.
+    """The smallest of the bounds; None means no bound.
 
     >>> smallest_bound(10.0, None, 3.0), smallest_bound(None)
     (3.0, None)

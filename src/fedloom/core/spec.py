@@ -1,37 +1,38 @@
-"""A name and its arguments: how methods, models and partitions are written in a config and travel to a worker.
+"""Specs: a name with arguments, as text, as data, and checked against a function's signature.
 
-The arguments are those of a real function. Its signature, with `Annotated[float, Param(...)]`, is the only place where a
-parameter's default, range and meaning are written; the command line, the checks and the documentation read it there.
+Methods, models, partitions, samplers and augmentations are all plain functions with keyword
+parameters. A user writes one as text, `fedprox(mu=0.1)`. `parse` turns the text into a `Spec`,
+which is data: it can be saved in a run folder and sent to a worker. `call` checks the arguments and
+calls the function.
+
+A parameter's default, range and meaning are written once, in the signature:
+
+    def fedprox(mu: Annotated[float, Param("weight of the proximal term", low=0)] = 0.01): ...
+
+`parameters` reads them from there, for the checks, the command line and the documentation.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import math
+import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedloom.core.errors import UserError, raise_all
+from fedloom.core.errors import UserError, did_you_mean, raise_all
 
-_PLUS = re.compile(r"\+(?![^()]*\))")
-_WORD = re.compile(r"\s*([^()]*[^()\s])\s*(?:\(([^()]*)\))?\s*")
+# ------------------------------------------------------------------ text to data
 
-
-@dataclass(frozen=True)
-class Param:
-    """What a parameter means and where it may lie; `above` is an exclusive lower bound."""
-
-    meaning: str
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
+_PLUS = re.compile(r"\+(?![^()]*\))")  # a plus that is not inside parentheses
+_NAME_AND_ARGUMENTS = re.compile(r"\s*([^()]*[^()\s])\s*(?:\(([^()]*)\))?\s*")
+_UNNAMED = re.compile(r"#(\d+)")  # key of the n-th argument, if written without a name
+_KEYWORDS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,89 @@ class Spec:
         return f"{self.name}({arguments})" if arguments else self.name
 
 
+def parse(text: str) -> list[Spec]:
+    """The specs in a text such as `fedprox(mu=0.1)+fedavgm`.
+
+    >>> [(spec.name, dict(spec.args)) for spec in parse("fedprox(mu=0.1)+fedavgm")]
+    [('fedprox', {'mu': 0.1}), ('fedavgm', {})]
+    """
+    specs = []
+    for piece in _PLUS.split(text):
+        match = _NAME_AND_ARGUMENTS.fullmatch(piece)
+        if match is None:
+            raise UserError(
+                f"method '{text}' is not of the form name+name or name(parameter=value)+name; "
+                "see: fedloom methods"
+            )
+        specs.append(Spec(match[1], arguments(match[2] or "")))
+    return specs
+
+
+def arguments(text: str) -> dict[str, Any]:
+    """The keyword arguments written between parentheses.
+
+    An argument without a name is stored under its position, since only the function's signature
+    can tell its name; `argument_problems` rejects it with the name to write.
+    """
+    args: dict[str, Any] = {}
+    pieces = [piece.strip() for piece in text.split(",")]
+    for position, piece in enumerate(filter(None, pieces), 1):
+        name, equals, value = (part.strip() for part in piece.partition("="))
+        if not equals:
+            name, value = f"#{position}", piece
+        if name in args:
+            raise UserError(f"argument '{name}' is given twice in '({text})'; give it once")
+        args[name] = literal(value)
+    return args
+
+
+def literal(text: str) -> Any:
+    """The value of a Python literal, true, false or none; any other text is a string."""
+    if text.lower() in _KEYWORDS:
+        return _KEYWORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+# ------------------------------------------------------------------ parameters of a function
+
+
+@dataclass(frozen=True)
+class Param:
+    """The meaning and range of a parameter, for use in Annotated.
+
+    low and high are inclusive bounds, above and below exclusive ones.
+    """
+
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def violated_bounds(self, value: float) -> list[str]:
+        """The bounds that the value violates, in words."""
+        bounds = [
+            (self.low, "at least", operator.ge),
+            (self.above, "above", operator.gt),
+            (self.high, "at most", operator.le),
+            (self.below, "below", operator.lt),
+        ]
+        return [
+            f"{words} {bound:g}"
+            for bound, words, holds in bounds
+            if bound is not None and not holds(value, bound)
+        ]
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a registered function, as documentation and as a check."""
+    """One parameter of a function: what it accepts, its default, and its meaning.
+
+    kinds: accepted types. choices: further accepted values, from Literal.
+    """
 
     name: str
     kinds: tuple[type, ...]
@@ -62,59 +143,53 @@ class Parameter:
         return self.default is inspect.Parameter.empty
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
-        bounds = {
-            k: getattr(self.about, k)
-            for k in ("low", "high", "above", "below")
-            if getattr(self.about, k) is not None
-        }
-        kind = " | ".join(
-            [
-                *map(repr, self.choices),
-                *("null" if k is type(None) else k.__name__ for k in self.kinds),
-            ]
-        )
+        """The parameter as JSON."""
         facts: dict[str, Any] = {
             "name": self.name,
-            "type": kind,
+            "type": " | ".join(self._accepted(none="null")),
             "meaning": self.about.meaning,
-            **bounds,
         }
-        facts |= {"choices": list(self.choices)} if self.choices else {}
-        return facts if self.required else {**facts, "default": self.default}
+        for bound in ("low", "high", "above", "below"):
+            value = getattr(self.about, bound)
+            if value is not None:
+                facts[bound] = value
+        if self.choices:
+            facts["choices"] = list(self.choices)
+        if not self.required:
+            facts["default"] = self.default
+        return facts
 
-    def complaint(self, value: Any) -> str | None:
-        """Why the value does not fit, or None."""
-        if value in self.choices and self.choices:
+    def problem(self, value: Any) -> str | None:
+        """Why the value is not accepted, or None."""
+        if self.choices and value in self.choices:
             return None
-        fits = isinstance(value, self.kinds) or (float in self.kinds and isinstance(value, int))
-        if not fits or (isinstance(value, bool) and not {bool, object} & set(self.kinds)):
-            kinds = ("none" if k is type(None) else k.__name__ for k in self.kinds)
-            return (
-                f"{self.name}={value!r} must be {' or '.join([*map(repr, self.choices), *kinds])}"
-            )
+        if not self._has_accepted_type(value):
+            accepted = " or ".join(self._accepted(none="none"))
+            return f"{self.name}={value!r} must be {accepted}"
         if isinstance(value, float) and not math.isfinite(value):
             return f"{self.name}={value!r} must be finite ({self.about.meaning})"
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return self._out_of_range(value)
+            violated = self.about.violated_bounds(value)
+            if violated:
+                bounds = " and ".join(violated)
+                return f"{self.name}={value!r} must be {bounds} ({self.about.meaning})"
         return None
 
-    def _out_of_range(self, value: float) -> str | None:
-        a = self.about
-        bad = [
-            f"at least {a.low:g}" if a.low is not None and not value >= a.low else "",
-            f"above {a.above:g}" if a.above is not None and not value > a.above else "",
-            f"at most {a.high:g}" if a.high is not None and not value <= a.high else "",
-            f"below {a.below:g}" if a.below is not None and not value < a.below else "",
-        ]
-        said = " and ".join(b for b in bad if b)
-        return f"{self.name}={value!r} must be {said} ({a.meaning})" if said else None
+    def _has_accepted_type(self, value: Any) -> bool:
+        if isinstance(value, bool):  # a bool is an int in Python, but not in a setting
+            return bool in self.kinds or object in self.kinds
+        return isinstance(value, self.kinds) or (float in self.kinds and isinstance(value, int))
+
+    def _accepted(self, none: str) -> list[str]:
+        """Choices and types in words; none: the word for None."""
+        kinds = [none if kind is type(None) else kind.__name__ for kind in self.kinds]
+        return [*map(repr, self.choices), *kinds]
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """The keyword parameters of a function, read off its signature.
+    """The keyword parameters of a function by name, read from its signature.
 
-    >>> def fedprox(mu: typing.Annotated[float, Param("stiffness; 0 is FedAvg", low=0)] = 0.01): ...
+    >>> def fedprox(mu: typing.Annotated[float, Param("0 is FedAvg", low=0)] = 0.01): ...
     >>> parameters(fedprox)["mu"].default
     0.01
     """
@@ -126,86 +201,76 @@ def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
     }
 
 
-def _parameter(p: inspect.Parameter, hint: Any) -> Parameter:
+def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     about = Param("")
     if typing.get_origin(hint) is typing.Annotated:
         hint, *extras = typing.get_args(hint)
-        about = next((e for e in extras if isinstance(e, Param)), about)
-    options = (
-        typing.get_args(hint)
-        if typing.get_origin(hint) in (typing.Union, types.UnionType)
-        else (hint,)
-    )
-    choices = tuple(
-        c for o in options if typing.get_origin(o) is typing.Literal for c in typing.get_args(o)
-    )
-    plain = [o for o in options if typing.get_origin(o) is not typing.Literal]
-    kinds = tuple(object if o is Any else (typing.get_origin(o) or o) for o in plain)
-    return Parameter(p.name, kinds, choices, p.default, about)
+        about = next((extra for extra in extras if isinstance(extra, Param)), about)
+    kinds: list[type] = []
+    choices: list[Any] = []
+    for option in _union_members(hint):
+        origin = typing.get_origin(option)
+        if origin is typing.Literal:
+            choices += typing.get_args(option)
+        else:
+            kinds.append(object if option is Any else (origin or option))
+    return Parameter(parameter.name, tuple(kinds), tuple(choices), parameter.default, about)
 
 
-def complaints(
+def _union_members(hint: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+# ------------------------------------------------------------------ checked calls
+
+
+def argument_problems(
     function: Callable[..., Any], args: Mapping[str, Any], skip: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Everything wrong with the arguments of a call, nearest names included; `skip` are filled in by the caller."""
-    known = {n: p for n, p in parameters(function).items() if n not in skip}
-    said: list[str] = []
+    """Everything wrong with the arguments of a call.
+
+    skip: parameters that the caller fills in, and that a user therefore cannot set.
+    """
+    accepted = {n: p for n, p in parameters(function).items() if n not in skip}
+    return [*_problems_of_given(accepted, args), *_problems_of_missing(accepted, args)]
+
+
+def _problems_of_given(accepted: Mapping[str, Parameter], args: Mapping[str, Any]) -> Iterator[str]:
     for name, value in args.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            guess = f"; did you mean '{near[0]}'?" if near else ";"
-            said.append(f"no parameter '{name}'{guess} (choices: {', '.join(known) or 'none'})")
-        elif (bad := known[name].complaint(value)) is not None:
-            said.append(bad)
-    said += [
-        f"parameter '{n}' is missing ({p.about.meaning})"
-        for n, p in known.items()
-        if p.required and n not in args
-    ]
-    return said
+        if unnamed := _UNNAMED.fullmatch(name):
+            yield _unnamed_problem(list(accepted), int(unnamed[1]), value)
+        elif name not in accepted:
+            choices = ", ".join(accepted) or "none"
+            yield f"no parameter '{name}'{did_you_mean(name, accepted)} (choices: {choices})"
+        elif (problem := accepted[name].problem(value)) is not None:
+            yield problem
+
+
+def _unnamed_problem(names: list[str], position: int, value: Any) -> str:
+    """The problem of an argument written without a name, as in fedprox(0.1) or fedprox(mu)."""
+    if value in names:
+        return f"argument '{value}' has no value; write {value}=VALUE"
+    name = names[position - 1] if position <= len(names) else "NAME"
+    return f"argument {value} has no name; write {name}={value}"
+
+
+def _problems_of_missing(
+    accepted: Mapping[str, Parameter], args: Mapping[str, Any]
+) -> Iterator[str]:
+    if any(_UNNAMED.fullmatch(name) for name in args):
+        return  # the missing parameter may be the one written without its name
+    for name, parameter in accepted.items():
+        if parameter.required and name not in args:
+            yield f"parameter '{name}' is missing ({parameter.about.meaning})"
 
 
 def call(
     kind: str, name: str, function: Callable[..., Any], args: Mapping[str, Any], /, **given: Any
 ) -> Any:
-    """Call the function with checked arguments; all complaints at once, before anything runs."""
-    raise_all(complaints(function, args, frozenset(given)), f"{kind} '{name}'")
-    return function(**given, **args)
+    """Call the function with the user's checked `args` and the caller's `given`.
 
-
-def parse(text: str) -> list[Spec]:
-    """The words of `fedprox(mu=0.1)+fedavgm`.
-
-    >>> [(w.name, dict(w.args)) for w in parse("fedprox(mu=0.1)+fedavgm")]
-    [('fedprox', {'mu': 0.1}), ('fedavgm', {})]
+    Raises UserError with every problem of the arguments at once; kind and name say what is called.
     """
-    matches = [_WORD.fullmatch(piece) for piece in _PLUS.split(text)]
-    if not all(matches):
-        raise UserError(
-            f"method '{text}' is not of the form name+name or name(parameter=value)+name; see: fedloom methods"
-        )
-    return [Spec(m[1], arguments(m[2] or "")) for m in matches if m]
-
-
-def arguments(text: str) -> dict[str, Any]:
-    """Keyword arguments as written between parentheses; what is not a Python literal is a string."""
-    args: dict[str, Any] = {}
-    for piece in filter(None, (p.strip() for p in text.split(","))):
-        name, equals, value = piece.partition("=")
-        if not equals:
-            raise UserError(f"argument '{piece}' has no value; write {piece}=VALUE")
-        if name.strip() in args:
-            raise UserError(f"argument '{name.strip()}' is given twice in '({text})'; give it once")
-        args[name.strip()] = literal(value.strip())
-    return args
-
-
-def literal(text: str) -> Any:
-    """A value as a person types it."""
-    plain = {"true": True, "false": False, "none": None}
-    if text.lower() in plain:
-        return plain[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    raise_all(argument_problems(function, args, frozenset(given)), f"{kind} '{name}'")
+    return function(**given, **args)

@@ -1,4 +1,4 @@
-"""All that a server knows between two rounds, and the clients' memories. What is not here, a checkpoint does not have."""
+"""The server's state between rounds and the clients' memories: everything a checkpoint contains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from fedloom.core.server import Memory
 
 @dataclass(frozen=True)
 class ServerState:
-    """The weights, each stage's memory, what is sent along with the weights, and how many rounds are done."""
+    """What the server keeps between two rounds.
+
+    round    number of completed rounds.
+    params   the global model.
+    memory   each stage's memory, by stage name.
+    shared   what is sent to clients along with the weights, by name.
+    """
 
     round: int
     params: Params
@@ -22,38 +28,36 @@ class ServerState:
     shared: Mapping[str, Params] = field(default_factory=dict)
 
     def tensors(self) -> Params:
-        """Everything in one flat dictionary, for one file."""
-        flat = {f"params/{n}": t for n, t in self.params.items()}
-        flat |= {f"shared/{w}/{n}": t for w, p in self.shared.items() for n, t in p.items()}
-        flat |= {
-            f"memory/{s}/{w}/{n}": t
-            for s, m in self.memory.items()
-            for w, p in m.items()
-            for n, t in p.items()
-        }
+        """All tensors in one flat dictionary, to save in one file."""
+        flat = {f"params/{name}": t for name, t in self.params.items()}
+        for group, params in self.shared.items():
+            flat |= {f"shared/{group}/{name}": t for name, t in params.items()}
+        for stage, memory in self.memory.items():
+            for group, params in memory.items():
+                flat |= {f"memory/{stage}/{group}/{name}": t for name, t in params.items()}
         return flat
 
     @staticmethod
     def from_tensors(round: int, flat: Mapping[str, Tensor]) -> ServerState:
-        """The state that `tensors` was taken of."""
+        """The inverse of `tensors`."""
         params: Params = {}
         shared: dict[str, Params] = {}
         memory: dict[str, dict[str, Params]] = {}
         for path, t in flat.items():
-            room, rest = path.split("/", 1)
-            if room == "params":
+            kind, rest = path.split("/", 1)
+            if kind == "params":
                 params[rest] = t
-            elif room == "shared":
-                word, name = rest.split("/", 1)
-                shared.setdefault(word, {})[name] = t
+            elif kind == "shared":
+                group, name = rest.split("/", 1)
+                shared.setdefault(group, {})[name] = t
             else:
-                stage, word, name = rest.split("/", 2)
-                memory.setdefault(stage, {}).setdefault(word, {})[name] = t
+                stage, group, name = rest.split("/", 2)
+                memory.setdefault(stage, {}).setdefault(group, {})[name] = t
         return ServerState(round, params, memory, shared)
 
 
 class ClientStore(Protocol):
-    """The clients' memories by slot. A slot that is remembered replaces the slot of that name and no other."""
+    """The clients' memories by slot. Remembering a slot replaces it and leaves the others alone."""
 
     def recall(self, client: int) -> Mapping[str, Params]: ...
 
@@ -61,14 +65,14 @@ class ClientStore(Protocol):
 
 
 class MemoryStore:
-    """A client store in memory."""
+    """A client store in RAM."""
 
     def __init__(self) -> None:
-        self._mine: dict[int, dict[str, Params]] = {}
+        self._memories: dict[int, dict[str, Params]] = {}
 
     def recall(self, client: int) -> Mapping[str, Params]:
-        return dict(self._mine.get(client, {}))
+        return dict(self._memories.get(client, {}))
 
     def remember(self, client: int, memories: Mapping[str, Params]) -> None:
         if memories:
-            self._mine.setdefault(client, {}).update(memories)
+            self._memories.setdefault(client, {}).update(memories)

@@ -1,4 +1,4 @@
-"""One mini-batch. The forward pass is made once, when it is first asked for, and shared by every term of the loss."""
+"""One mini-batch. The forward pass runs once, on first use, and all terms of the loss share it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedloom.core.params import Params
 if TYPE_CHECKING:
     from fedloom.core.job import Job
 
-LARGE = 1 << 18  # numbers in a tensor: a core's own cache holds little more
+LARGE_TENSOR = 1 << 18  # elements; little more fits into a core's private cache
 
 
 class Step:
-    """What a loss may look at: the batch, the model's taps and logits, the weights in training, and the job.
+    """What a loss may use: the batch, the model's taps and logits, the trained weights and the job.
 
-    y holds class numbers, or a row of probabilities a sample where a mix has blended labels.
+    y holds class indices, or one row of probabilities per sample after labels were mixed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Step:
 
     @cached_property
     def key(self) -> Key:
-        """Randomness of this mini-batch."""
+        """The random key of this mini-batch."""
         return self._phase.fold("step", self.number)
 
     @cached_property
@@ -50,22 +50,33 @@ class Step:
 
     @cached_property
     def vector(self) -> Tensor:
-        """The weights in training as one vector, for terms that are geometry; made once, shared by all of them."""
+        """The trained weights as one vector, for geometric terms; built once and shared by them."""
         return _joined(self.params, self.params)
 
-    def along(self, make: Callable[[Job], Mapping[str, Tensor]]) -> Tensor:
-        """What `make` makes of the job, as a vector in the same order; made once a job."""
+    def vector_of(self, make: Callable[[Job], Mapping[str, Tensor]]) -> Tensor:
+        """make(job) as a vector in the order of `vector`; built once per job."""
         return self.job.once(_flattened, make, tuple(self.params))
 
-    def beside(self, make: Callable[[Job], Mapping[str, Tensor]]) -> list[tuple[Tensor, Tensor]]:
-        """`vector` and `along` piece by piece, for terms that are sums over the weights: no large tensor is copied for them."""
+    def pieces_with(
+        self, make: Callable[[Job], Mapping[str, Tensor]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Pieces of `vector` with the matching pieces of `vector_of(make)`.
+
+        For terms that are sums over the weights: unlike `vector`, no large tensor is copied.
+        """
         return [(w, self.job.once(_flattened, make, names)) for names, w in self._pieces.items()]
 
     @cached_property
     def _pieces(self) -> dict[tuple[str, ...], Tensor]:
-        """The weights in training as vectors, by the names of what lies in each: a large tensor alone, small neighbours joined."""
-        alike = groupby(self.params, key=lambda n: n if self.params[n].numel() > LARGE else "")
-        runs = [tuple(names) for _, names in alike]
+        """The trained weights as vectors, by the tensor names in each.
+
+        A large tensor is a piece of its own; consecutive small ones are concatenated.
+        """
+
+        def group(name: str) -> str:
+            return name if self.params[name].numel() > LARGE_TENSOR else ""
+
+        runs = [tuple(names) for _, names in groupby(self.params, key=group)]
         return {names: _joined(self.params, names) for names in runs}
 
     @cached_property
@@ -76,16 +87,18 @@ class Step:
     @cached_property
     def ce(self) -> Tensor:
         """Mean cross-entropy."""
-        return (
-            F.cross_entropy(self.logits, self.y)
-            if self.y.dim() == 1
-            else _soft_entropy(self.logits, self.y)
-        )
+        if self.y.dim() == 1:
+            return F.cross_entropy(self.logits, self.y)
+        return _soft_cross_entropy(self.logits, self.y)
 
 
-def _soft_entropy(logits: Tensor, rows: Tensor) -> Tensor:
-    """With rows of probabilities. As one product: torch's own makes twice the passes over few numbers, 1 % of a step of LeNet-5."""
-    return torch.dot(F.log_softmax(logits, 1).flatten(), rows.div(-len(rows)).flatten())
+def _soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
+    """Mean cross-entropy with one row of probabilities per sample, as a single dot product.
+
+    torch's own makes twice as many passes over few numbers, 1 % of a step of LeNet-5.
+    """
+    targets = probabilities.div(-len(probabilities))
+    return torch.dot(F.log_softmax(logits, 1).flatten(), targets.flatten())
 
 
 def _flattened(
@@ -95,7 +108,7 @@ def _flattened(
 
 
 def _joined(params: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
-    """The tensors of these names as one vector; a single one is not copied."""
+    """The tensors with these names as one vector; a single tensor is not copied."""
     flat = [params[n].reshape(-1) for n in names]
     return flat[0] if len(flat) == 1 else torch.cat(flat)
 
@@ -104,5 +117,5 @@ Loss = Callable[[Step], Tensor]
 
 
 def ce(step: Step) -> Tensor:
-    """Mean cross-entropy, the loss of every method that does not say otherwise."""
+    """Mean cross-entropy, the default loss of a phase."""
     return step.ce

@@ -1,4 +1,8 @@
-"""A user's own function, named on the command line as `file.py:function` or `package.module:function`."""
+"""User-defined functions, referred to as `file.py:function` or `package.module:function`.
+
+A reference can stand wherever a built-in method or model is named. It is text, so it can be saved
+in a run folder and loaded in a worker process.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,16 @@ from typing import Any, TypeVar
 from fedloom.core.errors import UserError, unknown_name
 
 T = TypeVar("T")
-GIVEN = (
-    "python:"  # before the name of an object that was passed as a value and has no importable name
-)
+VALUE_PREFIX = "python:"  # marks the name of an object passed as a value, which has no reference
 
 
 def is_reference(name: str) -> bool:
-    """Whether the name points to a user's own function."""
+    """Whether the name refers to a user-defined function."""
     return ":" in name
 
 
 def absolute_reference(name: str) -> str:
-    """The name with the path of a user's file made absolute, so that it means the same from anywhere."""
+    """The name with the path of a user's file made absolute, so that it is valid in any folder."""
     place, colon, function = name.rpartition(":")
     return f"{Path(place).resolve()}{colon}{function}" if place.endswith(".py") else name
 
@@ -35,7 +37,7 @@ def short_reference(name: str) -> str:
     place, colon, function = name.rpartition(":")
     if place.endswith(".py"):
         return f"{Path(place).name}{colon}{function}"
-    return name.removeprefix(GIVEN)
+    return name.removeprefix(VALUE_PREFIX)
 
 
 def reference_to(function: Callable[..., Any]) -> str | None:
@@ -53,65 +55,65 @@ def reference_to(function: Callable[..., Any]) -> str | None:
 
 
 def checksums(names: Iterable[str]) -> dict[str, str]:
-    """Of the files that the references among these names point to, by file or module. What these import is not looked at."""
+    """SHA-256 of the source files that these names refer to, by file or module.
+
+    Names that are not references are skipped. Files that a source file imports are not included.
+    """
     places = sorted({name.rpartition(":")[0] for name in names if is_reference(name)})
-    return {
-        place: hashlib.sha256(source.read_bytes()).hexdigest()
-        for place in places
-        if (source := _source(place)) is not None
-    }
+    sums = {}
+    for place in places:
+        source = _source_file(place)
+        if source is not None:
+            sums[place] = hashlib.sha256(source.read_bytes()).hexdigest()
+    return sums
 
 
-def _source(place: str) -> Path | None:
-    """The file of a place; None for a module without one."""
+def _source_file(place: str) -> Path | None:
+    """The source file of a file or module; None for a module without one."""
     if place.endswith(".py"):
         return Path(place)
     spec = importlib.util.find_spec(place)
-    return (
-        Path(spec.origin)
-        if spec is not None and spec.origin is not None and spec.has_location
-        else None
-    )
+    if spec is None or spec.origin is None or not spec.has_location:
+        return None
+    return Path(spec.origin)
 
 
 def load(kind: str, reference: str) -> Callable[..., Any]:
-    """The function a reference points to."""
-    if reference.startswith(GIVEN):
+    """Import the function that a reference names; kind: what it is, for error messages."""
+    if reference.startswith(VALUE_PREFIX):
         raise UserError(
-            f"{kind} '{reference.removeprefix(GIVEN)}' was passed as a Python object, which settings "
-            f"cannot bring back; pass it again: fedloom.open(FOLDER, {kind}=...)"
+            f"{kind} '{reference.removeprefix(VALUE_PREFIX)}' was passed as a Python object, which "
+            f"settings cannot bring back; pass it again: fedloom.open(FOLDER, {kind}=...)"
         )
-    place, _, function = reference.rpartition(":")
-    if not place or not function:
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
         raise UserError(
-            f"{kind} '{reference}' is not of the form file.py:function or package.module:function; write both parts"
+            f"{kind} '{reference}' is incomplete; write file.py:function or package.module:function"
         )
     module = _from_file(kind, Path(place)) if place.endswith(".py") else _from_name(kind, place)
-    found = getattr(module, function, None)
-    if not callable(found):
-        raise unknown_name(
-            f"function in {place}",
-            function,
-            [n for n, v in vars(module).items() if callable(v) and n[0] != "_"],
-        )
-    return found  # type: ignore[no-any-return]
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
+        raise unknown_name(f"function in {place}", name, functions)
+    return function  # type: ignore[no-any-return]
 
 
 def call_user_function(
     kind: str, reference: str, wanted: type[T], make: Callable[..., Any], args: Mapping[str, Any]
 ) -> T:
-    """What a user's function makes of the arguments; what goes wrong in it is said as the user's own."""
+    """make(**args), which must return a `wanted`; any error becomes a UserError that names it."""
     try:
         result = make(**args)
     except UserError:
         raise
     except Exception as error:
         raise UserError(
-            f"{kind} '{reference}' raised {type(error).__name__}: {error}; mend the function"
+            f"{kind} '{reference}' raised {type(error).__name__}: {error}; fix the function"
         ) from error
     if not isinstance(result, wanted):
         raise UserError(
-            f"{kind} '{reference}' returned a {type(result).__name__}, not a {wanted.__name__}; mend the function"
+            f"{kind} '{reference}' returned a {type(result).__name__}, not a {wanted.__name__}; "
+            "fix the function"
         )
     return result
 
@@ -121,9 +123,9 @@ def _from_file(kind: str, path: Path) -> ModuleType:
         raise UserError(
             f"{kind} '{path}' is not a file; give the path to a Python file as file.py:function"
         )
-    name = (
-        f"fedloom_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
-    )
+    # the hash separates files of the same name in different folders
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    name = f"fedloom_user_{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -133,7 +135,7 @@ def _from_file(kind: str, path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise UserError(
-            f"{kind} file '{path}' does not load: {type(error).__name__}: {error}; mend the file"
+            f"{kind} file '{path}' cannot be loaded: {type(error).__name__}: {error}; fix the file"
         ) from error
     sys.modules[name] = module
     return module
@@ -143,7 +145,8 @@ def _from_name(kind: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        cause = f"{type(error).__name__}: {error}"
         raise UserError(
-            f"{kind} module '{name}' does not import: {said}; install or mend it, or give file.py:function"
+            f"{kind} module '{name}' cannot be imported: {cause}; "
+            "install or fix it, or give file.py:function"
         ) from error

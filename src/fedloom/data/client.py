@@ -1,4 +1,4 @@
-"""The data of a client: a cheap view of one shared split, from which batches are index selections."""
+"""Client data: cheap views of one shared split; a batch is an index selection."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Normaliser:
-    """From stored samples to the numbers a model sees: x * scale + shift for images, a cast for tables, nothing for text."""
+    """From stored samples to model inputs.
+
+    uint8 images: x * scale + shift. Tables and float images: a cast to dtype. Text: unchanged.
+    """
 
     dtype: torch.dtype | None  # None leaves text as integers
     scale: Tensor | None = None
     shift: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """A new tensor for images, so that the two steps can work in place; a second fresh buffer costs more than both."""
         if self.dtype is None:
             return x
         if self.scale is None or self.shift is None:
             return x.to(self.dtype)
+        # One copy, then both steps in place: a second buffer would cost more than the arithmetic.
         return x.to(self.dtype, copy=True).mul_(self.scale).add_(self.shift)
 
 
 def normaliser(
     dataset: Dataset, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Normaliser:
-    """(x/255 - mean)/std of a data set's constants, folded into one scale and one shift per channel."""
+    """(x/255 - mean)/std for uint8 images, folded into one scale and one shift per channel."""
     if dataset.kind == "text":
         return Normaliser(None)
-    if dataset.kind == "table":
+    if dataset.kind == "table" or dataset.train.x.is_floating_point():
         return Normaliser(dtype)
     mean = torch.tensor(dataset.mean or (0.0,), dtype=torch.float64).view(-1, 1, 1)
     std = torch.tensor(dataset.std or (1.0,), dtype=torch.float64).view(-1, 1, 1)
@@ -48,7 +51,7 @@ def normaliser(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientData:
-    """The samples of one client, by position 0, 1, ...; `rows` says where they lie in the shared split."""
+    """The samples of one client; position i is row rows[i] of the shared split."""
 
     split: Split
     rows: Tensor
@@ -64,13 +67,13 @@ class ClientData:
         return self.split.y.index_select(0, self.rows).cpu()
 
     def class_counts(self, classes: int) -> Tensor:
-        """How many samples of each class."""
+        """The number of samples of each class."""
         return torch.bincount(self.labels, minlength=classes)
 
     def batch(
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
     ) -> Batch:
-        """Inputs and labels at the positions, augmented if this is training and a generator is given."""
+        """Inputs and labels at these positions, augmented if train and a generator is given."""
         rows = self.rows.index_select(0, positions.to(self.rows.device))
         x = self.split.x.index_select(0, rows)
         if train and generator is not None and self.augment is not None:
@@ -80,7 +83,10 @@ class ClientData:
 
 @dataclass(frozen=True, eq=False)
 class Clients(Sequence[ClientData]):
-    """All clients over one split: an index tensor and where each client's part begins and ends; views are made on demand."""
+    """All clients over one split: one index tensor and each client's range in it.
+
+    The views of single clients are made on demand.
+    """
 
     split: Split
     rows: Tensor
@@ -116,23 +122,20 @@ def federate(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Clients:
-    """The training split of a data set as clients; memory and time do not grow by objects per client."""
+    """The training split of a data set as clients; no object is created per client."""
     stops = np.cumsum([len(part) for part in parts])
     starts = np.concatenate([[0], stops[:-1]])
     rows = torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
-    return Clients(
-        place(dataset.train, device),
-        rows,
-        starts,
-        stops,
-        normaliser(dataset, dtype, device),
-        augment,
-    )
+    split, normalise = place(dataset.train, device), normaliser(dataset, dtype, device)
+    return Clients(split, rows, starts, stops, normalise, augment)
 
 
 @dataclass(frozen=True)
 class EvaluationBatches(Sequence[Batch]):
-    """The samples of a split in order, normalised as in training and never augmented; each batch is made when it is asked for."""
+    """The samples of a split in order, normalised as in training and never augmented.
+
+    Each batch is made when it is requested.
+    """
 
     split: Split
     normalise: Normaliser
@@ -155,5 +158,5 @@ class EvaluationBatches(Sequence[Batch]):
 
 
 def place(split: Split, device: torch.device | str) -> Split:
-    """The split on a device; the same memory if it is there already."""
+    """The split on a device; shares memory if it is already there."""
     return Split(split.x.to(device), split.y.to(device), split.users)

@@ -1,4 +1,4 @@
-"""What a data set is once it has been read: two splits of tensors and what is known of them."""
+"""A data set in memory: a training and a test split as tensors, and facts about them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,35 @@ Kind = Literal["image", "text", "table"]
 
 @dataclass(frozen=True)
 class Split:
-    """Samples in memory: x is uint8 (N,C,H,W) for images, int64 (N,T) for text, float32 (N,F) for tables; y is int64 (N,)."""
+    """Samples in memory.
+
+    x is uint8 (N,C,H,W) for images, int64 (N,T) for text, float32 (N,F) for tables. Images given
+    from Python may also be float32 (N,C,H,W). y is int64 (N,).
+    """
 
     x: Tensor
     y: Tensor
-    users: Tensor | None = None  # int64 (N,): whose sample it is, where the data know it
+    users: Tensor | None = None  # int64 (N,): the user of each sample, if the data have users
 
     def __len__(self) -> int:
         return len(self.y)
 
     @property
     def labels(self) -> np.ndarray:
-        """The labels for a partitioner."""
+        """The labels as a NumPy array, for partitions."""
         return self.y.cpu().numpy()
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Samples and labels as NumPy arrays."""
+        return self.x.cpu().numpy(), self.labels
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training split, a test split, the names of the classes and, for images, the constants of normalisation.
+    """A training split, a test split, the class names and, for images, normalisation constants.
 
-    mean and std are per channel in units of [0, 1] and empty for text; tables arrive standardised.
+    mean and std are per channel, in units of [0, 1]. They are empty for text, for tables (readers
+    standardise those) and for float images, which reach the model unchanged.
     """
 
     name: str

@@ -1,4 +1,7 @@
-"""The data set that ships with fedloom: 10,000 + 2,000 pictures of Fashion-MNIST, balanced by class."""
+"""The data set that ships with fedloom: a class-balanced subset of Fashion-MNIST.
+
+10,000 training and 2,000 test images.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
-from fedloom.data.sources.build import Part, dataset, part
+from fedloom.data.sources.build import RawSplit, build_dataset, raw_split
 from fedloom.data.sources.idx import parse
 
 NAME = "fashion-mnist"
@@ -29,35 +32,39 @@ CLASSES = (
 )
 ABOUT = {
     "format": "packaged",
-    "source": "Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist (Debian package dataset-fashion-mnist)",
+    "source": "Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist "
+    "(Debian package dataset-fashion-mnist)",
     "licence": "MIT, (c) 2017 Zalando SE",
-    "subset": "the first 1,000 training and 200 test pictures of each class, in their original order",
+    "subset": "the first 1,000 training and 200 test images of each class, in their original order",
 }
 
 
 def load() -> Dataset:
-    """The packaged subset, its checksums verified."""
-    sums = _checksums()
-    return dataset(NAME, "image", _split("train", sums), _split("t10k", sums), ABOUT, CLASSES)
+    """The packaged subset, after verifying its checksums."""
+    checksums = _checksums()
+    train, test = (_split(prefix, checksums) for prefix in ("train", "t10k"))
+    return build_dataset(NAME, "image", train, test, ABOUT, CLASSES)
 
 
-def _split(prefix: str, sums: dict[str, str]) -> Part:
-    x, y = (
-        _array(f"{prefix}-{what}-idx{dims}-ubyte", dims, sums)
-        for what, dims in (("images", 3), ("labels", 1))
-    )
-    return part(x[:, None], y, prefix)
+def _split(prefix: str, checksums: dict[str, str]) -> RawSplit:
+    images = _array(f"{prefix}-images-idx3-ubyte", 3, checksums)
+    labels = _array(f"{prefix}-labels-idx1-ubyte", 1, checksums)
+    return raw_split(images[:, None], labels, prefix)
 
 
-def _array(name: str, dims: int, sums: dict[str, str]) -> np.ndarray:
-    """The array of a packaged file; the checksum is that of the idx file inside the gzip, which no zlib version changes."""
+def _array(name: str, dims: int, checksums: dict[str, str]) -> np.ndarray:
+    """The array of a packaged file.
+
+    The checksum is that of the idx file inside the gzip, which does not depend on zlib's version.
+    """
     try:
         data = gzip.decompress(_packaged(f"{name}.gz"))
     except (OSError, EOFError, zlib.error):
         data = b""
-    if hashlib.sha256(data).hexdigest() != sums.get(name):
+    if hashlib.sha256(data).hexdigest() != checksums.get(name):
         raise UserError(
-            f"the packaged file {name}.gz is damaged (its sha256 is not that of SHA256SUMS); reinstall fedloom"
+            f"the packaged file {name}.gz is damaged (its sha256 differs from SHA256SUMS); "
+            "reinstall fedloom"
         )
     return parse(data, dims, name)
 

@@ -1,11 +1,11 @@
-"""How one model does on each user's own test samples: on every writer's letters, on the next characters of every role.
+"""The accuracy of one model on the test samples of each user, e.g. of every writer or every role.
 
-A score by class cannot tell this, for two users of the same labels may be told with very different ease.
+Accuracy by class cannot show this: two users with the same labels may differ in difficulty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,60 +19,56 @@ from fedloom.data.dataset import Dataset, Split
 
 
 @dataclass(frozen=True)
-class Local:
-    """Accuracy by user, in the order of their numbers; users: who has test samples at all. trained: their training samples."""
+class UserAccuracy:
+    """Accuracy by user, for the users that have test samples, in the order of their numbers."""
 
-    users: Tensor
+    users: Tensor  # user numbers
     accuracy: Tensor
-    trained: Tensor
+    train_sizes: Tensor  # their numbers of training samples
 
 
-def local(chain: Chain, dataset: Dataset, normalise: Normaliser, batch: int = 100) -> Local:
-    """The model on the test samples of every user that has some."""
-    users, scores = zip(*_scored(chain, dataset, normalise, batch), strict=True)
-    trained = torch.bincount(owners(dataset)[0], minlength=len(dataset.users))
-    return Local(
-        torch.tensor(users), torch.tensor(scores, dtype=torch.float64), trained[list(users)]
-    )
+def accuracy_per_user(
+    chain: Chain, dataset: Dataset, normalise: Normaliser, batch: int = 100
+) -> UserAccuracy:
+    """Evaluate the model on the test samples of every user that has some."""
+    train_users, test_users = sample_users(dataset)
+    users = torch.unique(test_users)
+    scores = []
+    for user in users.tolist():
+        rows = test_users == user
+        samples = Split(dataset.test.x[rows], dataset.test.y[rows])
+        batches = EvaluationBatches(samples, normalise, batch)
+        scores.append(count_correct(chain, batches, len(dataset.classes)).accuracy)
+    train_sizes = torch.bincount(train_users, minlength=len(dataset.users))
+    return UserAccuracy(users, torch.tensor(scores, dtype=torch.float64), train_sizes[users])
 
 
-def owners(dataset: Dataset) -> tuple[Tensor, Tensor]:
-    """Whose the training samples are, and whose the test samples."""
+def sample_users(dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """The user of each training sample and of each test sample."""
     if dataset.train.users is None or dataset.test.users is None:
         raise UserError(
-            f"the data '{dataset.name}' do not say whose sample is whose, so nobody has test samples of their own"
+            f"data '{dataset.name}' have no user ids for both splits, "
+            "so accuracy per user cannot be measured; use data with users"
         )
     return dataset.train.users, dataset.test.users
 
 
-def _scored(
-    chain: Chain, dataset: Dataset, normalise: Normaliser, batch: int
-) -> Iterator[tuple[int, float]]:
-    _, whose = owners(dataset)
-    for user in torch.unique(whose).tolist():
-        memories = whose == user
-        own = EvaluationBatches(
-            Split(dataset.test.x[memories], dataset.test.y[memories]), normalise, batch
-        )
-        yield user, count_correct(chain, own, len(dataset.classes)).accuracy
-
-
 @dataclass(frozen=True)
-class Group:
-    """The users of one range of sizes: how many, and mean and standard deviation of their accuracies; None for nobody."""
+class SizeGroup:
+    """Users in one range of training set sizes: count, mean and std of accuracy (None if empty)."""
 
     count: int
     mean: float | None
     std: float | None
 
 
-def by_size(found: Local, bounds: Sequence[int]) -> list[Group]:
-    """Users grouped by their training samples: fewer than the first bound, then fewer than the next, then all others."""
-    place = torch.bucketize(found.trained, torch.tensor(bounds), right=True)
-    return [_group(found.accuracy[place == number]) for number in range(len(bounds) + 1)]
+def group_by_size(scores: UserAccuracy, bounds: Sequence[int]) -> list[SizeGroup]:
+    """Users grouped by training samples: below the first bound, below the next, ..., the rest."""
+    group = torch.bucketize(scores.train_sizes, torch.tensor(bounds), right=True)
+    return [_size_group(scores.accuracy[group == number]) for number in range(len(bounds) + 1)]
 
 
-def _group(scores: Tensor) -> Group:
-    if not len(scores):
-        return Group(0, None, None)
-    return Group(len(scores), float(scores.mean()), float(scores.std(unbiased=False)))
+def _size_group(accuracy: Tensor) -> SizeGroup:
+    if not len(accuracy):
+        return SizeGroup(0, None, None)
+    return SizeGroup(len(accuracy), float(accuracy.mean()), float(accuracy.std(unbiased=False)))

@@ -1,4 +1,4 @@
-"""How heterogeneous a partition is, in figures that can be compared across papers."""
+"""Measures of how heterogeneous a partition is, comparable across papers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Spread:
-    """One figure over all clients."""
+    """Summary of one quantity over all clients."""
 
     min: float
     median: float
@@ -19,8 +19,8 @@ class Spread:
     max: float
 
     @staticmethod
-    def of(values: np.ndarray) -> Spread:
-        """The spread of the values."""
+    def from_values(values: np.ndarray) -> Spread:
+        """Summarise one value per client."""
         return Spread(
             float(values.min()), float(np.median(values)), float(values.mean()), float(values.max())
         )
@@ -28,24 +28,24 @@ class Spread:
 
 @dataclass(frozen=True)
 class Heterogeneity:
-    """The figures of a partition. Entropies and divergences are in bits, total variation lies in [0, 1]."""
+    """Statistics of a partition. Entropies and divergences in bits, total variation in [0, 1]."""
 
     clients: int
     classes: int
     samples: int
     size: Spread
-    size_gini: float  # 0 all equal, towards 1 everything with one client
+    size_gini: float  # 0 if all are equal, towards 1 if one client has everything
     classes_per_client: Spread
     one_class_clients: int
     label_entropy: Spread
     global_label_entropy: float
-    total_variation: Spread  # of a client's labels to those of all clients together
+    total_variation: Spread  # of a client's labels to those of all clients
     jensen_shannon: Spread
-    imbalance_factor: float  # largest class over the smallest that occurs
+    imbalance_factor: float  # largest class over the smallest non-empty one
     absent_classes: int
 
     def as_json(self) -> dict[str, Any]:
-        """As plain numbers."""
+        """The statistics as nested dictionaries of numbers."""
         return asdict(self)
 
 
@@ -57,9 +57,9 @@ def class_counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) 
 
 
 def heterogeneity(counts: np.ndarray) -> Heterogeneity:
-    """The figures of (clients, classes) counts; a client without samples has entropy and distances of 0."""
+    """Statistics of (clients, classes) counts; empty clients have entropy and distances of 0."""
     sizes, totals = counts.sum(axis=1), counts.sum(axis=0)
-    held = (counts > 0).sum(axis=1)
+    classes_held = (counts > 0).sum(axis=1)
     local = counts / np.maximum(sizes, 1)[:, None]
     overall = np.where(sizes[:, None] > 0, totals / max(totals.sum(), 1), 0.0)
     present = totals[totals > 0]
@@ -67,33 +67,33 @@ def heterogeneity(counts: np.ndarray) -> Heterogeneity:
         clients=len(counts),
         classes=counts.shape[1],
         samples=int(sizes.sum()),
-        size=Spread.of(sizes),
+        size=Spread.from_values(sizes),
         size_gini=gini(sizes),
-        classes_per_client=Spread.of(held),
-        one_class_clients=int((held == 1).sum()),
-        label_entropy=Spread.of(entropy(local)),
+        classes_per_client=Spread.from_values(classes_held),
+        one_class_clients=int((classes_held == 1).sum()),
+        label_entropy=Spread.from_values(entropy(local)),
         global_label_entropy=float(entropy(totals / max(totals.sum(), 1))),
-        total_variation=Spread.of(np.abs(local - overall).sum(axis=1) / 2),
-        jensen_shannon=Spread.of(jensen_shannon(local, overall)),
+        total_variation=Spread.from_values(np.abs(local - overall).sum(axis=1) / 2),
+        jensen_shannon=Spread.from_values(jensen_shannon(local, overall)),
         imbalance_factor=float(present.max() / present.min()) if len(present) else 1.0,
         absent_classes=int((totals == 0).sum()),
     )
 
 
 def entropy(p: np.ndarray) -> np.ndarray:
-    """In bits, over the last axis, with 0 log 0 = 0."""
+    """Entropy in bits over the last axis, with 0 log 0 = 0."""
     bits: np.ndarray = np.sum(p * -np.log2(np.where(p > 0, p, 1.0)), axis=-1)
     return bits
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The divergence of two distributions in bits, 0 to 1, over the last axis."""
+    """Jensen-Shannon divergence in bits, from 0 to 1, over the last axis."""
     bits: np.ndarray = np.maximum(entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2, 0.0)
     return bits
 
 
 def gini(sizes: np.ndarray) -> float:
-    """The mean difference between two clients, over twice the mean size."""
+    """Gini coefficient: the mean absolute difference of two sizes, over twice the mean size."""
     ordered, n = np.sort(sizes), len(sizes)
     ranks = 2 * np.arange(1, n + 1) - n - 1
     return float((ranks * ordered).sum() / max(n * ordered.sum(), 1))

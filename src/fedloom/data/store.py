@@ -1,4 +1,7 @@
-"""Named data sets on disk: NAME/train.safetensors, NAME/test.safetensors and NAME/info.json with their checksums."""
+"""Named data sets on disk.
+
+NAME/train.safetensors, NAME/test.safetensors, and NAME/info.json with their checksums.
+"""
 
 from __future__ import annotations
 
@@ -20,35 +23,38 @@ from fedloom.core.errors import UserError, unknown_name
 from fedloom.data import fashion, synthetic
 from fedloom.data.dataset import Dataset, Split
 from fedloom.data.sources import read
-from fedloom.data.sources.checks import findings
+from fedloom.data.sources.checks import problems_and_notes
 
 VERSION = 1
 INFO = "info.json"
 SPLITS = ("train", "test")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-ADD = "add it with: fedloom data add NAME --from PATH"
+ADD_HINT = "add it with: fedloom data add NAME --from PATH"
 
 Root = str | Path | None
 
 
 def home(root: Root = None) -> Path:
-    """Where data sets live: root, else $FEDLOOM_HOME/data, else $XDG_DATA_HOME/fedloom/data, else ~/.local/share/fedloom/data."""
+    """The folder of all data sets.
+
+    root, else $FEDLOOM_HOME/data, else $XDG_DATA_HOME/fedloom/data, else
+    ~/.local/share/fedloom/data.
+    """
     if root is not None:
         return Path(root).expanduser()
-    if own := os.environ.get("FEDLOOM_HOME"):
-        return Path(own).expanduser() / "data"
-    shared = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(shared).expanduser() / "fedloom" / "data"
+    if fedloom_home := os.environ.get("FEDLOOM_HOME"):
+        return Path(fedloom_home).expanduser() / "data"
+    data_home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data_home).expanduser() / "fedloom" / "data"
 
 
 def names(root: Root = None) -> list[str]:
-    """The data sets that can be loaded, the packaged one included."""
-    place = home(root)
-    with _said(f"cannot list the data sets in {place}"):
-        inside = list(place.iterdir()) if place.is_dir() else []
-    return sorted(
-        {fashion.NAME, *(p.name for p in inside if NAME.fullmatch(p.name) and (p / INFO).is_file())}
-    )
+    """The data sets that can be loaded, including the packaged one."""
+    folder = home(root)
+    with _disk_errors(f"cannot list the data sets in {folder}"):
+        candidates = list(folder.iterdir()) if folder.is_dir() else []
+    stored = {p.name for p in candidates if NAME.fullmatch(p.name) and (p / INFO).is_file()}
+    return sorted({fashion.NAME, *stored})
 
 
 def add(
@@ -59,40 +65,43 @@ def add(
     root: Root = None,
     replace: bool = False,
 ) -> Dataset:
-    """Read a source, which checks it, and keep it under a name."""
-    _vacant(name, root, replace)
+    """Read and check a source, and store it under a name."""
+    _free_folder(name, root, replace)
     dataset = read(path, format, **{**(options or {}), "name": name})
     save(dataset, root, replace)
     return dataset
 
 
 def save(dataset: Dataset, root: Root = None, replace: bool = False) -> None:
-    """Keep a data set under its name; the folder appears whole or not at all."""
-    place = _vacant(dataset.name, root, replace)
-    with _said(f"cannot write data set '{dataset.name}' to {place}"):
-        _write(dataset, place)
+    """Store a data set under its name; the folder appears complete or not at all."""
+    folder = _free_folder(dataset.name, root, replace)
+    with _disk_errors(f"cannot write data set '{dataset.name}' to {folder}"):
+        _write(dataset, folder)
 
 
 def load(name: str, root: Root = None) -> Dataset:
-    """The data set of that name, its checksums verified."""
+    """The data set of that name, after verifying its checksums."""
     if name == fashion.NAME:
         return fashion.load()
-    if (users := synthetic.size_of(name)) is not None:
+    if (users := synthetic.user_count(name)) is not None:
         return synthetic.load(users)
     if name not in names(root):
-        raise UserError(f"{unknown_name('data set', name, names(root))}; {ADD}")
-    place = home(root) / name
-    with _said(f"cannot read data set '{name}' in {place}"):
-        info = _info(place)
+        raise UserError(f"{unknown_name('data set', name, names(root))}; {ADD_HINT}")
+    folder = home(root) / name
+    with _disk_errors(f"cannot read data set '{name}' in {folder}"):
+        info = _read_info(folder)
         for split in SPLITS:
-            _verify(place / f"{split}.safetensors", info)
-        return _dataset(place, info)
+            _verify(folder / f"{split}.safetensors", info)
+        return _read_dataset(folder, info)
 
 
 def check(name: str, root: Root = None) -> list[str]:
-    """What is odd about a stored data set, each line beginning with 'problem: ' or 'note: '; nothing if all is well."""
+    """Problems and notes about a stored data set; empty if nothing is unusual.
+
+    Each line starts with 'problem: ' or 'note: '.
+    """
     try:
-        return findings(load(name, root))
+        return problems_and_notes(load(name, root))
     except UserError as error:
         if name not in names(root):
             raise
@@ -101,72 +110,78 @@ def check(name: str, root: Root = None) -> list[str]:
 
 def remove(name: str, root: Root = None) -> None:
     """Delete a stored data set."""
-    place = _own(name, root)
-    if name not in (stored := [n for n in names(root) if n != fashion.NAME]):
+    folder = _user_folder(name, root)
+    stored = [n for n in names(root) if n != fashion.NAME]
+    if name not in stored:
         raise unknown_name("data set", name, stored)
-    with _said(f"cannot remove data set '{name}' in {place}"):
-        shutil.rmtree(place)
+    with _disk_errors(f"cannot remove data set '{name}' in {folder}"):
+        shutil.rmtree(folder)
 
 
-def _own(name: str, root: Root) -> Path:
-    """The folder of a name that a user may write."""
+def _user_folder(name: str, root: Root) -> Path:
+    """The folder of a data set; raises for names a user may not write."""
     if not NAME.fullmatch(name):
-        expected = (
-            "letters, digits, '-', '_' and '.', beginning with a letter or digit, 100 at most"
-        )
-        raise UserError(f"data set name '{name}' must be made of {expected}; choose another name")
-    if name == fashion.NAME or synthetic.size_of(name) is not None:
         raise UserError(
-            f"data set '{name}' ships with fedloom and stays as it is; choose another name, such as {name}-full"
+            f"data set name '{name}' must consist of letters, digits, '-', '_' and '.', "
+            "start with a letter or digit and have at most 100 characters; choose another name"
+        )
+    if name == fashion.NAME or synthetic.user_count(name) is not None:
+        raise UserError(
+            f"data set '{name}' is built into fedloom and cannot be changed; "
+            f"choose another name, such as {name}-full"
         )
     return home(root) / name
 
 
-def _vacant(name: str, root: Root, replace: bool) -> Path:
-    place = _own(name, root)
-    if place.exists() and name not in names(root):
+def _free_folder(name: str, root: Root, replace: bool) -> Path:
+    """The folder for a new data set; raises if it is taken and may not be replaced."""
+    folder = _user_folder(name, root)
+    if folder.exists() and name not in names(root):
         raise UserError(
-            f"{place} is there already and is no data set of fedloom; choose another name or move it away"
+            f"{folder} already exists and is not a data set of fedloom; "
+            "choose another name or move it away"
         )
-    if place.exists() and not replace:
+    if folder.exists() and not replace:
         raise UserError(
-            f"data set '{name}' is there already, in {place}; choose another name, or set replace=True (--replace)"
+            f"data set '{name}' already exists, in {folder}; "
+            "choose another name, or set replace=True (--replace)"
         )
-    return place
+    return folder
 
 
 @contextmanager
-def _said(what: str) -> Iterator[None]:
-    """Turn what the disk answers into a sentence."""
+def _disk_errors(failure: str) -> Iterator[None]:
+    """Turn an OSError into a UserError that starts with `failure`."""
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"{what}: {error.strerror or error}; check the disk and its permissions"
+            f"{failure}: {error.strerror or error}; check the disk and its permissions"
         ) from None
 
 
-def _write(dataset: Dataset, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+def _write(dataset: Dataset, folder: Path) -> None:
+    """Write to a temporary folder next to it, then swap; on failure the old one is restored."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    new, old = temporary / "new", temporary / "old"
     try:
-        new = beside / "new"
         new.mkdir()
-        _fill(new, dataset)
-        if place.exists():
-            place.rename(beside / "old")
-        new.rename(place)
-        _sync(place.parent)
+        _write_files(new, dataset)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+        _sync(folder.parent)
     except BaseException:
-        if (beside / "old").exists() and not place.exists():
-            (beside / "old").rename(place)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         raise
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _fill(folder: Path, dataset: Dataset) -> None:
-    """Write the files of a data set into an empty folder, info.json last, each of them down to the disk."""
+def _write_files(folder: Path, dataset: Dataset) -> None:
+    """Write the files of a data set into an empty folder, info.json last, and sync each to disk."""
     files = {}
     for split in SPLITS:
         file = folder / f"{split}.safetensors"
@@ -179,20 +194,20 @@ def _fill(folder: Path, dataset: Dataset) -> None:
             "tensors": shapes,
         }
         _sync(file)
-    known = {
-        k: getattr(dataset, k) for k in ("name", "kind", "classes", "mean", "std", "users", "about")
-    }
+    fields = ("name", "kind", "classes", "mean", "std", "users", "about")
+    facts = {field: getattr(dataset, field) for field in fields}
+    text = json.dumps({"version": VERSION, **facts, "files": files}, indent=1)
     info = folder / INFO
-    info.write_text(
-        json.dumps({"version": VERSION, **known, "files": files}, indent=1) + "\n", encoding="utf-8"
-    )
+    info.write_text(f"{text}\n", encoding="utf-8")
     _sync(info)
     _sync(folder)
 
 
 def _tensors(split: Split) -> dict[str, Any]:
-    found = {"x": split.x.contiguous(), "y": split.y}
-    return found if split.users is None else {**found, "users": split.users}
+    tensors = {"x": split.x.contiguous(), "y": split.y}
+    if split.users is not None:
+        tensors["users"] = split.users
+    return tensors
 
 
 def _sync(path: Path) -> None:
@@ -208,15 +223,15 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _damaged(file: Path, how: str) -> UserError:
-    name = file.parent.name
+def _damaged(file: Path, reason: str) -> UserError:
     return UserError(
-        f"{file} is damaged ({how}); add the data set again with: fedloom data add {name} --from PATH --replace"
+        f"{file} is damaged ({reason}); add the data set again with: "
+        f"fedloom data add {file.parent.name} --from PATH --replace"
     )
 
 
-def _info(place: Path) -> dict[str, Any]:
-    file = place / INFO
+def _read_info(folder: Path) -> dict[str, Any]:
+    file = folder / INFO
     try:
         info = json.loads(file.read_text(encoding="utf-8"))
         version = info["version"]
@@ -224,31 +239,32 @@ def _info(place: Path) -> dict[str, Any]:
         raise _damaged(file, "not the JSON that fedloom wrote") from None
     if version != VERSION:
         raise UserError(
-            f"{file} is of version {version}, this fedloom reads version {VERSION}; add the data set again"
+            f"{file} has version {version}, this fedloom reads version {VERSION}; "
+            "add the data set again"
         )
     return dict(info)
 
 
 def _verify(file: Path, info: Mapping[str, Any]) -> None:
     try:
-        known = info["files"][file.name]["sha256"]
+        expected = info["files"][file.name]["sha256"]
     except (KeyError, TypeError):
         raise _damaged(file.parent / INFO, f"no checksum of {file.name}") from None
-    if _sha256(file) != known:
-        raise _damaged(file, f"its sha256 is not that of {INFO}")
+    if _sha256(file) != expected:
+        raise _damaged(file, f"its sha256 differs from that in {INFO}")
 
 
-def _dataset(place: Path, info: Mapping[str, Any]) -> Dataset:
+def _read_dataset(folder: Path, info: Mapping[str, Any]) -> Dataset:
     try:
-        train, test = (Split(**load_file(place / f"{split}.safetensors")) for split in SPLITS)
-        lists = {k: tuple(info[k]) for k in ("classes", "mean", "std", "users")}
+        train, test = (Split(**load_file(folder / f"{split}.safetensors")) for split in SPLITS)
+        tuples = {field: tuple(info[field]) for field in ("classes", "mean", "std", "users")}
         return Dataset(
             name=info["name"],
             kind=info["kind"],
             train=train,
             test=test,
             about=dict(info["about"]),
-            **lists,
+            **tuples,
         )
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(place / INFO, f"it does not fit the splits: {error}") from None
+        raise _damaged(folder / INFO, f"it does not match the splits: {error}") from None

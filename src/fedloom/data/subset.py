@@ -1,8 +1,8 @@
-"""Part of a data set, for experiments in minutes: the first classes, the first samples of each, smaller pictures.
+"""Part of a data set, for quick experiments: first classes, first samples of each, small images.
 
-Nothing is drawn: the same settings keep the same samples, whatever the seed. It comes before long tail and partition. Classes are
-left out of both splits, samples only of the training split; the constants of normalisation stay those of the whole set, unless
-others are given.
+Nothing is drawn: the same settings keep the same samples, whatever the seed. It is applied before
+the long tail and the partition. Classes are left out of both splits, samples only of the training
+split. The normalisation constants stay those of the whole set unless others are given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset, Split
 
-AT_A_TIME = 4096  # pictures averaged at once: as floating point a whole set would take four times its memory
+CHUNK = 4096  # images averaged at once: in floating point the whole set would take 4x its memory
 
 
 def subset(
@@ -25,54 +25,68 @@ def subset(
     per_class: int | None = None,
     pixels: int | None = None,
 ) -> Dataset:
-    """The data set cut down; None leaves a side of it whole."""
+    """The first `classes` classes, `per_class` training samples of each, images of side `pixels`.
+
+    None leaves that aspect unchanged.
+    """
     if classes is not None:
         dataset = _first_classes(dataset, classes)
     if per_class is not None:
-        dataset = replace(dataset, train=_rows(dataset.train, _rank(dataset.train.y) < per_class))
+        is_kept = _rank_in_class(dataset.train.y) < per_class
+        dataset = replace(dataset, train=_rows(dataset.train, is_kept))
     if pixels is not None:
-        dataset = _smaller(dataset, pixels)
+        dataset = _downscaled(dataset, pixels)
     return dataset
 
 
 def renormalised(dataset: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
-    """The data set with other constants of normalisation, as where a paper took those of another set."""
-    channels = dataset.shape[0] if dataset.kind == "image" else 0
-    if not channels:
+    """The data set with other normalisation constants, e.g. those that a paper used."""
+    if dataset.kind != "image":
         raise UserError(
-            f"data.mean, data.std: '{dataset.name}' is a {dataset.kind} and is not normalised; leave them out"
+            f"data.mean, data.std: '{dataset.name}' is a {dataset.kind} and is not normalised; "
+            "leave them out"
         )
+    if dataset.train.x.is_floating_point():
+        raise UserError(
+            f"data.mean, data.std: '{dataset.name}' has images of floats, which reach the model "
+            "unchanged; normalise them before, or leave data.mean and data.std out"
+        )
+    channels = dataset.shape[0]
     if (len(mean), len(std)) != (channels, channels):
         raise UserError(
-            f"data.mean has {len(mean)} and data.std has {len(std)} numbers, and images of '{dataset.name}' have {channels} "
-            f"channel{'s' if channels > 1 else ''}; give as many of both, or leave both out"
+            f"data.mean has {len(mean)} and data.std has {len(std)} numbers, and images of "
+            f"'{dataset.name}' have {channels} channel{'s' if channels > 1 else ''}; "
+            "give one number per channel for both, or leave both out"
         )
     return replace(dataset, mean=mean, std=std)
 
 
 def _first_classes(dataset: Dataset, classes: int) -> Dataset:
-    there = len(dataset.classes)
-    if classes > there:
+    available = len(dataset.classes)
+    if classes > available:
         raise UserError(
-            f"data.classes={classes} is more than the {there} classes of '{dataset.name}'; take at most {there}"
+            f"data.classes={classes} is more than the {available} classes of '{dataset.name}'; "
+            f"use at most {available}"
         )
     train, test = (_rows(split, split.y < classes) for split in (dataset.train, dataset.test))
     for name, split in (("training", train), ("test", test)):
         if not len(split):
             raise UserError(
-                f"data.classes={classes} leaves no {name} sample of '{dataset.name}'; take more classes"
+                f"data.classes={classes} leaves no {name} sample of '{dataset.name}'; "
+                "use more classes"
             )
     return replace(dataset, train=train, test=test, classes=dataset.classes[:classes])
 
 
-def _rows(split: Split, kept: Tensor) -> Split:
-    return Split(split.x[kept], split.y[kept], None if split.users is None else split.users[kept])
+def _rows(split: Split, is_kept: Tensor) -> Split:
+    users = None if split.users is None else split.users[is_kept]
+    return Split(split.x[is_kept], split.y[is_kept], users)
 
 
-def _rank(labels: Tensor) -> Tensor:
-    """How many samples of the same class come before each.
+def _rank_in_class(labels: Tensor) -> Tensor:
+    """For each sample, how many of the same class come before it.
 
-    >>> _rank(torch.tensor([1, 0, 1, 1, 0]))
+    >>> _rank_in_class(torch.tensor([1, 0, 1, 1, 0]))
     tensor([0, 0, 1, 2, 1])
     """
     order = torch.argsort(labels, stable=True)
@@ -80,16 +94,17 @@ def _rank(labels: Tensor) -> Tensor:
     return torch.empty_like(labels).scatter_(0, order, torch.arange(len(labels)) - starts)
 
 
-def _smaller(dataset: Dataset, pixels: int) -> Dataset:
+def _downscaled(dataset: Dataset, pixels: int) -> Dataset:
     if dataset.kind != "image":
         raise UserError(
-            f"data.pixels={pixels}: '{dataset.name}' is a {dataset.kind} and has no pixels; leave data.pixels out"
+            f"data.pixels={pixels}: '{dataset.name}' is a {dataset.kind} and has no pixels; "
+            "leave data.pixels out"
         )
     height, width = dataset.shape[1:]
     if pixels > min(height, width):
         raise UserError(
-            f"data.pixels={pixels} is more than the {height} x {width} pixels of '{dataset.name}'; "
-            f"take at most {min(height, width)}, or leave it out"
+            f"data.pixels={pixels} is more than the {height} x {width} pixels of "
+            f"'{dataset.name}'; use at most {min(height, width)}, or leave it out"
         )
     train, test = (
         replace(split, x=_averaged(split.x, pixels)) for split in (dataset.train, dataset.test)
@@ -98,9 +113,9 @@ def _smaller(dataset: Dataset, pixels: int) -> Dataset:
 
 
 def _averaged(x: Tensor, pixels: int) -> Tensor:
-    """Every new pixel is the mean of the old ones it covers, rounded."""
-    pieces = [
-        F.adaptive_avg_pool2d(piece.float(), pixels).round_().to(x.dtype)
-        for piece in torch.split(x, AT_A_TIME)
-    ]
+    """Every new pixel is the mean of the old ones it covers; uint8 results are rounded."""
+    pieces = []
+    for chunk in torch.split(x, CHUNK):
+        means = F.adaptive_avg_pool2d(chunk.float(), pixels)
+        pieces.append(means if x.is_floating_point() else means.round_().to(x.dtype))
     return torch.cat(pieces)

@@ -1,4 +1,4 @@
-"""The loss around a model on a grid along two directions: as data and as a picture."""
+"""The loss landscape: the loss on a grid around a model along two directions, and its picture."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from torch import Tensor
 
 from fedloom.core.errors import UserError
 from fedloom.data.partition_plot import INK, QUIET, RAMP
-from fedloom.diagnostics.curvature import Surface
-from fedloom.diagnostics.time_budget import Go, always
+from fedloom.diagnostics.curvature import LossSurface
+from fedloom.diagnostics.time_budget import KeepGoing, unlimited
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POINTS = 21  # on each axis; odd, so that the model itself is one of them
-SPAN = 0.5  # the length of the way from the model to the edge; the same for every model, so that pictures compare
+GRID_POINTS = 21  # per axis; odd, so that the model itself is on the grid
+SPAN = 0.5  # distance from the model to the edge; the same for every model, to compare pictures
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """loss[i, j] at the weights + steps[i] e0 + steps[j] e1; not a number where there was no time."""
+    """loss[i, j] is the loss at weights + steps[i] e0 + steps[j] e1; NaN where the time ran out."""
 
     steps: np.ndarray
     loss: np.ndarray
 
 
 def landscape(
-    surface: Surface, directions: Tensor, span: float = SPAN, points: int = POINTS, go: Go = always
+    surface: LossSurface,
+    directions: Tensor,
+    span: float = SPAN,
+    points: int = GRID_POINTS,
+    keep_going: KeepGoing = unlimited,
 ) -> Landscape:
-    """The loss along two unit vectors (rows), from the middle outwards."""
-    steps, origin = np.linspace(-span, span, points), surface.vector
+    """The loss on a grid along two unit vectors (the rows of `directions`), from the centre out."""
+    steps, origin = np.linspace(-span, span, points), surface.weight_vector
     loss = np.full((points, points), np.nan)
-    for i, j in _outwards(points):
-        if not go():
+    for i, j in _from_the_centre(points):
+        if not keep_going():
             break
         loss[i, j] = surface.loss(
             origin + float(steps[i]) * directions[0] + float(steps[j]) * directions[1]
@@ -45,14 +49,18 @@ def landscape(
     return Landscape(steps, loss)
 
 
-def _outwards(points: int) -> list[tuple[int, int]]:
-    middle = (points - 1) / 2
+def _from_the_centre(points: int) -> list[tuple[int, int]]:
+    """The cells of the grid, ordered by their distance from the centre."""
+    centre = (points - 1) / 2
     cells = [(i, j) for i in range(points) for j in range(points)]
-    return sorted(cells, key=lambda c: (c[0] - middle) ** 2 + (c[1] - middle) ** 2)
+    return sorted(cells, key=lambda c: (c[0] - centre) ** 2 + (c[1] - centre) ** 2)
 
 
-def png(found: Landscape, values: Sequence[float], path: Path, title: str) -> None:
-    """The landscape as a hill and as a map. values: the two eigenvalues, which tell how steep it is at the model."""
+def save_png(data: Landscape, eigenvalues: Sequence[float], path: Path, title: str) -> None:
+    """Draw the landscape as a 3D surface and as a contour map.
+
+    eigenvalues: those of the two directions, printed above the picture.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -61,25 +69,18 @@ def png(found: Landscape, values: Sequence[float], path: Path, title: str) -> No
         ) from None
     figure = Figure(figsize=(11, 4.8), dpi=150, layout="constrained")
     grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.05))
-    levels = _levels(found.loss)
-    _hill(figure, grid[0, 0], found, levels)
-    _map(figure, grid[0, 1], found, levels)
-    curved = ", ".join(f"$\\lambda_{k}$ = {v:.3g}" for k, v in enumerate(values[:2]))
+    levels = _levels(data.loss)
+    _draw_surface(figure, grid[0, 0], data, levels)
+    _draw_contours(figure, grid[0, 1], data, levels)
+    values = ", ".join(f"$\\lambda_{k}$ = {v:.3g}" for k, v in enumerate(eigenvalues[:2]))
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK)
-    figure.text(
-        0.99,
-        0.985,
-        f"loss along the first two eigenvectors, {curved}",
-        ha="right",
-        va="top",
-        fontsize=9,
-        color=QUIET,
-    )
+    caption = f"loss along the first two eigenvectors, {values}"
+    figure.text(0.99, 0.985, caption, ha="right", va="top", fontsize=9, color=QUIET)
     figure.savefig(path, format="png")
 
 
 def _levels(loss: np.ndarray) -> np.ndarray:
-    """Heights of the contours, closer together near the bottom, where the model is."""
+    """Heights of the contours, denser near the minimum, where the model is."""
     low, high = float(np.nanmin(loss)), float(np.nanmax(loss))
     levels: np.ndarray = low + max(high - low, 1e-9) * np.linspace(0, 1, 16) ** 1.6
     return levels
@@ -94,19 +95,11 @@ def _colours(levels: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _hill(figure: Figure, cell: Any, found: Landscape, levels: np.ndarray) -> None:
+def _draw_surface(figure: Figure, cell: Any, data: Landscape, levels: np.ndarray) -> None:
     axes: Any = figure.add_subplot(cell, projection="3d")
-    across, along = np.meshgrid(found.steps, found.steps, indexing="ij")
-    axes.plot_surface(
-        across,
-        along,
-        found.loss,
-        rstride=1,
-        cstride=1,
-        edgecolor=INK,
-        linewidth=0.15,
-        **_colours(levels),
-    )
+    x, y = np.meshgrid(data.steps, data.steps, indexing="ij")
+    style = {"edgecolor": INK, "linewidth": 0.15, **_colours(levels)}
+    axes.plot_surface(x, y, data.loss, rstride=1, cstride=1, **style)
     axes.view_init(elev=32, azim=-58)
     axes.set(xlabel="$e_0$", ylabel="$e_1$", zlabel="loss")
     axes.tick_params(labelsize=7, colors=QUIET, pad=0)
@@ -116,11 +109,11 @@ def _hill(figure: Figure, cell: Any, found: Landscape, levels: np.ndarray) -> No
         axis._axinfo["grid"].update(color=RAMP[1], linewidth=0.5)
 
 
-def _map(figure: Figure, cell: Any, found: Landscape, levels: np.ndarray) -> None:
+def _draw_contours(figure: Figure, cell: Any, data: Landscape, levels: np.ndarray) -> None:
     axes = figure.add_subplot(cell)
-    heights = np.ma.masked_invalid(found.loss.T)
-    filled = axes.contourf(found.steps, found.steps, heights, levels=levels, **_colours(levels))
-    axes.contour(found.steps, found.steps, heights, levels=levels, colors=INK, linewidths=0.3)
+    heights = np.ma.masked_invalid(data.loss.T)
+    filled = axes.contourf(data.steps, data.steps, heights, levels=levels, **_colours(levels))
+    axes.contour(data.steps, data.steps, heights, levels=levels, colors=INK, linewidths=0.3)
     axes.plot(0, 0, "o", color="white", markeredgecolor=INK, markersize=6)
     axes.annotate("model", (0, 0), (7, 6), textcoords="offset points", fontsize=8, color="white")
     axes.set(xlabel="$e_0$", ylabel="$e_1$", aspect="equal")

@@ -1,17 +1,22 @@
-"""What averages of data show of the samples in them, measured by attacks that need nothing but the averages.
+"""What averages of data reveal about their samples, measured by two attacks on the averages alone.
 
-Averages are held against samples that are in them (members) and against as many others of the same classes that are not: were
-the others of other classes, an attack that merely knows the class would pass for one that knows the sample.
+The attacks compare samples that are in the averages (members) with as many samples of the same
+classes that are not (others). With other classes, an attack that only recognises the class would
+look like one that recognises the sample.
 
-    nearest      the sample closest to an average: its PSNR and SSIM, for members and for others; alike if nothing is shown
-    membership   how often an attack puts a member above an other (AUC): 0.5 is a guess, 1 is certainty. "nearest" scores a sample
-                 by its distance to the closest average; "tracing" by the likelihood that the average of M has it in it,
+    nearest      For each average the closest sample: its PSNR and SSIM, among members and among
+                 others. They are alike if the averages reveal nothing.
+    membership   The AUC of membership inference, the probability that a member scores higher than
+                 an other: 0.5 is guessing, 1 is certainty. The attack "nearest" scores a sample by
+                 its distance to the closest average. The attack "tracing" uses the log-likelihood
+                 ratio that an average a of M samples contains the sample s,
 
                      <a - m, s - m> - |s - m|^2 / 2M    in the metric of (S + M noise^2)^-1,
 
-                 m and S being the mean and the covariance of data that the attacker has of his own
+                 where m and S are the mean and covariance of data that the attacker has.
 
-Eyes find nothing in an average of a hundred, tracing does: details too faint to be seen add up over all pixels.
+In an average of a hundred samples one cannot see any of them, but tracing still finds members:
+faint differences add up over all pixels.
 """
 
 from __future__ import annotations
@@ -24,47 +29,48 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-WINDOW, BLUR = 11, 1.5  # of SSIM, as its authors have them
-FLOOR = 1e-10  # of a mean square: a PSNR of 100 dB is a copy
-RIDGE = 0.03  # of the mean variance, for directions in which the attacker has seen too little
+SSIM_WINDOW, SSIM_SIGMA = 11, 1.5  # pixels, as in Wang et al. 2004
+MIN_MSE = 1e-10  # for a peak of 1; limits the PSNR to 100 dB, that of a copy
+RIDGE = 0.03  # of the mean variance, for directions of which the attacker has seen too little
 
 
 @dataclass(frozen=True)
-class Attacker:
-    """The mean of the attacker's own data, and a root of their covariance."""
+class TracingAttacker:
+    """The mean of the attacker's data, and the Cholesky factor of their covariance."""
 
     mean: Tensor
     root: Tensor
 
     @staticmethod
-    def of(data: Tensor, noise: float = 0.0) -> Attacker:
-        """From samples (N, ...). noise: the variance of known noise, as it were on a single sample."""
+    def fit(data: Tensor, noise: float = 0.0) -> TracingAttacker:
+        """Learn from samples (N, ...). noise: variance of the known noise, per single sample."""
         flat = data.flatten(1).double()
         covariance = torch.cov(flat.T)
-        more = RIDGE * float(covariance.diagonal().mean()) + noise
-        return Attacker(
-            flat.mean(0),
-            torch.linalg.cholesky(
-                covariance + more * torch.eye(flat.shape[1], dtype=torch.float64)
-            ),
-        )
+        added_variance = RIDGE * float(covariance.diagonal().mean()) + noise
+        identity = torch.eye(flat.shape[1], dtype=torch.float64)
+        root = torch.linalg.cholesky(covariance + added_variance * identity)
+        return TracingAttacker(flat.mean(0), root)
 
     def scores(self, averages: Tensor, samples: Tensor, size: float) -> Tensor:
-        """How likely each sample (N, ...) is in one of the averages (E, ...) of so many."""
-        a, s = self._white(averages), self._white(samples)
+        """For each sample (N, ...), the best score over averages (E, ...) of `size` samples."""
+        a, s = self._whitened(averages), self._whitened(samples)
         return (a.T @ s).amax(dim=0) - s.square().sum(0) / (2 * size)
 
-    def _white(self, x: Tensor) -> Tensor:
-        """Of unit covariance, a column each."""
-        white: Tensor = torch.linalg.solve_triangular(
+    def _whitened(self, x: Tensor) -> Tensor:
+        """Centred and scaled to unit covariance, one column per sample."""
+        whitened: Tensor = torch.linalg.solve_triangular(
             self.root, (x.flatten(1).double() - self.mean).T, upper=False
         )
-        return white
+        return whitened
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Averages beside samples. psnr, ssim: of the nearest to each average, (E,); nearest, tracing: scores of samples, (N,)."""
+class AttackResult:
+    """Both attacks on a set of samples, all members or all others.
+
+    psnr, ssim: of the sample nearest to each average, (E,). nearest, tracing: the score of each
+    sample by each attack, (N,).
+    """
 
     psnr: Tensor
     ssim: Tensor
@@ -74,65 +80,66 @@ class Seen:
 
 @dataclass(frozen=True)
 class Auc:
-    """How often a member scores above an other, and the standard error of that if it were a guess."""
+    """The area under the ROC curve, and its standard error if the attack were guessing."""
 
     value: float
     error: float
 
 
-def seen(averages: Tensor, samples: Tensor, tracing: Tensor, peak: float = 1.0) -> Seen:
-    """How averages (E, ...) and samples (N, ...) look side by side; tracing: the attacker's scores; peak: the largest value."""
-    gaps = (
-        torch.cdist(averages.flatten(1).double(), samples.flatten(1).double()).square()
-        / averages[0].numel()
-    )
-    least, which = gaps.min(dim=1)
-    similar = (
-        ssim(averages, samples[which], peak).double()
-        if averages.dim() == 4
-        else torch.full_like(least, math.nan)
-    )
-    return Seen(psnr(least, peak), similar, -gaps.amin(dim=0), tracing)
+def attack(averages: Tensor, samples: Tensor, tracing: Tensor, peak: float = 1.0) -> AttackResult:
+    """Compare averages (E, ...) with samples (N, ...).
+
+    tracing: the scores of a `TracingAttacker`. peak: the largest possible value. The SSIM is NaN
+    for samples that are not images.
+    """
+    distances = torch.cdist(averages.flatten(1).double(), samples.flatten(1).double())
+    mse = distances.square() / averages[0].numel()
+    nearest_mse, nearest = mse.min(dim=1)
+    if averages.dim() == 4:
+        similarity = ssim(averages, samples[nearest], peak).double()
+    else:
+        similarity = torch.full_like(nearest_mse, math.nan)
+    return AttackResult(psnr(nearest_mse, peak), similarity, -mse.amin(dim=0), tracing)
 
 
-def psnr(squares: Tensor, peak: float = 1.0) -> Tensor:
-    """Of mean squared differences, in decibels.
+def psnr(mse: Tensor, peak: float = 1.0) -> Tensor:
+    """The peak signal-to-noise ratio of mean squared errors, in decibels, at most 100.
 
     >>> psnr(torch.tensor([1.0, 0.01, 0.0])).tolist()
     [0.0, 20.0, 100.0]
     """
-    return 10 * torch.log10(peak**2 / squares.clamp(min=FLOOR * peak**2))
+    return 10 * torch.log10(peak**2 / mse.clamp(min=MIN_MSE * peak**2))
 
 
 def ssim(a: Tensor, b: Tensor, peak: float = 1.0) -> Tensor:
-    """The structural similarity of images (B, C, H, W), pair by pair: the mean over all places of a Gaussian window."""
-    window = _window(min(WINDOW, *a.shape[2:]), a)
+    """The structural similarity of images (B, C, H, W), pair by pair (Wang et al. 2004, eq. 13).
 
-    def local(x: Tensor) -> Tensor:
+    The mean over all positions of a Gaussian window, and over channels.
+    """
+    window = _gaussian_window(min(SSIM_WINDOW, *a.shape[2:]), a)
+
+    def local_mean(x: Tensor) -> Tensor:
         return F.conv2d(x.flatten(0, 1).unsqueeze(1), window)
 
-    mean_a, mean_b = local(a), local(b)
-    var_a, var_b, both = (
-        local(a * a) - mean_a**2,
-        local(b * b) - mean_b**2,
-        local(a * b) - mean_a * mean_b,
-    )
-    small, smaller = (0.01 * peak) ** 2, (0.03 * peak) ** 2
-    light = (2 * mean_a * mean_b + small) / (mean_a**2 + mean_b**2 + small)
-    shape = (2 * both + smaller) / (var_a + var_b + smaller)
-    return (light * shape).flatten(1).mean(1).view(a.shape[:2]).mean(1)
+    mean_a, mean_b = local_mean(a), local_mean(b)
+    var_a = local_mean(a * a) - mean_a**2
+    var_b = local_mean(b * b) - mean_b**2
+    covariance = local_mean(a * b) - mean_a * mean_b
+    c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
+    luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+    structure = (2 * covariance + c2) / (var_a + var_b + c2)
+    return (luminance * structure).flatten(1).mean(1).view(a.shape[:2]).mean(1)
 
 
-def _window(side: int, like: Tensor) -> Tensor:
-    bell = torch.exp(
-        -((torch.arange(side, dtype=like.dtype) - (side - 1) / 2) ** 2) / (2 * BLUR**2)
-    )
+def _gaussian_window(side: int, like: Tensor) -> Tensor:
+    offsets = torch.arange(side, dtype=like.dtype) - (side - 1) / 2
+    bell = torch.exp(-(offsets**2) / (2 * SSIM_SIGMA**2))
     bell = (bell / bell.sum()).to(like.device)
     return (bell[:, None] * bell).view(1, 1, side, side)
 
 
 def auc(members: Tensor, others: Tensor) -> Auc:
-    """By ranks; a tie counts half.
+    """The AUC of scores, by ranks; a tie counts half.
 
     >>> auc(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0])).value
     0.875
@@ -143,23 +150,31 @@ def auc(members: Tensor, others: Tensor) -> Auc:
     return Auc(float(below.sum()) / (2 * m * n), math.sqrt((m + n + 1) / (12 * m * n)))
 
 
-def spread(values: Sequence[Tensor]) -> dict[str, float]:
-    """Mean and largest of the values of all clients."""
-    every = torch.cat(list(values))
-    return {"mean": float(every.mean()), "largest": float(every.max())}
-
-
-def leak(pairs: Sequence[tuple[Seen, Seen]]) -> dict[str, object]:
-    """The figures of all clients, each with members and others."""
-    sides = {"members": [m for m, _ in pairs], "others": [o for _, o in pairs]}
-    scores = {
-        name: [torch.cat([getattr(s, name) for s in side]) for side in sides.values()]
-        for name in ("nearest", "tracing")
-    }
+def leakage_figures(results: Sequence[tuple[AttackResult, AttackResult]]) -> dict[str, object]:
+    """Counts, PSNR, SSIM and AUC over all clients. results: per client of members and of others."""
+    members = _pooled([m for m, _ in results])
+    others = _pooled([o for _, o in results])
     return {
-        "averages": sum(len(m.psnr) for m, _ in pairs),
-        "samples": len(scores["nearest"][0]),
-        "psnr": {side: spread([s.psnr for s in found]) for side, found in sides.items()},
-        "ssim": {side: spread([s.ssim for s in found]) for side, found in sides.items()},
-        "auc": {name: vars(auc(*both)) for name, both in scores.items()},
+        "averages": len(members.psnr),
+        "samples": len(members.nearest),
+        "psnr": {"members": _spread(members.psnr), "others": _spread(others.psnr)},
+        "ssim": {"members": _spread(members.ssim), "others": _spread(others.ssim)},
+        "auc": {
+            "nearest": vars(auc(members.nearest, others.nearest)),
+            "tracing": vars(auc(members.tracing, others.tracing)),
+        },
     }
+
+
+def _pooled(results: Sequence[AttackResult]) -> AttackResult:
+    """The results of all clients as one."""
+    return AttackResult(
+        psnr=torch.cat([r.psnr for r in results]),
+        ssim=torch.cat([r.ssim for r in results]),
+        nearest=torch.cat([r.nearest for r in results]),
+        tracing=torch.cat([r.tracing for r in results]),
+    )
+
+
+def _spread(values: Tensor) -> dict[str, float]:
+    return {"mean": float(values.mean()), "largest": float(values.max())}

@@ -1,11 +1,13 @@
-"""Memory that processes share: tensors are written once and read as views; nothing is serialised.
+"""Shared memory between processes: tensors are written once and read as views, never serialised.
 
-An arena is a file without a name, in memory where the system offers that, whose descriptor a worker inherits. It vanishes with
-its last process, however that ends. It is sparse and grows as needed; both sides map it again when it has.
+An arena is an unlinked file, in memory if the system offers that, whose descriptor a worker
+inherits. It disappears with the last process that uses it, however that ends. It is sparse and
+grows as needed; each side maps it again when it has grown.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
@@ -16,11 +18,12 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-_ALIGN = 64
+_ALIGNMENT = 64  # bytes
+_MEMORY_FOLDER = Path("/dev/shm")
 
 
 class Place(TypedDict):
-    """Where a tensor lies."""
+    """Type, shape and position of a tensor in the file."""
 
     dtype: str
     shape: list[int]
@@ -31,72 +34,68 @@ Layout = dict[str, Place]
 
 
 class Arena:
-    """One side's view of a shared file."""
+    """One process's view of a shared file."""
 
     def __init__(self, fd: int | None = None) -> None:
-        self.fd = _nameless_file() if fd is None else fd
+        self.fd = _unlinked_file() if fd is None else fd
         self._map: mmap.mmap | None = None
 
     def write(self, tensors: Mapping[str, Tensor]) -> Layout:
-        """Copy the tensors in, over what was there, and say where they lie."""
-        layout, end = _plan(tensors)
-        self._reach(end)
+        """Copy the tensors in, over the previous contents; return where they are."""
+        layout, size = _plan(tensors)
+        self._map_at_least(size)
         for name, target in self.read(layout).items():
             target.copy_(tensors[name])
         return layout
 
     def read(self, layout: Layout) -> dict[str, Tensor]:
-        """Views of what lies there; valid until the next write."""
-        self._reach(max((_end(place) for place in layout.values()), default=0))
+        """Views of the tensors, valid until the next write."""
+        self._map_at_least(max((_end(place) for place in layout.values()), default=0))
         return {name: self._view(place) for name, place in layout.items()}
 
     def _view(self, place: Place) -> Tensor:
         dtype: torch.dtype = getattr(torch, place["dtype"])
-        count = _count(place["shape"])
+        shape, count = place["shape"], math.prod(place["shape"])
         if count == 0 or self._map is None:
-            return torch.empty(place["shape"], dtype=dtype)
-        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=place["offset"]).view(
-            place["shape"]
-        )
+            return torch.empty(shape, dtype=dtype)
+        flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=place["offset"])
+        return flat.view(shape)
 
-    def _reach(self, size: int) -> None:
-        """Map at least so many bytes; an older map lives on as long as its views do."""
+    def _map_at_least(self, size: int) -> None:
+        """Map at least this number of bytes. An older map stays alive as long as its views."""
         if size == 0 or (self._map is not None and len(self._map) >= size):
             return
         if os.fstat(self.fd).st_size < size:
-            os.ftruncate(self.fd, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            os.ftruncate(self.fd, _rounded_up(size, mmap.PAGESIZE))
         self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
 
     def close(self) -> None:
-        """Give the descriptor back; views that are still in use keep the memory."""
+        """Close the descriptor; views that are still in use keep the memory."""
         self._map = None
         os.close(self.fd)
 
 
-def _nameless_file() -> int:
-    folder = "/dev/shm" if Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK) else None
-    fd, path = tempfile.mkstemp(prefix="fedloom-", dir=folder)
+def _unlinked_file() -> int:
+    in_memory = _MEMORY_FOLDER.is_dir() and os.access(_MEMORY_FOLDER, os.W_OK)
+    fd, path = tempfile.mkstemp(prefix="fedloom-", dir=_MEMORY_FOLDER if in_memory else None)
     Path(path).unlink()
     return fd
 
 
 def _plan(tensors: Mapping[str, Tensor]) -> tuple[Layout, int]:
-    layout, at = Layout(), 0
+    """Where to put the tensors, and the number of bytes they take."""
+    layout, offset = Layout(), 0
     for name, t in tensors.items():
-        layout[name] = Place(
-            dtype=str(t.dtype).removeprefix("torch."), shape=list(t.shape), offset=at
-        )
-        at += -(-t.numel() * t.element_size() // _ALIGN) * _ALIGN
-    return layout, at
+        dtype = str(t.dtype).removeprefix("torch.")
+        layout[name] = Place(dtype=dtype, shape=list(t.shape), offset=offset)
+        offset += _rounded_up(t.numel() * t.element_size(), _ALIGNMENT)
+    return layout, offset
 
 
 def _end(place: Place) -> int:
     size: int = torch.empty(0, dtype=getattr(torch, place["dtype"])).element_size()
-    return place["offset"] + _count(place["shape"]) * size
+    return place["offset"] + math.prod(place["shape"]) * size
 
 
-def _count(shape: list[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+def _rounded_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

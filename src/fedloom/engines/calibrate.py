@@ -1,7 +1,8 @@
-"""How fast clients are side by side on a run's own work: a few of them are played both ways, and the finding is kept.
+"""Calibration: how fast the vectorised engine is on a run's own work, compared with in-process.
 
-The choice of an engine may decide over the last bits of a result, and a clock is never the same twice. So the finding is written
-down for the next run of the kind, and where it cannot be, nothing is found.
+A few clients are run both ways. The choice of an engine may affect the last bits of a result, and
+no two timings are equal, so the timing is stored and used for all later runs of the same kind. If
+it cannot be stored, it is not used.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.job import build_isolated
@@ -31,68 +32,81 @@ from fedloom.engines.vectorised import Vectorised
 from fedloom.runs.durable_files import file_error, write_durably
 
 FILE = "calibration.json"
-TURNS = 3
+REPETITIONS = 3  # the first one is a warm-up
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of the same clients one after the other, and side by side."""
+    """Seconds for the same clients on either engine."""
 
     inprocess: float
     vectorised: float
 
     @property
     def ratio(self) -> float:
-        """Side by side over one after the other."""
+        """Vectorised over in-process."""
         return self.vectorised / self.inprocess
+
+    @property
+    def is_valid(self) -> bool:
+        return all(math.isfinite(s) and s > 0 for s in (self.inprocess, self.vectorised))
 
 
 def calibrated(
-    facts: Mapping[str, Any], one_by_one: Federation, beside: Federation, clients: int, steps: int
+    facts: Mapping[str, Any],
+    federation: Federation,
+    stackable: Federation,
+    clients: int,
+    steps: int,
 ) -> Timing | str:
-    """How this machine does on runs of which these are the facts, measured if need be; or why that is not known.
+    """The stored timing of runs with these facts on this machine, measured first if there is none.
 
-    The same federation twice, as either engine plays it.
+    A string says why there is no timing. stackable: the federation for the vectorised engine.
     """
     label = json.dumps({**facts, "machine": machine()}, sort_keys=True)
-    if label in (found := known()):
-        return found[label]
-    timing = measured(one_by_one, beside, clients, steps)
-    if isinstance(timing, Timing) and not _kept({**found, label: timing}):
-        return f"a calibration cannot be kept in {place()}"
+    timings = stored_timings()
+    if label in timings:
+        return timings[label]
+    timing = measure(federation, stackable, clients, steps)
+    if isinstance(timing, Timing) and not _store({**timings, label: timing}):
+        return f"a calibration cannot be stored in {calibration_file()}"
     return timing
 
 
-def measured(one_by_one: Federation, beside: Federation, clients: int, steps: int) -> Timing | str:
-    """Both engines in turn on some clients of a few steps each, the quickest turn; or why these cannot go side by side."""
-    few, tasks = _few(one_by_one, clients, steps), [Task(c) for c in range(clients)]
-    exact, stacked = InProcess(few), Vectorised(_few(beside, clients, steps), InProcess(few))
-    if stacked.why_not is not None:
-        return stacked.why_not
+def measure(
+    federation: Federation, stackable: Federation, clients: int, steps: int
+) -> Timing | str:
+    """Time both engines on this number of clients and steps per client; the fastest repetition.
+
+    A string says why the clients cannot be vectorised.
+    """
+    few, tasks = _shortened(federation, clients, steps), [ClientTask(c) for c in range(clients)]
+    exact = InProcess(few)
+    vectorised = Vectorised(_shortened(stackable, clients, steps), InProcess(few))
+    if vectorised.why_not is not None:
+        return vectorised.why_not
     with one_thread(), deterministic(torch.device("cpu")):
         state = init_state(Simulation(few, everyone(), exact), build_isolated(few.build))
         sent = Broadcast("train", 0, state.params, state.shared)
-        turns = [
-            (_seconds(exact, sent, tasks), _seconds(stacked, sent, tasks)) for _ in range(TURNS)
+        times = [
+            (_cpu_seconds(exact, sent, tasks), _cpu_seconds(vectorised, sent, tasks))
+            for _ in range(REPETITIONS)
         ]
-    return Timing(
-        *(min(seconds) for seconds in zip(*turns[1:], strict=True))
-    )  # the first turn warms up
+    after_warmup = times[1:]
+    return Timing(min(t for t, _ in after_warmup), min(t for _, t in after_warmup))
 
 
-def _few(federation: Federation, clients: int, steps: int) -> Federation:
-    """Some clients from all over, with a short way to go."""
-    every, solver = len(federation.clients), federation.solver
-    some = [federation.clients[i * every // clients] for i in range(clients)]
-    return replace(
-        federation,
-        clients=some,
-        solver=replace(solver, steps=steps) if isinstance(solver, Sgd) else solver,
-    )
+def _shortened(federation: Federation, clients: int, steps: int) -> Federation:
+    """Some clients, spread over all of them, with few steps."""
+    total, solver = len(federation.clients), federation.solver
+    chosen = [federation.clients[i * total // clients] for i in range(clients)]
+    if isinstance(solver, Sgd):
+        solver = replace(solver, steps=steps)
+    return replace(federation, clients=chosen, solver=solver)
 
 
-def _seconds(engine: Engine, sent: Broadcast, tasks: list[Task]) -> float:
-    """Seconds of this process, whoever else is at work on the machine."""
+def _cpu_seconds(engine: Engine, sent: Broadcast, tasks: list[ClientTask]) -> float:
+    """CPU time of this process, which other programs on the machine hardly affect."""
     started = time.process_time()
     for _ in engine.map(sent, tasks):
         pass
@@ -100,67 +114,59 @@ def _seconds(engine: Engine, sent: Broadcast, tasks: list[Task]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What a time depends on, beside the work."""
-    return {"torch": torch.__version__, "cores": os.cpu_count(), "cpu": _cpu()}
+    """What a timing depends on, besides the work."""
+    return {"torch": torch.__version__, "cores": os.cpu_count(), "cpu": _cpu_name()}
 
 
-def _cpu() -> str:
+def _cpu_name() -> str:
     with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(
-            (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-            platform.machine(),
-        )
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+        return platform.machine()
     return platform.processor() or platform.machine()
 
 
-def place() -> Path:
-    """The file of the findings: in $XDG_CACHE_HOME/fedloom, else in ~/.cache/fedloom."""
+def calibration_file() -> Path:
+    """Where timings are stored: $XDG_CACHE_HOME/fedloom, by default ~/.cache/fedloom."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedloom" / FILE
 
 
-def known() -> dict[str, Timing]:
-    """What was found so far, by the facts of the run; what cannot be read is not known."""
+def stored_timings() -> dict[str, Timing]:
+    """All stored timings, by the facts of the run as JSON. An unreadable file counts as empty."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        found = {
-            label: Timing(**entry) for label, entry in json.loads(place().read_bytes()).items()
-        }
-        return {
-            label: t
-            for label, t in found.items()
-            if all(math.isfinite(s) and s > 0 for s in (t.inprocess, t.vectorised))
-        }
+        stored = json.loads(calibration_file().read_bytes())
+        timings = {label: Timing(**entry) for label, entry in stored.items()}
+        return {label: timing for label, timing in timings.items() if timing.is_valid}
     return {}
 
 
-def findings() -> list[str]:
-    """What was found, in a line each."""
+def stored_summaries() -> list[str]:
+    """A line for each stored timing."""
     return [
-        f"{_named(json.loads(label))}: vectorised {timing.ratio:.2f} of in-process"
-        for label, timing in known().items()
+        f"{_described(json.loads(label))}: vectorised {timing.ratio:.2f} of in-process"
+        for label, timing in stored_timings().items()
     ]
 
 
-def _named(facts: Mapping[str, Any]) -> str:
-    method, model = (facts[word]["name"] for word in ("method", "model"))
-    return f"{method} on {model}, {facts['cohort']} clients a round, batches of {facts['batch']}"
+def _described(facts: Mapping[str, Any]) -> str:
+    method, model = facts["method"]["name"], facts["model"]["name"]
+    return f"{method} on {model}, {facts['cohort']} clients per round, batches of {facts['batch']}"
 
 
 def forget() -> None:
-    """Throw away what was found."""
+    """Delete all stored timings."""
     try:
-        place().unlink(missing_ok=True)
+        calibration_file().unlink(missing_ok=True)
     except OSError as error:
-        raise file_error(place(), error, UserError) from error
+        raise file_error(calibration_file(), error, UserError) from error
 
 
-def _kept(found: Mapping[str, Timing]) -> bool:
-    """Whether the findings could be written down."""
+def _store(timings: Mapping[str, Timing]) -> bool:
+    """Write the timings; whether that was possible."""
+    text = json.dumps({label: asdict(timing) for label, timing in timings.items()}, indent=1)
     with suppress(OSError, RunError):
-        place().parent.mkdir(parents=True, exist_ok=True)
-        write_durably(
-            place(),
-            json.dumps({label: asdict(t) for label, t in found.items()}, indent=1).encode() + b"\n",
-        )
+        calibration_file().parent.mkdir(parents=True, exist_ok=True)
+        write_durably(calibration_file(), text.encode() + b"\n")
         return True
     return False

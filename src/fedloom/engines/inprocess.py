@@ -1,4 +1,4 @@
-"""The exact engine: clients one after the other in this process, one intra-op thread, the same bits every time."""
+"""The in-process engine: clients one after the other, on one thread; always the same bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from fedloom.engines.workload import Workload
 
 
 class ClientError(RunError):
-    """A client that failed, with where it was; for people, rounds count from 1."""
+    """A client failed; the message says where it was. Messages count rounds from 1.
+
+    facts: the arguments, for JSON.
+    """
 
     def __init__(
         self, client: int, round: int, phase: int, step: int, shapes: list[list[int]], cause: str
@@ -31,20 +34,23 @@ class ClientError(RunError):
         }
         batch = ", ".join(str(tuple(s)) for s in shapes) or "no batch yet"
         super().__init__(
-            f"client {client} failed in round {round + 1}, phase {phase}, step {step}, batch shapes {batch}: {cause}"
+            f"client {client} failed in round {round + 1}, phase {phase}, step {step}, "
+            f"batch shapes {batch}: {cause}"
         )
 
     @classmethod
     def of(cls, client: int, round: int, progress: Progress, cause: Exception) -> ClientError:
-        """The error of a client that had come so far."""
-        said = f"{type(cause).__name__}: {cause}"
-        return cls(
-            client, round, progress.phase, progress.step, [list(s) for s in progress.shapes], said
-        )
+        """The error of a client that got this far."""
+        shapes = [list(s) for s in progress.shapes]
+        text = f"{type(cause).__name__}: {cause}"
+        return cls(client, round, progress.phase, progress.step, shapes, text)
 
 
 class InProcess:
-    """One bench for all clients. The caller's random state and thread count are as before when a map has ended."""
+    """One model pool for all clients.
+
+    After a map, the caller's random state and number of threads are as they were before.
+    """
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
@@ -53,15 +59,15 @@ class InProcess:
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         with one_thread(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             for task in tasks:
-                yield task.client, self.play(sent, task)
+                yield task.number, self.run_client(sent, task)
 
-    def play(self, sent: Broadcast, task: Task) -> Any:
-        """One client's answer."""
+    def run_client(self, sent: Broadcast, task: Task) -> Any:
+        """One client's answer; ClientError if it fails."""
         progress = Progress()
         try:
             return answer(self.federation, self.model_pool, sent, task, progress)
         except Exception as error:
-            raise ClientError.of(task.client, sent.round, progress, error) from error
+            raise ClientError.of(task.number, sent.round, progress, error) from error
 
     def close(self) -> None:
         """Nothing to release."""

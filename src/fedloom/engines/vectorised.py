@@ -1,7 +1,8 @@
-"""The vectorised engine: the clients of a round side by side, one call for all. Within 1e-5 of the exact engine in float32.
+"""The vectorised engine: many clients in one call, through vmap. In float32 within 1e-5 of exact.
 
-It pays for small models, where a client costs more than its sums. It plays methods of one phase on plain descent that are proved
-at the start to give the numbers of clients alone. All else is left to another engine, and `why_not` says why.
+It pays for small models, where the overhead of a client exceeds its arithmetic. It runs methods of
+one phase on plain SGD, after a check at the start (engines/vmap_check.py) that the numbers are
+those of clients run alone. Everything else goes to another engine, and `why_not` says why.
 """
 
 from __future__ import annotations
@@ -16,49 +17,55 @@ from torch import nn
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.job import build_isolated
+from fedloom.core.method import Method
 from fedloom.core.params import nbytes
 from fedloom.core.round import Engine
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.solver import Sgd, SGDRule, Solver
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vmap_check import difference_from_exact
-from fedloom.engines.vmap_round import Lanes
+from fedloom.engines.vmap_round import VmapRound
 from fedloom.engines.workload import Workload
 
-MEMORY = 512 * 2**20  # bytes that the lanes of one call may take, about
-CHANNELS, ROWS = (
-    16,
-    10,
-)  # beyond these, stacked convolutions take 1.2 to 2.7 times as long as single ones
+MEMORY_BYTES = 512 * 2**20  # that the clients of one call may take, roughly
+# with more channels or larger batches, batched convolutions take 1.2 to 2.7 times as long
+MAX_CONV_CHANNELS = 16
+MAX_CONV_BATCH = 10
 
 
 class Vectorised:
-    """lanes: how many clients at once, at most. A call that fails is played again by the fallback, which says whose fault it is."""
+    """lanes: the largest number of clients in one call, as far as memory allows.
+
+    fallback: the engine for everything else. It also repeats a call that fails, so that the error
+    names the client.
+    """
 
     def __init__(self, federation: Federation, fallback: Engine, lanes: int = 128) -> None:
         self.fallback = fallback
         model = build_isolated(federation.build)
-        self.why_not = unfit(federation, model) or difference_from_exact(federation)
-        self.lanes = None if self.why_not else Lanes(federation)
-        self.width = (
-            0 if self.lanes is None else max(1, min(lanes, MEMORY // footprint(self.lanes, model)))
-        )
+        self.why_not = why_unsupported(federation, model) or difference_from_exact(federation)
+        self.vmap_round: VmapRound | None = None
+        self.width = 0
+        if self.why_not is None:
+            self.vmap_round = VmapRound(federation)
+            affordable = MEMORY_BYTES // bytes_per_lane(self.vmap_round, model)
+            self.width = max(1, min(lanes, affordable))
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
-        if self.lanes is None or sent.work != "train":
+        if self.vmap_round is None or sent.work != "train":
             yield from self.fallback.map(sent, tasks)
             return
         waiting = iter(tasks)
         while chunk := list(itertools.islice(waiting, self.width)):
             try:
-                replies = self.lanes.play(sent, chunk)
+                replies = self.vmap_round.run(sent, chunk)
             except Exception:
                 yield from self.fallback.map(sent, chunk)
             else:
                 yield from ((reply.client, reply) for reply in replies)
 
     def close(self) -> None:
-        """Close the fallback; nothing else is held."""
+        """Close the fallback."""
         self.fallback.close()
 
 
@@ -67,75 +74,96 @@ def open(workload: Workload) -> tuple[Federation, Vectorised]:
 
     Stacked weights have to be contiguous, whatever the layout of the settings.
     """
-    stacked = workload.rebuild("contiguous")
-    return workload.federation, Vectorised(stacked, InProcess(workload.federation))
+    stackable = workload.rebuild("contiguous")
+    return workload.federation, Vectorised(stackable, InProcess(workload.federation))
 
 
-def unfit(federation: Federation, model: Chain) -> str | None:
-    """Why lanes cannot play this method, model or solver, as far as that can be seen from outside."""
-    method = federation.method
-    phase, about = method.phases[0], f"method '{method.name}'"
-    solver = phase.solver_for(federation.solver)
-    rule = solver.rule if isinstance(solver, Sgd) else None
-    elsewhere = phase.start not in (None, "received", "model")
-    draws = any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
-    reasons = {
-        f"{about} has {len(method.phases)} phases, and lanes go through one": len(method.phases)
-        > 1,
-        f"{about} mixes batches, and lanes train on samples as they are": phase.mix is not None,
-        f"{about} keeps tensors private, and lanes start from the same weights": bool(
-            method.private(model)
-        ),
-        f"{about} starts from slot '{phase.start}', and lanes from the same weights": elsewhere,
-        "the clients do not descend by Sgd with SGDRule, the only rule of lanes": not isinstance(
-            rule, SGDRule
-        ),
-        "train.reset=false keeps each client's momentum, and lanes start without": isinstance(
-            solver, Sgd
+def why_unsupported(federation: Federation, model: Chain) -> str | None:
+    """Why this method, solver or model cannot be vectorised, as far as can be seen without a run.
+
+    None if nothing speaks against it.
+    """
+    solver = federation.method.phases[0].solver_for(federation.solver)
+    reasons = itertools.chain(
+        _method_reasons(federation.method, model), _solver_reasons(solver), _model_reasons(model)
+    )
+    first = next(reasons, None)
+    if first is None and _is_slow(model, solver):
+        return (
+            "on a CPU the vectorised engine is slower for convolutions of more than "
+            f"{MAX_CONV_CHANNELS} channels or batches of more than {MAX_CONV_BATCH}"
         )
-        and not solver.reset,
-        "the model normalises by the batch, and lanes pad batches": has_batch_statistics(model),
-        "compile=true is not for lanes, which trace the model themselves": any(
-            "forward" in vars(m) for m in model.modules()
-        ),
-        "the model has dropout, and lanes draw nothing in a forward pass": draws,
-        f"on a CPU lanes pay for convolutions of {CHANNELS} channels at most, in batches of {ROWS} at most": _slow(
-            model, solver
-        ),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    return first
 
 
-def _slow(model: Chain, solver: Solver) -> bool:
-    """Whether the model has convolutions that are faster one client after the other, by benchmarks."""
-    layers = [
-        m
-        for m in model.modules()
-        if isinstance(m, nn.modules.conv._ConvNd) and m.weight.device.type == "cpu"
+def _method_reasons(method: Method, model: Chain) -> Iterator[str]:
+    phase, name = method.phases[0], f"method '{method.name}'"
+    if len(method.phases) > 1:
+        yield f"{name} has {len(method.phases)} phases, and the vectorised engine runs one"
+    if phase.mix is not None:
+        yield f"{name} mixes batches, and the vectorised engine takes samples as they are"
+    if method.private(model):
+        yield f"{name} keeps tensors private, and vectorised clients start from the same weights"
+    if phase.start not in (None, "received", "model"):
+        yield (
+            f"{name} starts from slot '{phase.start}', "
+            "and vectorised clients start from the same weights"
+        )
+
+
+def _solver_reasons(solver: Solver) -> Iterator[str]:
+    if not isinstance(solver, Sgd) or not isinstance(solver.rule, SGDRule):
+        yield "the clients do not use Sgd with SGDRule, the only solver of the vectorised engine"
+    elif not solver.reset:
+        yield (
+            "train.reset=false keeps each client's momentum, "
+            "and vectorised clients start without momentum"
+        )
+
+
+def _model_reasons(model: Chain) -> Iterator[str]:
+    if has_batch_statistics(model):
+        yield "the model has batch norm, and the vectorised engine pads batches"
+    if any("forward" in vars(module) for module in model.modules()):
+        yield "compile=true does not work with vmap, which traces the model itself"
+    if any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules()):
+        yield "the model has dropout, and vectorised clients draw nothing in a forward pass"
+
+
+def _is_slow(model: Chain, solver: Solver) -> bool:
+    """Whether benchmarks found the model's convolutions faster one client after the other."""
+    convolutions = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, nn.modules.conv._ConvNd) and layer.weight.device.type == "cpu"
     ]
-    large = isinstance(solver, Sgd) and solver.batch > ROWS
-    return any(large or layer.out_channels > CHANNELS for layer in layers)
+    if convolutions and isinstance(solver, Sgd) and solver.batch > MAX_CONV_BATCH:
+        return True
+    return any(layer.out_channels > MAX_CONV_CHANNELS for layer in convolutions)
 
 
-def footprint(lanes: Lanes, model: Chain) -> int:
-    """Bytes a lane takes: weights, gradient, momentum and change, and what the samples of a batch leave for the backward pass."""
-    longest = max(lanes.federation.clients, key=len)
+def bytes_per_lane(vmap_round: VmapRound, model: Chain) -> int:
+    """The memory of one client in a call.
+
+    Weights, gradient, momentum and update, and what a batch leaves for the backward pass.
+    """
+    largest = max(vmap_round.federation.clients, key=len)
     one, two = (
-        _saved(model, longest.batch(torch.zeros(count, dtype=torch.int64))[0]) for count in (1, 2)
+        _saved_bytes(model, largest.batch(torch.zeros(count, dtype=torch.int64))[0])
+        for count in (1, 2)
     )
-    return 4 * nbytes(model.state_dict()) + min(lanes.solver.batch, len(longest)) * max(
-        0, two - one
-    )
+    per_sample = max(0, two - one)
+    return 4 * nbytes(model.state_dict()) + min(vmap_round.solver.batch, len(largest)) * per_sample
 
 
-def _saved(model: Chain, x: torch.Tensor) -> int:
-    """Bytes that a forward pass keeps; weights are among them, whatever the batch."""
+def _saved_bytes(model: Chain, x: torch.Tensor) -> int:
+    """What a forward pass keeps for the backward pass; includes weights, whatever the batch."""
     sizes: list[int] = []
 
-    def keep(t: torch.Tensor) -> torch.Tensor:
+    def record(t: torch.Tensor) -> torch.Tensor:
         sizes.append(t.nbytes)
         return t
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda t: t):
         model(x)
     return sum(sizes)

@@ -1,7 +1,9 @@
-"""Clients side by side in one call: their weights stacked, their batches padded to one shape, their gradients taken by vmap.
+"""Several clients in one call: weights stacked, batches padded to one shape, gradients by vmap.
 
-A padded row repeats a row of its client and has no share in the loss, so that it is finite and changes nothing. A loss is written
-for one client; what it makes of a job is made before the call: once for all, or, where it looks at the client, one for each.
+Each client of the call is a lane. A padded row repeats a row of its client and has weight 0 in the
+loss, so that it is finite and changes nothing. A loss is written for one client. What it computes
+from its job (`job.once`) is computed before the call: once for all lanes, or, if it uses the
+client's data, key or memories, once for each lane.
 """
 
 from __future__ import annotations
@@ -22,80 +24,82 @@ from fedloom.core.params import Params
 from fedloom.core.step import Loss, Step
 from fedloom.data.client import ClientData
 
-Positions = list[Tensor]  # of one client: a tensor for each of its batches
-Rows = tuple[
-    Tensor, Tensor, Tensor
-]  # of all lanes in one step: x, y, and the share of each row in its lane's mean
-Made = tuple[Any, ...]  # a function of a job, and its further arguments
-MOST_LANES = 32  # things that a loss may have made of its job; one that asks for a new function every time would never end
+Positions = list[Tensor]  # the positions of a client's samples, one tensor per batch
+Rows = tuple[Tensor, Tensor, Tensor]  # a batch of all lanes: x, y, weight of each row in the loss
+OnceCall = tuple[Any, ...]  # the arguments of job.once: a function of the job, and its arguments
+MAX_ONCE_CALLS = 32  # of one loss; one that passes a new function in every step would never end
 
 
-class Apart(Exception):
-    """A loss looked at a single client in a call that is made for all."""
+class PerClientAccess(Exception):
+    """A loss used something of a single client in a call that is made for all."""
 
 
-class Missing(Exception):
-    """A loss asked for something of its job that has to be made before the call."""
+class NotPrepared(Exception):
+    """A loss called `job.once` for something that has to be computed before the call."""
 
-    def __init__(self, made: Made) -> None:
-        self.made = made
+    def __init__(self, call: OnceCall) -> None:
+        self.call = call
 
 
-class Single:
-    """Stands where a job holds what is one client's own; nobody can look at it."""
+class PerClientValue:
+    """Stands in for what differs between clients; any use of it raises PerClientAccess."""
 
-    def _refuse(self, *_: Any) -> Never:
-        raise Apart(
-            "a loss looks at one client's key, data or memories other than through job.once or step.along"
+    def _raise(self, *_: Any) -> Never:
+        raise PerClientAccess(
+            "a loss uses one client's key, data or memories other than through job.once "
+            "or step.vector_of"
         )
 
-    __getattr__ = __getitem__ = __contains__ = __iter__ = __len__ = _refuse
+    __getattr__ = __getitem__ = __contains__ = __iter__ = __len__ = _raise
 
 
 class LaneJob:
-    """A job inside the call: what all clients share, and what was made of each before."""
+    """The job inside the call: what all clients share, and what was prepared for this lane."""
 
-    def __init__(self, common: Job, given: Mapping[Made, Any]) -> None:
-        self._common, self._given = common, given
+    def __init__(self, common: Job, prepared: Mapping[OnceCall, Any]) -> None:
+        self._common, self._prepared = common, prepared
 
-    def once(self, *made: Any) -> Any:
-        if made not in self._given:
-            raise Missing(made)
-        return self._given[made]
+    def once(self, *call: Any) -> Any:
+        if call not in self._prepared:
+            raise NotPrepared(call)
+        return self._prepared[call]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._common, name)
 
 
 class LaneGroup:
-    """The jobs of the lanes and what a loss makes of them: `common` where it does not look at the client, else `own`, stacked."""
+    """The jobs of the lanes, and the results of `job.once` for them.
+
+    common: results that do not depend on the client. per_lane: the others, stacked.
+    """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        first, own = jobs[0], cast(Any, Single())
+        first, differs = jobs[0], cast(Any, PerClientValue())
         self.jobs = jobs
         self.job = Job(
-            -1,
-            first.round,
-            own,
-            own,
-            first.model_pool,
-            first.received,
-            first.shared,
-            own,
-            first.classes,
+            client=-1,
+            round=first.round,
+            key=differs,
+            data=differs,
+            model_pool=first.model_pool,
+            received=first.received,
+            shared=first.shared,
+            memories=differs,
+            classes=first.classes,
         )
-        self.common: dict[Made, Any] = {}
-        self.own: dict[Made, Tensor] = {}
+        self.common: dict[OnceCall, Any] = {}
+        self.per_lane: dict[OnceCall, Tensor] = {}
 
-    def prepare(self, made: Made) -> None:
-        """Make it, if it has not been made yet."""
-        make, *args = made
-        if made in self.common or made in self.own:
+    def prepare(self, call: OnceCall) -> None:
+        """Compute the result of `job.once`, unless that has been done."""
+        make, *args = call
+        if call in self.common or call in self.per_lane:
             return
         try:
-            self.common[made] = self.job.once(make, *args)
-        except Apart:
-            self.own[made] = torch.stack([job.once(make, *args) for job in self.jobs])
+            self.common[call] = self.job.once(make, *args)
+        except PerClientAccess:
+            self.per_lane[call] = torch.stack([job.once(make, *args) for job in self.jobs])
 
 
 class LaneObjective(nn.Module):
@@ -104,41 +108,46 @@ class LaneObjective(nn.Module):
     def __init__(self, model: Chain, loss: Loss) -> None:
         super().__init__()
         self.model, self.loss = model, loss
-        self.asked: dict[Made, None] = {}  # in the order in which the loss asked
+        self.once_calls: dict[OnceCall, None] = {}  # of the loss, in order
 
     def forward(self, weights: Params, rows: Rows, job: LaneJob, number: int) -> Tensor:
         x, y, share = rows
-        step = Step(x, y, self.model, cast(Job, job), weights, cast(Key, Single()), number)
+        no_key = cast(Key, PerClientValue())
+        step = Step(x, y, self.model, cast(Job, job), weights, no_key, number)
         step.ce = torch.dot(F.cross_entropy(step.logits, y, reduction="none"), share)
         return self.loss(step)
 
     def gradients(
-        self, crew: LaneGroup, weights: Params, rows: Rows, number: int
+        self, group: LaneGroup, weights: Params, rows: Rows, number: int
     ) -> tuple[Params, Tensor]:
-        """Gradient and loss of every lane; what a loss asks of its job is known after the first call.
+        """Gradient and loss of every lane.
 
-        In the first step the weights are those of all lanes, unstacked: one large product is faster than many small ones.
+        The first call finds out what the loss computes by `job.once`. In step 1 all lanes have the
+        same weights, unstacked: one large matrix product is faster than many small ones.
         """
-        lanes, stacked = len(rows[0]), None if number == 1 else 0
-        for _ in range(MOST_LANES):
-            for made in self.asked:
-                crew.prepare(made)
-            own = [made[:lanes] for made in crew.own.values()]
+        lanes, weights_dim = len(rows[0]), None if number == 1 else 0
+        for _ in range(MAX_ONCE_CALLS):
+            for call in self.once_calls:
+                group.prepare(call)
+            per_lane = [result[:lanes] for result in group.per_lane.values()]
+            loss = self._lane_loss(group, number)
             try:
-                return vmap(grad_and_value(self._one(crew, number)), (stacked, 0, 0))(
-                    weights, rows, own
-                )
-            except Missing as missing:
-                self.asked[missing.made] = None
-        raise Apart(
-            f"a loss asks its job for more than {MOST_LANES} things; make the functions it hands to step.along outside of it"
+                return vmap(grad_and_value(loss), (weights_dim, 0, 0))(weights, rows, per_lane)
+            except NotPrepared as missing:
+                self.once_calls[missing.call] = None
+        raise PerClientAccess(
+            f"a loss calls job.once for more than {MAX_ONCE_CALLS} different things; "
+            "define the functions that it passes to step.vector_of outside of it"
         )
 
-    def _one(self, crew: LaneGroup, number: int) -> Callable[[Params, Rows, list[Tensor]], Tensor]:
-        def loss(weights: Params, rows: Rows, own: list[Tensor]) -> Tensor:
-            job = LaneJob(crew.job, crew.common | dict(zip(crew.own, own, strict=True)))
-            inside = {f"model.{n}": t for n, t in weights.items()}
-            return cast(Tensor, functional_call(self, inside, (weights, rows, job, number)))
+    def _lane_loss(
+        self, group: LaneGroup, number: int
+    ) -> Callable[[Params, Rows, list[Tensor]], Tensor]:
+        def loss(weights: Params, rows: Rows, per_lane: list[Tensor]) -> Tensor:
+            prepared = group.common | dict(zip(group.per_lane, per_lane, strict=True))
+            job = LaneJob(group.job, prepared)
+            parameters = {f"model.{n}": t for n, t in weights.items()}
+            return cast(Tensor, functional_call(self, parameters, (weights, rows, job, number)))
 
         return loss
 
@@ -152,46 +161,63 @@ def clipped(grads: list[Tensor], bound: float | None) -> list[Tensor]:
     return [g * factor.view(-1, *[1] * (g.dim() - 1)) for g in grads]
 
 
-def feed(
+def lane_batches(
     jobs: Sequence[Job], keys: Sequence[Key], batches: Sequence[Positions], dtype: torch.dtype
 ) -> Iterator[Rows]:
-    """The batches of the lanes, step by step; those with most steps stand in front, and fewer and fewer are left.
+    """The batches of all lanes, step by step.
 
-    Rows are selected for all lanes at once where they lie in one split and are taken as they are; else each client makes its batch.
+    Lanes are sorted by their number of batches, most first; a lane without a batch left is absent.
+    If all clients are views of one split without augmentation, rows are selected for all lanes at
+    once; otherwise each client makes its batch.
     """
-    plain = [d for job in jobs if isinstance(d := job.data, ClientData) and d.augment is None]
     if not batches[0]:
         return iter(())
-    if len(plain) == len(jobs) and all(
-        d.split is plain[0].split and d.normalise is plain[0].normalise for d in plain
-    ):
-        return _selected(plain, batches, dtype)
-    return _collected(
-        [job.data for job in jobs], [key.fold("batch").generator() for key in keys], batches, dtype
-    )
+    plain = _views_of_one_split([job.data for job in jobs])
+    if plain is not None:
+        return _selected_together(plain, batches, dtype)
+    noise = [key.fold("batch").generator() for key in keys]
+    return _selected_by_client([job.data for job in jobs], noise, batches, dtype)
 
 
-def _selected(
+def _views_of_one_split(data: Sequence[Data]) -> list[ClientData] | None:
+    """The data, if they are views of the same split, normalised alike and not augmented."""
+    plain = [d for d in data if isinstance(d, ClientData) and d.augment is None]
+    if len(plain) < len(data):
+        return None
+    first = plain[0]
+    alike = all(d.split is first.split and d.normalise is first.normalise for d in plain)
+    return plain if alike else None
+
+
+def _selected_together(
     data: Sequence[ClientData], batches: Sequence[Positions], dtype: torch.dtype
 ) -> Iterator[Rows]:
     split, normalise = data[0].split, data[0].normalise
     sizes = [[len(p) for p in lane] for lane in batches]
+    visited = _visited_rows(data, batches, sizes)
     ends = itertools.accumulate(itertools.chain.from_iterable(sizes))
     starts = [[next(ends) - size for size in lane] for lane in sizes]
-    before = torch.tensor([0, *itertools.accumulate(len(d) for d in data)][:-1])
-    visits = torch.tensor([sum(lane) for lane in sizes])
-    places = torch.cat([p for lane in batches for p in lane]) + before.repeat_interleave(visits)
-    held = torch.cat([d.rows for d in data])
-    visited = held.index_select(0, places.to(held.device))
     for number in range(len(batches[0])):
         index, share = _padded(_at(sizes, number), dtype)
         index = index + torch.tensor(_at(starts, number)).unsqueeze(1)
-        rows = visited.index_select(0, index.flatten().to(held.device))
+        rows = visited.index_select(0, index.flatten().to(visited.device))
         x, y = normalise(split.x.index_select(0, rows)), split.y.index_select(0, rows)
         yield x.view(*index.shape, *x.shape[1:]), y.view(index.shape), share.to(x.device)
 
 
-def _collected(
+def _visited_rows(
+    data: Sequence[ClientData], batches: Sequence[Positions], sizes: Sequence[Sequence[int]]
+) -> Tensor:
+    """The rows of the split that the lanes visit: lane after lane, batch after batch."""
+    samples_before = torch.tensor([0, *itertools.accumulate(len(d) for d in data)][:-1])
+    visits = torch.tensor([sum(lane) for lane in sizes])
+    positions = torch.cat([p for lane in batches for p in lane])
+    positions = positions + samples_before.repeat_interleave(visits)
+    rows = torch.cat([d.rows for d in data])
+    return rows.index_select(0, positions.to(rows.device))
+
+
+def _selected_by_client(
     data: Sequence[Data],
     noise: Sequence[torch.Generator],
     batches: Sequence[Positions],
@@ -200,22 +226,24 @@ def _collected(
     for number in range(len(batches[0])):
         positions = _at(batches, number)
         index, share = _padded([len(p) for p in positions], dtype)
-        made = [
-            d.batch(p, generator) for d, p, generator in zip(data, positions, noise, strict=False)
-        ]
-        x, y = (
-            torch.stack([t[i] for t, i in zip(part, index, strict=True)])
-            for part in zip(*made, strict=True)
-        )
-        yield x, y, share.to(x.device)
+        xs, ys = [], []
+        for client, p, generator, rows in zip(data, positions, noise, index, strict=False):
+            x, y = client.batch(p, generator)
+            xs.append(x[rows])
+            ys.append(y[rows])
+        stacked = torch.stack(xs)
+        yield stacked, torch.stack(ys), share.to(stacked.device)
 
 
 def _at(lanes: Sequence[Sequence[Any]], number: int) -> list[Any]:
-    """What the lanes that come so far have there."""
+    """Item `number` of every lane that has one; the longest lanes come first."""
     return [lane[number] for lane in itertools.takewhile(lambda lane: len(lane) > number, lanes)]
 
 
 def _padded(sizes: list[int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """For batches of these sizes, as a table: the position of each row in its batch, and its share in the mean."""
+    """For batches of these sizes, two tables, a row per batch, padded to the largest size.
+
+    The position of each entry in its batch, and its weight in the mean over the batch.
+    """
     size, column = torch.tensor(sizes).unsqueeze(1), torch.arange(max(sizes))
     return torch.minimum(column, size - 1), (column < size).to(dtype) / size

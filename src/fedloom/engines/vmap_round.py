@@ -1,7 +1,8 @@
-"""One round of several clients side by side: a lane each, from the broadcast to the replies.
+"""One round of several clients at once: a lane for each, from the broadcast to the replies.
 
-The draws are those of a client alone: every lane has its own key, order of samples and noise. Only the forward pass, the gradient
-and the step are made for all lanes at once, by the same rule of descent, which works on stacked weights as on any other.
+Random draws are those of a client run alone: every lane has its own key, order of samples and
+noise. Only the forward pass, the gradient and the step are made for all lanes at once. The step is
+that of the usual SGDRule, which works on stacked weights as on any others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from fedloom.core.method import Outcome
 from fedloom.core.params import Params
 from fedloom.core.server import Reply
 from fedloom.core.solver import DescentResult, Gradient, Sgd, smallest_bound
-from fedloom.engines.vmap_batches import LaneGroup, LaneObjective, Positions, Rows, clipped, feed
+from fedloom.engines.vmap_batches import (
+    LaneGroup,
+    LaneObjective,
+    Positions,
+    Rows,
+    clipped,
+    lane_batches,
+)
 
 
 @dataclass(frozen=True)
@@ -33,20 +41,20 @@ class Lane:
     key: Key
     batches: Positions
 
-    def trace(self, solver: Sgd, total: float, lr: float) -> DescentResult:
-        """As the solver would have left it. total: the sum of the losses."""
+    def result(self, solver: Sgd, loss_sum: float, lr: float) -> DescentResult:
+        """The result that the solver would have returned."""
         steps, samples = len(self.batches), sum(len(p) for p in self.batches)
         return DescentResult(
             steps,
             solver.seen(self.job, samples),
-            total / max(steps, 1),
+            loss_sum / max(steps, 1),
             solver.rule.effective_steps(steps) * lr,
         )
 
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    """Grouped convolutions, which vmap makes of stacked ones, are slow in it for few channels."""
+    """vmap turns stacked convolutions into grouped ones, which oneDNN does slowly."""
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     try:
@@ -55,8 +63,8 @@ def _without_onednn() -> Iterator[None]:
         torch.backends.mkldnn.enabled = before
 
 
-class Lanes:
-    """Plays methods of one phase without private tensors, on descent by a rule that moves every weight by itself."""
+class VmapRound:
+    """Runs methods of one phase without private tensors, on SGD."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation, self.phase = federation, federation.method.phases[0]
@@ -68,66 +76,58 @@ class Lanes:
         self.objective = LaneObjective(model, self.phase.total)
         self.scratch: list[Tensor] = []
 
-    def play(self, sent: Broadcast, tasks: Sequence[Task]) -> list[Reply]:
-        """The clients' replies, those with most steps first; on one thread, so that one seed gives one result."""
+    def run(self, sent: Broadcast, tasks: Sequence[Task]) -> list[Reply]:
+        """The clients' replies, those with most steps first.
+
+        On one thread, so that a seed has one result.
+        """
         with one_thread(), _without_onednn():
             self.model_pool.load("model", sent.params)  # for the tensors that are not trained
-            lanes = sorted(
-                (self.lane(sent, task) for task in tasks), key=lambda lane: -len(lane.batches)
-            )
+            lanes = [self.lane(sent, task) for task in tasks]
+            lanes.sort(key=lambda lane: -len(lane.batches))
             lr = self.solver.schedule.at(self.solver.lr, sent.round)
-            weights, totals = self.descend(sent, lanes, lr)
-            finals = [self.final(lane.job, weights, i) for i, lane in enumerate(lanes)]
-            descents = [
-                lane.trace(self.solver, total, lr)
-                for lane, total in zip(lanes, totals, strict=True)
-            ]
-            outcomes = [
-                Outcome(lane.job, w, (("model", t),))
-                for lane, w, t in zip(lanes, finals, descents, strict=True)
-            ]
-            moved = changes(sent.params, weights, len(lanes))
-            return [
-                reply_of(self.federation.method, o, change, {})
-                for o, change in zip(outcomes, moved, strict=True)
-            ]
+            weights, loss_sums = self.descend(sent, lanes, lr)
+            updates = lane_updates(sent.params, weights, len(lanes))
+            replies = []
+            for i, lane in enumerate(lanes):
+                result = lane.result(self.solver, loss_sums[i], lr)
+                outcome = Outcome(
+                    lane.job, self.final_weights(lane, weights, i), (("model", result),)
+                )
+                replies.append(reply_of(self.federation.method, outcome, updates[i], {}))
+            return replies
 
     def lane(self, sent: Broadcast, task: Task) -> Lane:
         """A client at the start of its phase."""
         job = job_for(self.federation, self.model_pool, sent, task)
         key = job.key.fold("phase", 0)
-        return Lane(
-            job, key, [p for group in self.solver.groups(job, self.phase.order, key) for p in group]
-        )
+        groups = self.solver.step_batches(job, self.phase.order, key)
+        return Lane(job, key, [positions for group in groups for positions in group])
 
     def descend(
         self, sent: Broadcast, lanes: Sequence[Lane], lr: float
     ) -> tuple[Params, list[float]]:
-        """The final weights of all lanes, stacked, and the sum of the losses of each."""
+        """The final weights of all lanes, stacked, and the sum of each lane's losses."""
         start = [sent.params[n] for n in self.trained]
         weights = self._stacked(start, len(lanes))
-        totals, state = weights[0].new_zeros(len(lanes)), None
-        crew = LaneGroup([lane.job for lane in lanes])
-        batches = feed(
-            crew.jobs,
-            [lane.key for lane in lanes],
-            [lane.batches for lane in lanes],
-            weights[0].dtype,
-        )
+        loss_sums, state = weights[0].new_zeros(len(lanes)), None
+        group = LaneGroup([lane.job for lane in lanes])
+        keys, positions = [lane.key for lane in lanes], [lane.batches for lane in lanes]
+        batches = lane_batches(group.jobs, keys, positions, weights[0].dtype)
         for number, rows in enumerate(batches, 1):
-            left = len(rows[0])  # lanes that have a batch; the others stay where they are
-            moving, state = (
-                [w[:left] for w in weights],
-                None if state is None else [s[:left] for s in state],
-            )
-            here = moving if number > 1 else start  # the same for all
-            state = self.solver.rule.step(
-                moving, self._gradient(crew, here, rows, number, totals[:left]), lr, state
-            )
-        return dict(zip(self.trained, weights, strict=True)), totals.tolist()
+            active = len(rows[0])  # lanes that have a batch; the others keep their weights
+            moving = [w[:active] for w in weights]
+            state = None if state is None else [s[:active] for s in state]
+            current = moving if number > 1 else start  # in step 1 the same for all lanes
+            gradient = self._gradient(group, current, rows, number, loss_sums[:active])
+            state = self.solver.rule.step(moving, gradient, lr, state)
+        return dict(zip(self.trained, weights, strict=True)), loss_sums.tolist()
 
     def _stacked(self, start: list[Tensor], lanes: int) -> list[Tensor]:
-        """A copy of the weights for each lane, in memory that is kept: fresh pages cost more than the copy."""
+        """A copy of the weights for each lane, in memory that is reused.
+
+        Fresh pages would cost more than the copy.
+        """
         if not self.scratch or len(self.scratch[0]) < lanes:
             self.scratch = [t.new_empty(lanes, *t.shape) for t in start]
         weights = [s[:lanes] for s in self.scratch]
@@ -135,28 +135,28 @@ class Lanes:
         return weights
 
     def _gradient(
-        self, crew: LaneGroup, weights: list[Tensor], rows: Rows, number: int, totals: Tensor
+        self, group: LaneGroup, weights: list[Tensor], rows: Rows, number: int, loss_sums: Tensor
     ) -> Gradient:
+        """The gradient of all lanes as a function, for the rule; it also adds up the losses."""
+
         def gradient(n: int) -> list[Tensor]:
-            grads, losses = self.objective.gradients(
-                crew, dict(zip(self.trained, weights, strict=True)), rows, number
-            )
-            totals.add_(losses)
-            return clipped(
-                [grads[n] for n in self.trained], smallest_bound(self.solver.clip, self.phase.clip)
-            )
+            named = dict(zip(self.trained, weights, strict=True))
+            grads, losses = self.objective.gradients(group, named, rows, number)
+            loss_sums.add_(losses)
+            bound = smallest_bound(self.solver.clip, self.phase.clip)
+            return clipped([grads[name] for name in self.trained], bound)
 
         return gradient
 
-    def final(self, job: Job, weights: Params, i: int) -> dict[str, Params]:
-        """The weights of the i-th lane, where the method asks for them; copies, since theirs are overwritten soon."""
+    def final_weights(self, lane: Lane, weights: Params, i: int) -> dict[str, Params]:
+        """The weights of lane i, if the method uses them; copies, since `weights` is reused."""
         if not self.federation.method.after:
             return {}
-        return {"model": {**job.received, **{n: t[i].clone() for n, t in weights.items()}}}
+        return {"model": {**lane.job.received, **{n: t[i].clone() for n, t in weights.items()}}}
 
 
-def changes(sent: Params, weights: Params, lanes: int) -> list[Params]:
-    """What has become of the server's weights in each lane."""
+def lane_updates(sent: Params, weights: Params, lanes: int) -> list[Params]:
+    """The change of the server's weights in each lane."""
     stacked = [
         weights[n] - t if n in weights else (t - t).expand(lanes, *t.shape) for n, t in sent.items()
     ]

@@ -1,4 +1,7 @@
-"""What goes between the server's process and a worker: JSON for the facts, an arena for the tensors, never a pickle."""
+"""Messages between the server's process and a worker: JSON for facts, an arena for tensors.
+
+Nothing is pickled.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Facts = dict[str, Any]
 
 
 def send(connection: Connection, facts: Facts) -> None:
-    """One message."""
+    """Send one message."""
     connection.send_bytes(json.dumps(facts).encode())
 
 
@@ -30,76 +33,83 @@ def receive(connection: Connection) -> Facts:
 
 @dataclass(frozen=True)
 class Packed:
-    """An answer taken apart into facts and tensors."""
+    """An answer, split into facts and tensors."""
 
     facts: Facts
     tensors: Params
 
 
-def nest(rooms: Mapping[str, Mapping[str, Tensor]], prefix: str) -> Params:
-    """Nested tensors in one flat dictionary; `unnest` puts them back."""
-    return {f"{prefix}\n{room}\n{name}": t for room, p in rooms.items() for name, t in p.items()}
+def flatten(groups: Mapping[str, Mapping[str, Tensor]], prefix: str) -> Params:
+    """Nested tensors as one flat dictionary; `unflatten` is the inverse."""
+    return {
+        f"{prefix}\n{group}\n{name}": tensor
+        for group, tensors in groups.items()
+        for name, tensor in tensors.items()
+    }
 
 
-def unnest(flat: Mapping[str, Tensor], prefix: str) -> dict[str, Params]:
-    """What `nest` took apart under the prefix; a room without tensors is not seen again."""
-    rooms: dict[str, Params] = {}
-    for path, t in flat.items():
-        kind, room, name = path.split("\n", 2)
+def unflatten(flat: Mapping[str, Tensor], prefix: str) -> dict[str, Params]:
+    """What `flatten` was given with this prefix, except for groups without tensors."""
+    groups: dict[str, Params] = {}
+    for path, tensor in flat.items():
+        kind, group, name = path.split("\n", 2)
         if kind == prefix:
-            rooms.setdefault(room, {})[name] = t
-    return rooms
+            groups.setdefault(group, {})[name] = tensor
+    return groups
 
 
 def pack(answer: Any) -> Packed:
-    """Any answer a client can give."""
+    """Split any answer of a client, to send it to another process."""
     match answer:
         case Reply():
-            facts = {
-                "kind": "reply",
-                "client": answer.client,
-                "samples": answer.samples,
-                "seen": answer.seen,
-            }
-            facts |= {
-                "loss": answer.loss,
-                "steps": answer.steps,
-                "uploads": list(answer.uploads),
-                "slots": list(answer.memories),
-            }
-            return Packed(
-                facts, nest(answer.uploads, "uploads") | nest(answer.memories, "memories")
-            )
+            return _pack_reply(answer)
         case ClassCounts():
-            return Packed(
-                {"kind": "tally", "loss": answer.loss},
-                nest({"": {"hits": answer.hits, "seen": answer.seen}}, "tally"),
-            )
+            counts = {"hits": answer.hits, "seen": answer.seen}
+            facts = {"kind": "class counts", "loss": answer.loss}
+            return Packed(facts, flatten({"": counts}, "counts"))
         case dict() if all(isinstance(v, Tensor) for v in answer.values()):
-            return Packed({"kind": "params"}, nest({"": answer}, "params"))
+            return Packed({"kind": "params"}, flatten({"": answer}, "params"))
         case _:
-            return Packed({"kind": "rooms", "rooms": list(answer)}, nest(answer, "rooms"))
+            return Packed({"kind": "groups", "groups": list(answer)}, flatten(answer, "groups"))
+
+
+def _pack_reply(reply: Reply) -> Packed:
+    facts = {
+        "kind": "reply",
+        "client": reply.client,
+        "samples": reply.samples,
+        "seen": reply.seen,
+        "loss": reply.loss,
+        "steps": reply.steps,
+        "uploads": list(reply.uploads),
+        "slots": list(reply.memories),
+    }
+    return Packed(facts, flatten(reply.uploads, "uploads") | flatten(reply.memories, "memories"))
 
 
 def unpack(facts: Facts, tensors: Mapping[str, Tensor]) -> Any:
-    """The answer that was packed; its tensors are copies, so that the arena is free again."""
-    own = {path: t.clone() for path, t in tensors.items()}
+    """The answer that was packed. Its tensors are copies, so that the arena can be reused."""
+    copies = {path: t.clone() for path, t in tensors.items()}
     match facts["kind"]:
         case "reply":
-            uploads, memories = unnest(own, "uploads"), unnest(own, "memories")
             return Reply(
                 client=facts["client"],
                 samples=facts["samples"],
                 seen=facts["seen"],
-                uploads={word: uploads.get(word, {}) for word in facts["uploads"]},
-                memories={slot: memories.get(slot, {}) for slot in facts["slots"]},
+                uploads=_groups(copies, "uploads", facts["uploads"]),
+                memories=_groups(copies, "memories", facts["slots"]),
                 loss=facts["loss"],
                 steps=facts["steps"],
             )
-        case "tally":
-            return ClassCounts(**unnest(own, "tally")[""], loss=facts["loss"])
+        case "class counts":
+            return ClassCounts(**unflatten(copies, "counts")[""], loss=facts["loss"])
         case "params":
-            return unnest(own, "params").get("", {})
+            return unflatten(copies, "params").get("", {})
         case _:
-            rooms = unnest(own, "rooms")
-            return {room: rooms.get(room, {}) for room in facts["rooms"]}
+            return _groups(copies, "groups", facts["groups"])
+
+
+def _groups(flat: Mapping[str, Tensor], prefix: str, names: list[str]) -> dict[str, Params]:
+    """The groups of these names, also those without tensors."""
+    groups = unflatten(flat, prefix)
+    return {name: groups.get(name, {}) for name in names}

@@ -1,14 +1,16 @@
-"""Mixing behind a block instead of at the inputs: what is averaged then, when, and what trains (FedMix, appendix E).
+"""Mixing at a hidden block instead of at the inputs (FedMix, appendix E).
 
-The hidden states of others are constants, made by the received encoder. So the encoder (the blocks up to `at`) must not move while
-states are mixed: the mixed loss trains the decoder behind it, then plain epochs train the whole model. The paper does not say
-how the two take turns; here each has all the epochs (or steps) of a round.
+The other clients' hidden states are constants, computed by the received encoder (the blocks up to
+`at`). The encoder therefore must not change while hidden states are mixed: the mixed loss trains
+only the decoder after it, and ordinary epochs then train the whole model. The paper does not say
+how the two are interleaved; here each has all the epochs (or steps) of a round.
 
-A mean of hidden states is not the hidden state of a mean, except where the encoder is linear: then averages that are sent once
-hold for every later encoder. An embedding is linear in characters written as rows of zeros and a one, so the averages of text are
-those of such rows, (characters, vocabulary), and `spoken` makes of them the mean of what the embedding gives. Behind any other
-block (`again`), all clients are asked for the means of their hidden states before every round, at the weights of that round. Their
-encoder has norms by running statistics and drops nothing, so that a hidden state hangs on its own sample only.
+A mean of hidden states is not the hidden state of a mean, unless the encoder is linear: averages
+sent once then stay valid for every later encoder. An embedding is linear in one-hot characters. So
+for text the averages are of one-hot rows, (characters, vocabulary), and `mean_embedding` turns them
+into mean embeddings. For any other block (`every_round`), clients send the means of their hidden
+states before every round, computed at that round's weights. The encoder is then in evaluation mode
+(running statistics, no dropout), so that a hidden state depends on its own sample only.
 """
 
 from __future__ import annotations
@@ -32,27 +34,27 @@ from fedloom.core.spec import Param
 from fedloom.core.step import Step
 from fedloom.exchange.averaged_data import AveragedData
 
-CHUNK = 100  # samples that are encoded at a time
-At = Annotated[
-    str, Param("block whose outputs are mixed, for text its embedding; '' mixes the samples")
+CHUNK = 100  # samples encoded at a time
+MixedBlock = Annotated[
+    str, Param("block whose outputs are mixed; for text its embedding; '': mix the samples")
 ]
-Again = Annotated[
+EveryRound = Annotated[
     bool,
     Param(
-        "whether averages of what `at` gives are sent anew every round; an embedding needs them once"
+        "whether averages of the outputs of `at` are sent before every round; "
+        "for an embedding, once is enough"
     ),
 ]
-Mixed = Callable[
-    [Step, Tensor, tuple[Tensor, Tensor]], Tensor
-]  # the loss, of hidden states and of one average with its label
+# The loss, from hidden states and one average with its label.
+MixedLoss = Callable[[Step, Tensor, tuple[Tensor, Tensor]], Tensor]
 
 
 @dataclass(frozen=True)
-class View:
-    """Data of which one sees something else than the samples."""
+class TransformedData:
+    """Data whose samples are transformed when they are read."""
 
     data: Data
-    see: Callable[[Tensor], Tensor]
+    transform: Callable[[Tensor], Tensor]
 
     def __len__(self) -> int:
         return len(self.data)
@@ -65,76 +67,85 @@ class View:
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
     ) -> tuple[Tensor, Tensor]:
         x, y = self.data.batch(positions, generator, train)
-        return torch.cat([self.see(part) for part in torch.split(x, CHUNK)]), y
+        return torch.cat([self.transform(part) for part in torch.split(x, CHUNK)]), y
 
 
-def behind(name: str, at: str, every_round: bool, averaged: AveragedData, mixed: Mixed) -> Method:
-    """The method that mixes behind a block: the decoder on the mixed loss, then the whole model on the plain one."""
+def feature_mixing_method(
+    name: str, at: str, every_round: bool, averaged: AveragedData, mixed_loss: MixedLoss
+) -> Method:
+    """The method that mixes the outputs of block `at`.
+
+    Its first phase trains the blocks after `at` on the mixed loss, its second the whole model on
+    the ordinary loss.
+    """
+    if not at:
+        raise UserError(
+            f"{name}(every_round=true) sends averages of a block's outputs, but at='' names no "
+            "block; set at to a block's name"
+        )
 
     def loss(step: Step) -> Tensor:
         x_g, y_g = averaged.draw(step.job, step.key)
-        return mixed(
-            step,
-            step.model.run(step.x, until=at),
-            (x_g if every_round else spoken(step.model, at, x_g), y_g),
-        )
+        h = step.model.run(step.x, until=at)
+        h_g = x_g if every_round else mean_embedding(step.model, at, x_g)
+        return mixed_loss(step, h, (h_g, y_g))
 
-    if not at:
-        raise UserError(
-            f"{name}(every_round=true) sends averages of what a block gives, and at='' names none; name one"
-        )
-    asked, need = (
-        (anew(averaged.exchange, at), inner_block(at))
-        if every_round
-        else (spelt(averaged.exchange, at), embeds(at))
-    )
-    return Method(
-        name, (Phase(loss=loss, trains=blocks(after=at)), Phase()), prologue=(asked,), needs=(need,)
-    )
+    if every_round:
+        exchange, need = of_features_every_round(averaged.exchange, at), inner_block(at)
+    else:
+        exchange, need = of_one_hot_text(averaged.exchange, at), embedding_first(at)
+    phases = (Phase(loss=loss, trains=blocks(after=at)), Phase())
+    return Method(name, phases, prologue=(exchange,), needs=(need,))
 
 
-def spelt(exchange: Exchange, at: str) -> Exchange:
-    """The same question about text, whose characters are embedded by the block `at`."""
+def of_one_hot_text(exchange: Exchange, at: str) -> Exchange:
+    """The same exchange for text, of one-hot characters; `at` is the block that embeds them."""
 
     def client(job: Job, key: Key) -> Params:
-        like = job.received[f"{at}.weight"]  # a row for every character
-        return exchange.client(
-            replace(job, data=View(job.data, lambda x: F.one_hot(x, len(like)).to(like.dtype))), key
-        )
+        embedding = job.received[f"{at}.weight"]  # one row per character
+
+        def as_one_hot(x: Tensor) -> Tensor:
+            return F.one_hot(x, len(embedding)).to(embedding.dtype)
+
+        return exchange.client(replace(job, data=TransformedData(job.data, as_one_hot)), key)
 
     return exchange._replace(client=client)
 
 
-def spoken(chain: Chain, at: str, x: Tensor) -> Tensor:
-    """The mean embedding of texts whose characters were averaged."""
+def mean_embedding(chain: Chain, at: str, x: Tensor) -> Tensor:
+    """The mean embedding of texts, from their averaged one-hot characters."""
     return x @ cast(nn.Embedding, chain.block(at)).weight
 
 
-def anew(exchange: Exchange, at: str) -> Exchange:
-    """The same question about hidden states, put before every round."""
+def of_features_every_round(exchange: Exchange, at: str) -> Exchange:
+    """The same exchange for the outputs of block `at`, repeated before every round."""
 
     def client(job: Job, key: Key) -> Params:
         encoder = job.frozen("received", "running")
-        return exchange.client(
-            replace(job, data=View(job.data, lambda x: encoder.run(x, until=at))), key
-        )
+
+        def encode(x: Tensor) -> Tensor:
+            return encoder.run(x, until=at)
+
+        return exchange.client(replace(job, data=TransformedData(job.data, encode)), key)
 
     def notice(sizes: Sequence[int], releases: int) -> str:
-        what = f"every round anew, of what the blocks up to '{at}' make of samples"
-        return f"{what}, which who knows the weights can often undo: {exchange.notice(sizes, releases)}"
+        return (
+            f"before every round, averages of the outputs of block '{at}' are sent, which anyone "
+            f"who knows the weights can often invert: {exchange.notice(sizes, releases)}"
+        )
 
     return exchange._replace(client=client, notice=notice, every_round=True)
 
 
-def embeds(at: str) -> Need:
-    """A chain that begins with this embedding."""
-    text = f"a model that begins with an embedding called '{at}' (behind other blocks, averages must be sent anew: every_round=true)"
-    return Need(text, lambda chain: _begins_with(chain, at))
-
-
-def _begins_with(chain: Chain, at: str) -> bool:
-    return (
-        chain.names[0] == at
-        and type(chain.block(at)) is nn.Embedding
-        and cast(nn.Embedding, chain.block(at)).max_norm is None
+def embedding_first(at: str) -> Need:
+    """Needs a chain whose first block is the embedding `at`."""
+    text = (
+        f"a model that begins with an embedding called '{at}' "
+        "(for other blocks, averages must be sent every round: every_round=true)"
     )
+    return Need(text, lambda chain: _begins_with_embedding(chain, at))
+
+
+def _begins_with_embedding(chain: Chain, at: str) -> bool:
+    block = chain.block(at) if chain.names[0] == at else None
+    return type(block) is nn.Embedding and block.max_norm is None

@@ -48,7 +48,7 @@ def load_data(config: Config, whole: Dataset | None = None) -> Dataset:
 
 
 def _named(name: str) -> Dataset:
-    if name.startswith(user_code.GIVEN):
+    if name.startswith(user_code.VALUE_PREFIX):
         raise UserError(
             f"the data '{name}' were passed as a Python object, which settings cannot bring back; "
             "pass them again with fedloom.open(FOLDER, data=...)"
@@ -87,7 +87,7 @@ def build_federation(
 
     method: the one that the settings describe, where it has been built already.
     """
-    method = method or build_method(config.words, values)
+    method = method or build_method(config.method_specs, values)
     device, dtype, key = resolve_device(config.device), getattr(torch, config.dtype), root(config)
     init, layout = key.fold("init"), resolve_layout(config)
     plain = partial(build_model, config.model, dataset, init, dtype, device, values)

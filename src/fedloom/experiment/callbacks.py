@@ -42,7 +42,7 @@ class Callback:
         """After every round."""
 
     def on_end(self, result: RunResult) -> None:
-        """After the last round, with the summary of the run; not called if the run is interrupted."""
+        """After the last round, with the summary; not called if the run is interrupted."""
 
 
 class CallbackList(Callback):

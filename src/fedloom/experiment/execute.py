@@ -1,4 +1,4 @@
-"""A run from its settings to its result: every way to start or resume one goes through `execute`."""
+"""A run from settings to result: every way to start or resume one goes through `execute`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: once finishes the round and stops, twice drops it. Either way the last whole round is safe."""
+"""Ctrl-C: once finishes the round and stops, twice drops it; either way the last round is safe."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from types import FrameType
 
 @contextmanager
 def graceful_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C (or termination) is only noted; the yielded function tells whether there was one."""
-    asked: list[int] = []
+    """Inside, the first Ctrl-C or SIGTERM is only noted; the yielded function returns whether."""
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
-        say("finishing this round; Ctrl-C again drops it")
+        received.append(number)
+        say("finishing this round; press Ctrl-C again to drop it")
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -116,7 +116,7 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     Raises all problems at once.
     """
     checks: list[Callable[[], Any]] = [
-        lambda: build_method(config.words, values),
+        lambda: build_method(config.method_specs, values),
         lambda: check_model(config.model, values),
         lambda: check_partition(config.data.partition),
         lambda: augment.check(config.data.augment),

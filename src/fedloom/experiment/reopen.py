@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import ClassCounts, count_correct
@@ -50,7 +50,7 @@ class ReopenedRun:
             return self.state.params
         state = self.state
         broadcast = Broadcast("personalise", state.round, state.params, state.shared)
-        task = Task(client, self.store.recall(client))
+        task = ClientTask(client, self.store.recall(client))
         with one_thread(), deterministic(resolve_device(self.prepared.config.device)):
             ((_, weights),) = self.prepared.simulation.engine.map(broadcast, [task])
         return {name: weights[name] for name in state.params}

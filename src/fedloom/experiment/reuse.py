@@ -1,7 +1,8 @@
-"""Rounds that another run has played already: fine-tuning and its kin differ only in what follows them.
+"""Reuse of rounds: methods such as fine-tuning differ only in what follows the last round.
 
-A run takes them over, state, memories and metrics, and goes on behind them; its result is the one that it would have come to by
-itself, bit for bit. So five ways to personalise a model cost one training.
+A run copies state, memories and metrics of a finished run with the same rounds and continues after
+them. Its result is bit for bit the one it would have reached alone, so five ways to personalise a
+model cost one training.
 """
 
 from __future__ import annotations
@@ -13,101 +14,92 @@ from pathlib import Path
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.spec import Spec
+from fedloom.experiment.stored_run import is_finished
 from fedloom.methods.registry import build
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import Config, load_file
 
-FREE = (
-    "method",
-    "workers",
-    "checkpoint_every",
-)  # what the bits of a round do not hang on, or not on all of it
+# Settings that the bits of a round do not depend on; of the method, those that leave rounds alone.
+IRRELEVANT = ("method", "workers", "checkpoint_every")
 
 
-def leaves_rounds_unchanged(word: Spec) -> bool:
-    """Whether a method leaves the rounds as they are: FedAvg by itself, or one that only follows them."""
-    return word == Spec("fedavg") or replace(build([word]), name="", finale=(), needs=()) == Method(
-        ""
-    )
+def leaves_rounds_unchanged(spec: Spec) -> bool:
+    """Whether a method changes nothing during the rounds: FedAvg, or one with only a finale."""
+    if spec == Spec("fedavg"):
+        return True
+    return replace(build([spec]), name="", finale=(), needs=()) == Method("")
 
 
 def same_rounds(one: Config, other: Config) -> bool:
-    """Whether two runs differ in nothing before their last round is over; scores of own models on the way are a difference."""
-    return (
-        not one.evaluate.personal_every
-        and _settings(one) == _settings(other)
-        and _active(one) == _active(other)
-    )
+    """Whether two runs are the same until their last round; scoring personal models on the way
+    makes a difference."""
+    if one.evaluate.personal_every:
+        return False
+    return _settings(one) == _settings(other) and _active(one) == _active(other)
 
 
 def _settings(config: Config) -> dict[str, object]:
-    return {
-        name: value for name, value in config.model_dump(mode="json").items() if name not in FREE
-    }
+    return config.model_dump(mode="json", exclude=set(IRRELEVANT))
 
 
 def _active(config: Config) -> list[Spec]:
-    return [word for word in config.words if not leaves_rounds_unchanged(word)]
+    return [spec for spec in config.method_specs if not leaves_rounds_unchanged(spec)]
 
 
 def find_run_with_same_rounds(config: Config, others: Iterable[Path]) -> Path | None:
     """The first of these runs that is finished and has the same rounds."""
-    there = (path for path in others if (path / CONFIG).exists())
-    alike = (
-        path
-        for path in there
-        if same_rounds(config, load_file(path / CONFIG)) and not _edited(config, path)
-    )
-    return next(filter(_finished, alike), None)
+    for path in others:
+        if not (path / CONFIG).exists():
+            continue
+        same = same_rounds(config, load_file(path / CONFIG)) and not _edited(config, path)
+        if same and is_finished(path):
+            return path
+    return None
 
 
 def check_same_rounds(config: Config, path: Path) -> None:
-    """Refuse a run whose rounds are others, or not over."""
-    if not _finished(path):
+    """Raise if a run is not finished, or if its rounds are not those of the settings."""
+    if not is_finished(path):
         raise UserError(f"the run in '{path}' is not finished; first: fedloom resume {path}")
     theirs = load_file(path / CONFIG)
-    if (differ := _first_difference(config, theirs)) is not None:
+    if (difference := _first_difference(config, theirs)) is not None:
         raise UserError(
-            f"the rounds of '{path}' are not those of this run: {differ}; take its settings with --config {path / CONFIG}"
+            f"'{path}' has other rounds than this run: {difference}; "
+            f"use its settings with --config {path / CONFIG}"
         )
     for place in _edited(config, path):
         raise UserError(
-            f"the rounds of '{path}' were played by '{place}' as it was before it was edited; leave out --rounds-of"
+            f"the rounds of '{path}' were made with an earlier version of '{place}'; "
+            "leave out --rounds-of"
         )
     if every := config.evaluate.personal_every:
         raise UserError(
-            f"evaluate.personal_every={every} scores own models within the rounds, so they are its own; leave it out"
+            f"evaluate.personal_every={every} scores personal models during the rounds, "
+            "so they cannot be copied; leave it out"
         )
     if not same_rounds(config, theirs):
         raise UserError(
-            f"the rounds of '{path}' are those of {theirs.title}, and {config.title} has others; join a method that only follows "
-            "the rounds, for example finetune"
+            f"the rounds of '{path}' are those of {theirs.title}, and {config.title} has others; "
+            "add a method that only follows the rounds, for example finetune"
         )
 
 
 def _edited(config: Config, path: Path) -> list[str]:
     """The user's own files that have changed since that run."""
-    return RunFolder.read_only(path).edited(config.code())
+    with RunFolder.read_only(path) as folder:
+        return folder.edited(config.code())
 
 
 def _first_difference(one: Config, other: Config) -> str | None:
-    memories, theirs = _settings(one), _settings(other)
-    return next(
-        (
-            f"{name} is {theirs[name]} there and {memories[name]} here"
-            for name in memories
-            if memories[name] != theirs[name]
-        ),
-        None,
-    )
-
-
-def _finished(path: Path) -> bool:
-    return RunFolder.read_only(path).result() is not None
+    ours, theirs = _settings(one), _settings(other)
+    for name, value in ours.items():
+        if value != theirs[name]:
+            return f"{name} is {theirs[name]} there and {value} here"
+    return None
 
 
 def copy_rounds(folder: RunFolder, path: Path) -> None:
-    """Put the rounds of a finished run into the folder of one that has none yet."""
+    """Copy the rounds of a finished run into a folder that has none yet."""
     with RunFolder.read_only(path) as other:
         restored = other.restore()
         assert restored is not None  # it is finished

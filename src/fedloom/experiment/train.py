@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import TEST_PIECES, Broadcast, Task
+from fedloom.core.client import TEST_PIECES, Broadcast, ClientTask, EvaluationTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import ClassCounts
@@ -153,7 +153,7 @@ def _record(report: RoundReport) -> RoundRecord:
     return RoundRecord(
         round=report.round + 1,
         participants=report.clients,
-        rejected=report.refused,
+        rejected=report.rejected,
         train_loss=report.loss,
         steps=report.steps,
         bytes_up=report.bytes_up,
@@ -180,7 +180,7 @@ def _evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> 
 def _count_on_test_data(prepared: PreparedRun, state: ServerState) -> ClassCounts:
     """The global model on the test data, in pieces that run wherever the clients run."""
     broadcast = Broadcast("evaluate", state.round, state.params)
-    tasks = (Task(piece) for piece in range(TEST_PIECES))
+    tasks = (EvaluationTask(piece) for piece in range(TEST_PIECES))
     pieces = prepared.simulation.engine.map(broadcast, tasks)
     return ClassCounts.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
 
@@ -193,7 +193,7 @@ def _personal_scores(
     if not (method.personal and prepared.config.evaluate.personal):
         return None
     broadcast = Broadcast("score", state.round, state.params, state.shared)
-    tasks = (Task(c, store.recall(c)) for c in range(len(prepared.clients)))
+    tasks = (ClientTask(c, store.recall(c)) for c in range(len(prepared.clients)))
     hits = seen = torch.zeros_like(prepared.counts, dtype=torch.float64)
     # into one table at once: many small tensors kept alive would fragment the heap
     for client, counts in prepared.simulation.engine.map(broadcast, tasks):
@@ -241,7 +241,7 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict
             simulation.federation, simulation.engine.map, state, folder.store, [client]
         )
         broadcast = training_broadcast(state, exchanged)
-        task = Task(client, folder.store.recall(client))
+        task = ClientTask(client, folder.store.recall(client))
         ((_, reply),) = simulation.engine.map(broadcast, [task])
     expected = expected_uploads(simulation.federation.method, prepared.model, state)
     return {
@@ -250,5 +250,5 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict
         "samples": reply.samples,
         "steps": reply.steps,
         "train_loss": reply.loss,
-        "problem": simulation.guard.complaint(reply, expected),
+        "problem": simulation.guard.problem(reply, expected),
     }

@@ -17,7 +17,7 @@ import numpy as np
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.params import sha256
-from fedloom.diagnostics.time_budget import Watch
+from fedloom.diagnostics.time_budget import OnProgress
 from fedloom.experiment.build import resolve_device
 from fedloom.experiment.reopen import ReopenedRun
 from fedloom.inspect import curvature
@@ -53,7 +53,7 @@ FUNCTIONS: Mapping[str, Part] = MappingProxyType(
 
 
 def analyze(
-    run: ReopenedRun, options: AnalysisOptions, watch: Watch = lambda *progress: None
+    run: ReopenedRun, options: AnalysisOptions, watch: OnProgress = lambda *progress: None
 ) -> AnalysisResult:
     """Compute the parts asked for, or as much of them as there is time for.
 
@@ -76,7 +76,7 @@ def _analyze(inputs: AnalysisInputs) -> AnalysisResult:
     figures = {
         **_header(inputs),
         "loss": loss,
-        "cut_short": budget.cut,
+        "cut_short": budget.truncated,
         "seconds": round(time.monotonic() - started, 2),
         **{name: result.figures for name, result in results.items()},
     }

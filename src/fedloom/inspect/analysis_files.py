@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.diagnostics.landscape import Landscape, png
+from fedloom.diagnostics.landscape import Landscape, save_png
 from fedloom.runs.durable_files import TMP_SUFFIX, file_error, write_durably
 
 FOLDER = "analysis"
@@ -68,7 +68,7 @@ def _draw_landscape(result: AnalysisResult, path: Path, warn: Callable[[str], No
     landscape = Landscape(arrays["landscape_steps"], arrays["landscape_loss"])
     title = f"{figures['method']}, {figures['model']}, round {figures['round']}"
     try:
-        png(landscape, figures["landscape"]["eigenvalues"], path, title)
+        save_png(landscape, figures["landscape"]["eigenvalues"], path, title)
     except UserError as missing_package:
         warn(f"note: {missing_package}")
 

@@ -14,9 +14,15 @@ from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import Params
-from fedloom.diagnostics.curvature import Batch, Eigen, Surface, chunks, top_eigen
-from fedloom.diagnostics.probes import Probed, probed
-from fedloom.diagnostics.time_budget import Pace, Watch
+from fedloom.diagnostics.curvature import (
+    Batch,
+    Eigenpairs,
+    LossSurface,
+    split_batches,
+    top_eigenpairs,
+)
+from fedloom.diagnostics.time_budget import OnProgress, TimeBudget
+from fedloom.diagnostics.trace_estimation import DiagonalEstimates, estimate_diagonal
 from fedloom.experiment.reopen import ReopenedRun
 from fedloom.inspect.replay import ReplayedClient, choose_clients, replay, training_samples
 
@@ -65,7 +71,7 @@ class AnalysisInputs:
 
     run: ReopenedRun
     options: AnalysisOptions
-    watch: Watch
+    watch: OnProgress
 
     @cached_property
     def key(self) -> Key:
@@ -73,7 +79,7 @@ class AnalysisInputs:
         return Key.root(self.options.seed).fold("analysis")
 
     @cached_property
-    def budget(self) -> Pace:
+    def budget(self) -> TimeBudget:
         """The time, shared by the steps that take long; one for each client's curvature."""
         includes = self.options.includes
         steps = [
@@ -86,7 +92,7 @@ class AnalysisInputs:
         ]
         clients = len(self.cohort)  # raises if there are not enough clients, whatever the parts
         client_steps = clients if includes("pairs") else 0
-        return Pace(self.options.minutes, sum(steps) + client_steps, self.watch)
+        return TimeBudget(self.options.minutes, sum(steps) + client_steps, self.watch)
 
     @cached_property
     def cohort(self) -> list[int]:
@@ -96,51 +102,52 @@ class AnalysisInputs:
     @cached_property
     def clients(self) -> list[ReplayedClient]:
         """The clients after their round."""
-        return replay(self.run, self.cohort, self.budget.part("replay", len(self.cohort)))
+        return replay(self.run, self.cohort, self.budget.start_part("replay", len(self.cohort)))
 
     @cached_property
     def batches(self) -> list[Batch]:
         """The training samples on which all figures are computed."""
         key = self.key.fold("samples")
-        return chunks(*training_samples(self.run.prepared, self.options.samples, key))
+        return split_batches(*training_samples(self.run.prepared, self.options.samples, key))
 
     def new_chain(self) -> Chain:
         """A model of the run, without its weights."""
         return build_isolated(self.run.prepared.simulation.federation.build)
 
     @cached_property
-    def surface(self) -> Surface:
+    def surface(self) -> LossSurface:
         """The loss surface; its model has the weights that were loaded last."""
         chain = self.new_chain()
         if not self.options.double:
-            return Surface(chain, self.batches)
+            return LossSurface(chain, self.batches)
         batches = [(x.double() if x.is_floating_point() else x, y) for x, y in self.batches]
-        return Surface(chain.double(), batches)
+        return LossSurface(chain.double(), batches)
 
-    def surface_at(self, params: Params) -> Surface:
+    def surface_at(self, params: Params) -> LossSurface:
         """The loss surface at these weights."""
         self.surface.chain.load_state_dict(params)
         return self.surface
 
     @property
-    def global_surface(self) -> Surface:
+    def global_surface(self) -> LossSurface:
         """The loss surface at the global weights."""
         return self.surface_at(self.run.state.params)
 
     @cached_property
-    def eigenpairs(self) -> Eigen:
+    def eigenpairs(self) -> Eigenpairs:
         """The largest eigenvalues at the global weights."""
         surface, key = self.global_surface, self.key.fold("lanczos")
-        keep_going = self.budget.part("eigen", share=0.5)
-        return top_eigen(surface, EIGENVALUES, key, TOLERANCE, keep_going)
+        keep_going = self.budget.start_part("eigen", share=0.5)
+        return top_eigenpairs(surface, EIGENVALUES, key, TOLERANCE, keep_going)
 
     @cached_property
-    def global_probes(self) -> Probed:
+    def global_probes(self) -> DiagonalEstimates:
         """Trace and diagonal at the global weights."""
         return self.probe(self.global_surface, "probes", self.key.fold("server"))
 
-    def probe(self, surface: Surface, step: str, key: Key) -> Probed:
+    def probe(self, surface: LossSurface, step: str, key: Key) -> DiagonalEstimates:
         """Estimates of the trace and the diagonal of the Hessian, within the time of this step."""
         probes = self.options.probes
-        keep_going = self.budget.part(step, probes)
-        return probed(surface.products, surface.vector, surface.sizes, key, probes, keep_going)
+        keep_going = self.budget.start_part(step, probes)
+        products, weights = surface.hessian_products, surface.weight_vector
+        return estimate_diagonal(products, weights, surface.sizes, key, probes, keep_going)

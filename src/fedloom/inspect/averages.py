@@ -9,8 +9,8 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.data.averages_plot import Gallery, pixels
-from fedloom.exchange.averaged_data import grouped, means
+from fedloom.data.averages_plot import ImageGrid, denormalised
+from fedloom.exchange.averaged_data import group_means, split_into_groups
 from fedloom.experiment.build import build_clients, load_data, partition_rows
 from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import Config, load
@@ -19,7 +19,7 @@ SIZES = (1, 5, 20, 0)  # samples per average; 0 averages all samples of a client
 MAX_CLIENTS = 5
 
 
-def averages_grid(raw: Mapping[str, Any]) -> tuple[Config, Gallery]:
+def averages_grid(raw: Mapping[str, Any]) -> tuple[Config, ImageGrid]:
     """The checked settings, and images: a row per client, a column per number of samples averaged.
 
     The clients are evenly spaced over all client numbers.
@@ -38,11 +38,11 @@ def averages_grid(raw: Mapping[str, Any]) -> tuple[Config, Gallery]:
     rows = []
     for number in numbers:
         data, key = clients[number], Key.root(config.seed).fold("gallery", number)
-        groups = [grouped(data.labels, size, "random", "keep", key)[0] for size in SIZES]
-        x, _ = means(data, len(dataset.classes), groups)
-        rows.append(pixels(data.normalise, x).float().cpu())
+        groups = [split_into_groups(data.labels, size, "random", "keep", key)[0] for size in SIZES]
+        x, _ = group_means(data, len(dataset.classes), groups)
+        rows.append(denormalised(data.normalise, x).float().cpu())
     row_labels = [f"client {n}, {len(clients[n])} samples" for n in numbers]
-    return config, Gallery(torch.stack(rows), [_size_label(s) for s in SIZES], row_labels)
+    return config, ImageGrid(torch.stack(rows), [_size_label(s) for s in SIZES], row_labels)
 
 
 def _size_label(size: int) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.evaluate import ClassCounts, count_correct
 from fedloom.core.params import Params
-from fedloom.diagnostics.drift import by_block, drifts, grams
+from fedloom.diagnostics.drift import block_grams, cka_per_block, update_drifts
 from fedloom.inspect.analysis_files import AnalysisResult
 from fedloom.inspect.analysis_inputs import AnalysisInputs
 from fedloom.inspect.replay import ReplayedClient
@@ -22,14 +22,14 @@ def client_drift(inputs: AnalysisInputs) -> AnalysisResult:
     Clients for which there was no time have no accuracy and no CKA.
     """
     chain, clients = inputs.new_chain(), inputs.clients
-    keep_going = inputs.budget.part("drift", len(clients))
+    keep_going = inputs.budget.start_part("drift", len(clients))
     server_features, server_counts = _evaluate(inputs, chain, inputs.run.state.params)
     rows = _update_rows(inputs, clients)
     for row, client in zip(rows, clients, strict=True):
         if not keep_going():
             break
         features, counts = _evaluate(inputs, chain, client.model)
-        row |= {**_scores(counts), "cka": by_block(server_features, features)}
+        row |= {**_scores(counts), "cka": cka_per_block(server_features, features)}
     return AnalysisResult({"server": _scores(server_counts), "clients": rows})
 
 
@@ -48,7 +48,7 @@ def _update_rows(inputs: AnalysisInputs, clients: list[ReplayedClient]) -> list[
             "distance_to_mean": drift.distance,
             "cosine_to_mean": drift.cosine,
         }
-        for c, drift in zip(clients, drifts(updates), strict=True)
+        for c, drift in zip(clients, update_drifts(updates), strict=True)
     ]
 
 
@@ -58,7 +58,7 @@ def _evaluate(
     """Gram matrices of the features on the fixed samples, and correct predictions on test data."""
     chain.load_state_dict(params)
     federation = inputs.run.prepared.simulation.federation
-    features = grams(chain, inputs.batches)
+    features = block_grams(chain, inputs.batches)
     return features, count_correct(chain, federation.test, federation.classes)
 
 

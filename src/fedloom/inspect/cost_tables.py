@@ -1,10 +1,11 @@
-"""What methods cost: one on a model, or those of a paper's table beside the numbers that it prints.
+"""What methods cost: one method on a model, or a paper's table next to the numbers it prints.
 
-A file PAPER/cost-TABLE.toml holds these:
+A file PAPER/cost-TABLE.toml holds:
 
-[cases.NAME]  what is counted: model, shape, classes; unit: what the paper calls `macs` MACs; note
-[reasons]     why a number may not come out, one line each
-[[rows]]      name; method, as on the command line; case; mflops, params_m: as printed, digit by digit; why: a reason for each
+[cases.NAME]  what is counted: model, shape, classes; unit: the paper's name for `macs` MACs; note
+[reasons]     why a number may differ from the printed one, one sentence each
+[[rows]]      name; method, as on the command line; case; mflops, params_m: as printed, with all
+              digits; why: the reason for each number that differs
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, cast
 
 import torch
@@ -22,21 +24,21 @@ from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parse
 from fedloom.data.dataset import Dataset
-from fedloom.diagnostics.cost.count import Convention, Cost, cost
-from fedloom.diagnostics.cost.toy_federation import Scene
+from fedloom.diagnostics.cost.count import Convention, Cost, count_cost
+from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, check_model
 from fedloom.methods import registry as methods
 from fedloom.models import registry as models
 from fedloom.settings import presets
 
 MILLION = 1e6
-SAME = "matches to the printed digit"
-NEAR = "undecided: the printed value lies within the error of the draws; raise --draws"
+MATCHES = "matches to the printed digit"
+UNDECIDED = "undecided: the printed value lies within the error of the draws; raise --draws"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model on samples of a shape. macs: how many multiply-accumulates the paper's unit stands for."""
+    """A model on samples of a shape. macs: the multiply-accumulates in one of the paper's units."""
 
     model: str
     shape: tuple[int, ...]
@@ -45,39 +47,40 @@ class Case:
     macs: float = MILLION
     note: str = ""
 
-    def scene(self, method: str, batch: int) -> Scene:
-        """A method on the model; wrong names and arguments are refused here."""
-        word = _model_word(self.model)
-        check_model(word)
-        size = cast(Dataset, Size(self.shape, range(self.classes)))
-        build = partial(_built, word, size)
-        return Scene(methods.build(parse(method)), build, self.shape, self.classes, batch)
+    def scene(self, method: str, batch: int) -> Workload:
+        """A method on the model; unknown names and wrong arguments are UserErrors."""
+        model = _parse_model(self.model)
+        check_model(model)
+        samples = cast(Dataset, SampleShape(self.shape, range(self.classes)))
+        build = partial(_build, model, samples)
+        return Workload(methods.build(parse(method)), build, self.shape, self.classes, batch)
 
 
-def _model_word(text: str) -> Spec:
-    words = parse(text)
-    if len(words) != 1:
+def _parse_model(text: str) -> Spec:
+    specs = parse(text)
+    if len(specs) != 1:
         raise UserError(
-            f"--model '{text}' is not one model; write a name, name(argument=value), or file.py:function"
+            f"--model '{text}' is not one model; "
+            "write a name, name(argument=value), or file.py:function"
         )
-    return words[0]
+    return specs[0]
 
 
 @dataclass(frozen=True)
-class Size:
-    """All that the making of a model asks of a data set."""
+class SampleShape:
+    """The part of a data set that building a model needs."""
 
     shape: tuple[int, ...]
     classes: range
 
 
-def _built(word: Spec, size: Dataset, device: torch.device) -> Any:
-    return build_model(word, size, Key.root(0), torch.float32, device)
+def _build(model: Spec, samples: Dataset, device: torch.device) -> Any:
+    return build_model(model, samples, Key.root(0), torch.float32, device)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method of a table: numbers as printed, and for those that do not come out why."""
+    """A method of a table, its numbers as printed, and why some of them cannot be matched."""
 
     name: str
     method: str
@@ -97,8 +100,8 @@ class CostTable:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row beside what was counted, in the paper's unit."""
+class CountedRow:
+    """A row of a table and what we counted for it, in the paper's unit."""
 
     row: Row
     case: Case
@@ -107,7 +110,7 @@ class Line:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Ours, under the names of the printed ones."""
+        """Our numbers, under the names of the printed ones."""
         return {
             "mflops": self.cost.macs(self.convention) / self.case.macs,
             "params_m": self.cost.stored(self.convention) / MILLION,
@@ -115,45 +118,48 @@ class Line:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """Of each number whether it comes out as printed, and else why."""
+        """For each number, whether it matches the printed one, and if not, why."""
         errors = {"mflops": self.cost.error * self.numbers["mflops"], "params_m": 0.0}
         return {
-            what: verdict(getattr(self.row, what), ours, errors[what], self.row.why.get(what, ""))
-            for what, ours in self.numbers.items()
+            name: verdict(getattr(self.row, name), ours, errors[name], self.row.why.get(name, ""))
+            for name, ours in self.numbers.items()
         }
 
     def describe(self) -> dict[str, Any]:
-        """As JSON; mflops in the unit of the table, macs as they are."""
-        said = {k: v for k, v in self.verdicts.items() if v != SAME}
+        """As JSON; mflops in the unit of the table, macs as counted."""
+        verdicts = self.verdicts
+        mismatches = [f"{name} {text}" for name, text in verdicts.items() if text != MATCHES]
         return {
             "method": self.row.name,
-            "word": self.row.method,
+            "spec": self.row.method,
             "case": self.row.case,
             **self.numbers,
             "printed_mflops": float(self.row.mflops),
             "printed_params_m": float(self.row.params_m),
-            "verdict": "; ".join(f"{k} {v}" for k, v in said.items()) or SAME,
-            "verdicts": self.verdicts,
+            "verdict": "; ".join(mismatches) or MATCHES,
+            "verdicts": verdicts,
             "unit": self.case.unit,
-            **figures(self.cost, self.convention),
+            **describe_cost(self.cost, self.convention),
         }
 
 
-def figures(found: Cost, convention: Convention) -> dict[str, Any]:
-    """All that is counted, as JSON."""
+def describe_cost(counted: Cost, convention: Convention) -> dict[str, Any]:
+    """Everything that was counted, as JSON."""
     return {
         "convention": convention,
-        "macs": found.macs(convention),
-        "macs_error": found.error * found.macs(convention),
-        "training_macs": found.training,
-        "stored_parameters": found.stored(convention),
-        "bytes_up": found.bytes_up,
-        "bytes_down": found.bytes_down,
+        "macs": counted.macs(convention),
+        "macs_error": counted.error * counted.macs(convention),
+        "training_macs": counted.training_macs,
+        "stored_parameters": counted.stored(convention),
+        "bytes_up": counted.bytes_up,
+        "bytes_down": counted.bytes_down,
     }
 
 
 def verdict(printed: str, ours: float, error: float, why: str) -> str:
-    """Whether a number comes out as printed; of one that is a mean over draws that may not be known.
+    """Whether our number matches the printed one to its last digit.
+
+    error: the standard error of ours, if it is a mean over draws; within it nothing is decided.
 
     >>> verdict("87.3", 87.254016, 0.0, "")
     'matches to the printed digit'
@@ -162,57 +168,61 @@ def verdict(printed: str, ours: float, error: float, why: str) -> str:
     """
     digits = len(printed.partition(".")[2])
     if f"{ours:.{digits}f}" == printed:
-        return SAME
-    if abs(ours - float(printed)) <= 0.5 * 10.0**-digits + 2 * error and error:
-        return NEAR
-    return f"differs: {why or 'no reason is known'}"
+        return MATCHES
+    tolerance = 0.5 * 10.0**-digits + 2 * error
+    if error and abs(ours - float(printed)) <= tolerance:
+        return UNDECIDED
+    return f"differs: {why or 'the reason is unknown'}"
 
 
 def names() -> list[str]:
     """The tables with cost columns."""
-    return [n for n in presets.names() if _file(n).is_file()]
+    return [name for name in presets.names() if _file(name).is_file()]
 
 
-def _file(name: str) -> Any:
-    folder, _, table = name.rpartition("/")
-    return resources.files(presets).joinpath(
-        *filter(None, folder.split("/")), f"{presets.COST}{table}.toml"
-    )
+def _file(name: str) -> Traversable:
+    folder, _, table_name = name.rpartition("/")
+    folders = filter(None, folder.split("/"))
+    return resources.files(presets).joinpath(*folders, f"{presets.COST}{table_name}.toml")
 
 
 def table(name: str) -> CostTable:
-    """The cost columns of that name."""
+    """The cost columns of that table; a UserError if it has none."""
     if name not in names():
         raise unknown_name("preset with cost columns", name, names(), see="fedloom presets")
     raw = tomllib.loads(_file(name).read_text(encoding="utf-8"))
-    cases = {n: Case(**{**c, "shape": tuple(c["shape"])}) for n, c in raw["cases"].items()}
+    cases = {
+        case_name: Case(**{**case, "shape": tuple(case["shape"])})
+        for case_name, case in raw["cases"].items()
+    }
     return CostTable(name, cases, tuple(_row(row, raw["reasons"]) for row in raw["rows"]))
 
 
 def _row(raw: Mapping[str, Any], reasons: Mapping[str, str]) -> Row:
-    return Row(**{**raw, "why": {what: reasons[name] for what, name in raw.get("why", {}).items()}})
+    why = {number: reasons[reason] for number, reason in raw.get("why", {}).items()}
+    return Row(**{**raw, "why": why})
 
 
-def count(prepared: CostTable, row: Row, convention: Convention, draws: int) -> Line:
-    """One row, counted."""
-    case = prepared.cases[row.case]
-    return Line(row, case, cost(case.scene(row.method, batch=2), draws), convention)
+def count(cost_table: CostTable, row: Row, convention: Convention, draws: int) -> CountedRow:
+    """Count the cost of one row."""
+    case = cost_table.cases[row.case]
+    return CountedRow(row, case, count_cost(case.scene(row.method, batch=2), draws), convention)
 
 
 def case_of(model: str, shape: str | None, classes: int | None) -> Case:
-    """A model on the samples it was made for, or on others."""
-    typical, many = models.TYPICAL.get(_model_word(model).name, ((3, 32, 32), 10))
+    """A model with the given shape and classes; by default those it was designed for."""
+    default = ((3, 32, 32), 10)
+    usual_shape, usual_classes = models.TYPICAL_INPUT.get(_parse_model(model).name, default)
     if classes is not None and classes < 2:
-        raise UserError(
-            f"--classes {classes} must be at least 2; there is nothing to tell apart in fewer"
-        )
-    return Case(model, _shape(shape) if shape else typical, classes or many)
+        raise UserError(f"--classes {classes} must be at least 2: a classifier needs two classes")
+    return Case(model, _parse_shape(shape) if shape else usual_shape, classes or usual_classes)
 
 
-def _shape(text: str) -> tuple[int, ...]:
+def _parse_shape(text: str) -> tuple[int, ...]:
     sides = text.lower().split("x")
     if not all(side.isdigit() and int(side) for side in sides):
         raise UserError(
-            f"--shape '{text}' is not a shape of one sample; write it as 3x32x32 (channels, height, width), or 80"
+            f"--shape '{text}' is not the shape of one sample; "
+            "write it as 3x32x32 (channels, height, width), or 80"
         )
     return tuple(map(int, sides))

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.diagnostics.alignment import Alignment, Indicators, indicators
-from fedloom.diagnostics.landscape import POINTS, SPAN, landscape
-from fedloom.diagnostics.probes import Estimate, hutch_plus_plus
+from fedloom.diagnostics.alignment import AlignmentIndicator, HessianAlignment, hessian_alignment
+from fedloom.diagnostics.landscape import GRID_POINTS, SPAN, landscape
+from fedloom.diagnostics.trace_estimation import Estimate, hutch_plus_plus
 from fedloom.inspect.analysis_files import AnalysisResult
 from fedloom.inspect.analysis_inputs import AnalysisInputs
 
@@ -26,7 +26,7 @@ def eigenvalues(inputs: AnalysisInputs) -> AnalysisResult:
     figures = {
         "values": pairs.values.tolist(),
         "residuals": pairs.residuals.tolist(),
-        "largest_at_least": pairs.at_least,
+        "largest_at_least": pairs.lower_bound,
         "hessian_products": pairs.products,
     }
     return AnalysisResult(figures, {"eigenvectors": pairs.vectors.numpy()})
@@ -36,9 +36,11 @@ def traces(inputs: AnalysisInputs) -> AnalysisResult:
     """The trace of the Hessian by two estimators."""
     hutchinson = inputs.global_probes.trace
     surface, probes = inputs.global_surface, inputs.options.probes
-    keep_going = inputs.budget.part("hutch++", 3 * (probes // 3))
+    keep_going = inputs.budget.start_part("hutch++", 3 * (probes // 3))
     key = inputs.key.fold("hutch++")
-    hutch = hutch_plus_plus(surface.products, surface.vector, key, probes, keep_going)
+    hutch = hutch_plus_plus(
+        surface.hessian_products, surface.weight_vector, key, probes, keep_going
+    )
     return AnalysisResult({"hutchinson": _estimate(hutchinson), "hutch++": _estimate(hutch)})
 
 
@@ -78,20 +80,20 @@ def alignment(inputs: AnalysisInputs) -> AnalysisResult:
     figures = {
         "clients": [c.client for c in clients],
         "traces": [_estimate(e.trace) for e in estimates],
-        "diagonal": _indicators(indicators([e.diagonal for e in estimates])),
-        "per_tensor": _indicators(indicators([e.tensors for e in estimates])),
+        "diagonal": _indicators(hessian_alignment([e.diagonal for e in estimates])),
+        "per_tensor": _indicators(hessian_alignment([e.tensors for e in estimates])),
     }
     return AnalysisResult(figures)
 
 
 def loss_landscape(inputs: AnalysisInputs) -> AnalysisResult:
     """The loss on a grid along the first two eigenvectors; points: those that were evaluated."""
-    keep_going = inputs.budget.part("landscape", POINTS**2)
+    keep_going = inputs.budget.start_part("landscape", GRID_POINTS**2)
     pairs = inputs.eigenpairs
     if len(pairs.vectors) < 2:
-        inputs.budget.cut.append("landscape")
+        inputs.budget.truncated.append("landscape")
         return AnalysisResult({"span": SPAN, "points": 0})
-    grid = landscape(inputs.global_surface, pairs.vectors[:2], go=keep_going)
+    grid = landscape(inputs.global_surface, pairs.vectors[:2], keep_going=keep_going)
     figures = {
         "span": SPAN,
         "points": int(np.isfinite(grid.loss).sum()),
@@ -110,16 +112,16 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _indicators(found: Indicators) -> dict[str, Any]:
+def _indicators(result: HessianAlignment) -> dict[str, Any]:
     """Under the paper's names. noise_shares: by client, of the squared norm of its diagonal."""
     return {
-        "H_N": _indicator(found.norm),
-        "H_D": _indicator(found.direction),
-        "noise_shares": found.noise,
+        "H_N": _indicator(result.norm),
+        "H_D": _indicator(result.direction),
+        "noise_shares": result.noise,
     }
 
 
-def _indicator(indicator: Alignment) -> dict[str, float]:
+def _indicator(indicator: AlignmentIndicator) -> dict[str, float]:
     """The mean over pairs with its standard error, and over the full matrix as in the paper."""
     return {
         "mean_over_pairs": indicator.pairs,

@@ -23,11 +23,11 @@ from fedloom.core.exchange import ask_every_round
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import Params
-from fedloom.data.averages_plot import pixels
+from fedloom.data.averages_plot import denormalised
 from fedloom.data.client import ClientData, place
-from fedloom.diagnostics.leakage import Attacker, Seen, leak, seen
+from fedloom.diagnostics.leakage import AttackResult, TracingAttacker, attack, leakage_figures
 from fedloom.exchange.averaged_data import NAME, clipped
-from fedloom.exchange.averaged_features import View
+from fedloom.exchange.averaged_features import TransformedData
 from fedloom.experiment.reopen import ReopenedRun
 
 MAX_MEMBERS = 2000  # attacked samples per client, and as many others
@@ -51,7 +51,7 @@ def measure_leakage(run: ReopenedRun, key: Key) -> dict[str, Any]:
     if run.prepared.dataset.kind == "text" and not target.of_hidden_states:
         raise UserError("leakage of averaged text cannot be measured; leave out the part 'leak'")
     owners = sorted(set(target.averages["owner"].tolist()))
-    figures: dict[str, Any] = leak([target.attack(owner) for owner in owners])
+    figures: dict[str, Any] = leakage_figures([target.attack(owner) for owner in owners])
     figures["auc"] = {
         attack: {"value": auc["value"], "standard_error": auc["error"]}
         for attack, auc in figures["auc"].items()
@@ -100,12 +100,12 @@ class _Target:
         return ClientData(test, order[:half], normalise), ClientData(test, order[half:], normalise)
 
     @cached_property
-    def attacker(self) -> Attacker:
+    def attacker(self) -> TracingAttacker:
         """The same for all clients; knows how the averages were made."""
         samples_per_average = len(self.all_data) / len(self.averages["owner"])
         noise = self.setting("noise") or 0.0
         samples = clipped(self.inputs(self.test_halves[0]), self.clip).cpu()
-        return Attacker.of(samples, samples_per_average * noise**2)
+        return TracingAttacker.fit(samples, samples_per_average * noise**2)
 
     @property
     def clip(self) -> float | None:
@@ -119,7 +119,7 @@ class _Target:
 
     def setting(self, name: str) -> Any:
         """A parameter of the exchange; None if the run does not set it."""
-        for spec in self.run.prepared.config.words:
+        for spec in self.run.prepared.config.method_specs:
             if name in spec.args:
                 return spec.args[name]
         return None
@@ -155,9 +155,9 @@ class _Target:
             states = encoder.run(x, until=self.block)
             return self.select_coordinates(clipped(states, self.clip))
 
-        return View(data, encode).batch(positions, train=False)[0]
+        return TransformedData(data, encode).batch(positions, train=False)[0]
 
-    def attack(self, owner: int) -> tuple[Seen, Seen]:
+    def attack(self, owner: int) -> tuple[AttackResult, AttackResult]:
         """The averages of a client against its members, and against others."""
         members = self.all_data if owner == SERVER else self.run.prepared.clients[owner]
         others = self.test_halves[1]
@@ -172,7 +172,7 @@ class _Target:
         peak = 1.0 if is_image else float(both[1].max() - both[1].min())
         visible = self.as_pixels(averages)
         of_members, of_others = (
-            seen(
+            attack(
                 visible,
                 self.as_pixels(samples),
                 self.attacker.scores(averages, clipped(samples, self.clip), samples_per_average),
@@ -186,7 +186,7 @@ class _Target:
         """Samples without normalisation, as one would look at them; hidden states unchanged."""
         if self.of_hidden_states:
             return x
-        return pixels(self.all_data.normalise, x.to(self.all_data.rows.device)).cpu()
+        return denormalised(self.all_data.normalise, x.to(self.all_data.rows.device)).cpu()
 
 
 def matched(members: Tensor, others: Tensor, key: Key) -> tuple[Tensor, Tensor]:

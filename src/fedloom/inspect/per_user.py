@@ -14,7 +14,12 @@ from fedloom.core.errors import UserError
 from fedloom.core.job import build_isolated
 from fedloom.data.client import place
 from fedloom.data.dataset import Split
-from fedloom.data.per_user_accuracy import Local, by_size, local, owners
+from fedloom.data.per_user_accuracy import (
+    UserAccuracy,
+    accuracy_per_user,
+    group_by_size,
+    sample_users,
+)
 from fedloom.experiment.reopen import ReopenedRun
 
 GROUP_BOUNDS = (100, 200)  # training samples, as in the columns of FedMix's Table 13
@@ -24,7 +29,7 @@ def accuracy_by_user(run: ReopenedRun) -> dict[str, Any]:
     """Over the users whose data the clients train on: each user, all, and by training samples."""
     scores, names = _score_users(run), run.prepared.dataset.users
     per_user = zip(
-        scores.users.tolist(), scores.trained.tolist(), scores.accuracy.tolist(), strict=True
+        scores.users.tolist(), scores.train_sizes.tolist(), scores.accuracy.tolist(), strict=True
     )
     return {
         "mean": float(scores.accuracy.mean()),
@@ -38,7 +43,7 @@ def accuracy_by_user(run: ReopenedRun) -> dict[str, Any]:
     }
 
 
-def _groups(scores: Local) -> list[dict[str, Any]]:
+def _groups(scores: UserAccuracy) -> list[dict[str, Any]]:
     """Users grouped by their number of training samples; mean and std are None without users."""
     lower, upper = (0, *GROUP_BOUNDS), (*GROUP_BOUNDS, None)
     return [
@@ -49,14 +54,14 @@ def _groups(scores: Local) -> list[dict[str, Any]]:
             "mean": group.mean,
             "std": group.std,
         }
-        for low, high, group in zip(lower, upper, by_size(scores, GROUP_BOUNDS), strict=True)
+        for low, high, group in zip(lower, upper, group_by_size(scores, GROUP_BOUNDS), strict=True)
     ]
 
 
-def _score_users(run: ReopenedRun) -> Local:
+def _score_users(run: ReopenedRun) -> UserAccuracy:
     """The accuracy of each user who has both training samples in the run and test samples."""
     prepared, dataset = run.prepared, run.prepared.dataset
-    train_users, test_users = owners(dataset)
+    train_users, test_users = sample_users(dataset)
     used = train_users[prepared.clients.rows.cpu()]
     training_samples = torch.bincount(used, minlength=len(dataset.users))
     has_trained = training_samples[test_users] > 0
@@ -69,10 +74,10 @@ def _score_users(run: ReopenedRun) -> Local:
     test = place(Split(x, y, users), prepared.clients.rows.device)
     chain = build_isolated(prepared.simulation.federation.build)
     chain.load_state_dict(run.state.params)
-    scores = local(
+    scores = accuracy_per_user(
         chain,
         replace(dataset, test=test),
         prepared.clients.normalise,
         prepared.config.evaluate.batch,
     )
-    return replace(scores, trained=training_samples[scores.users])
+    return replace(scores, train_sizes=training_samples[scores.users])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedloom.core.client import Task
+from fedloom.core.client import ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.key import Key
@@ -67,7 +67,7 @@ def replay(
     for number, client in enumerate(clients):
         if not keep_going() and number >= MIN_CLIENTS:
             break
-        task = Task(client, run.store.recall(client))
+        task = ClientTask(client, run.store.recall(client))
         replies += [reply for _, reply in simulation.engine.map(broadcast, [task])]
     expected = expected_uploads(simulation.federation.method, run.prepared.model, state)
     valid, rejected = simulation.guard.validate(replies, expected, clients)

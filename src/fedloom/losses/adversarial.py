@@ -1,11 +1,15 @@
-"""Samples of rare classes made of samples of frequent ones: what M2m does with images and FedAFA with features.
+"""Generating samples of rare classes from samples of frequent ones, as M2m and FedAFA do.
 
-    target   a sample of class y becomes one with probability 1 - n_y / n_max; n are the client's samples by class
-    source   a sample of the same batch, drawn by a weight that hangs on the two classes
-    h <- h - step g / (||g|| + 1e-10),   g = dL(h)/dh,   from the source, until a classifier takes it for the target's class
+M2m generates images and FedAFA features.
 
-The largest class has no targets, and so a client of one class, or of equal ones, has none. A target for which all weights are 0
-stays as it is.
+    target   a sample of class y becomes a target with probability 1 - n_y / n_max,
+             where n_c is the client's number of samples of class c
+    source   a sample of the same batch, drawn with a weight that depends on the two classes
+    h <- h - step g / (||g|| + 1e-10),   g = dL(h)/dh,   starting from the source,
+         until a classifier assigns it the target's class
+
+The largest class has no targets, so a client with a single class, or with classes of equal size,
+has none. A target whose source weights are all 0 is left unchanged.
 """
 
 from __future__ import annotations
@@ -22,69 +26,74 @@ from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.step import Step
 
-Weigh = Callable[[Tensor], Tensor]  # samples by class -> weights (target's class, source's class)
+# samples per class -> weights (target's class, source's class)
+SourceWeights = Callable[[Tensor], Tensor]
 
 
 class Pairs(NamedTuple):
-    """Places of a batch to be filled anew, the sample that each is filled from, and the weight of that one (on the CPU)."""
+    """Positions of the targets in a batch, of the source of each, and the source's weight (CPU)."""
 
-    places: Tensor
+    targets: Tensor
     sources: Tensor
     weights: Tensor
 
 
-def surplus(counts: Tensor) -> Tensor:
-    """How many samples more the source's class has than the target's, or 0."""
+def count_gaps(counts: Tensor) -> Tensor:
+    """max(n_s - n_t, 0) for every pair of classes, indexed [target t, source s]."""
     return (counts - counts[:, None]).clamp(min=0)
 
 
-def rarity(counts: Tensor) -> Tensor:
-    """How likely a sample of each class becomes a target."""
+def target_probabilities(counts: Tensor) -> Tensor:
+    """The probability that a sample becomes a target, per class: 1 - n_c / n_max."""
     return 1 - counts / counts.max()
 
 
-def paired(step: Step, weigh: Weigh) -> Pairs:
-    """The targets of a batch with their sources."""
-    counts, weights = step.job.once(_counted, weigh)
-    pairs, device = drawn(step.y.cpu(), counts, weights, step.key), step.y.device
-    return Pairs(pairs.places.to(device), pairs.sources.to(device), pairs.weights)
+def draw_pairs(step: Step, source_weights: SourceWeights) -> Pairs:
+    """Draw the targets of a batch and their sources; positions are on the batch's device."""
+    counts, weights = step.job.once(_class_counts, source_weights)
+    pairs = draw_pairs_on_cpu(step.y.cpu(), counts, weights, step.key)
+    device = step.y.device
+    return Pairs(pairs.targets.to(device), pairs.sources.to(device), pairs.weights)
 
 
-def _counted(job: Job, weigh: Weigh) -> tuple[Tensor, Tensor]:
+def _class_counts(job: Job, source_weights: SourceWeights) -> tuple[Tensor, Tensor]:
     counts = torch.bincount(job.data.labels, minlength=job.classes).double()
-    return counts, weigh(counts)
+    return counts, source_weights(counts)
 
 
-def drawn(y: Tensor, counts: Tensor, weights: Tensor, key: Key) -> Pairs:
-    """The same for labels on the CPU."""
-    rare = uniform(counts[y], key.fold("targets")) < rarity(counts)[y]
+def draw_pairs_on_cpu(y: Tensor, counts: Tensor, weights: Tensor, key: Key) -> Pairs:
+    """`draw_pairs` for labels on the CPU, with the samples and source weights of each class."""
+    chosen = uniform_like(counts[y], key.fold("targets")) < target_probabilities(counts)[y]
     rows = weights[y][:, y]
-    places = (rare & (rows.sum(1) > 0)).nonzero().flatten()
-    rows = rows[places]
+    targets = (chosen & (rows.sum(1) > 0)).nonzero().flatten()
+    rows = rows[targets]
     sources = torch.multinomial(rows, 1, generator=key.fold("sources").generator())
-    return Pairs(places, sources.flatten(), rows.gather(1, sources).flatten())
+    return Pairs(targets, sources.flatten(), rows.gather(1, sources).flatten())
 
 
-def uniform(like: Tensor, key: Key) -> Tensor:
-    """Draws from [0, 1) of that shape."""
+def uniform_like(like: Tensor, key: Key) -> Tensor:
+    """Draws from the uniform distribution on [0, 1), with the shape, type and device of `like`."""
     return torch.rand(like.shape, generator=key.generator(), dtype=like.dtype).to(like.device)
 
 
-def shaken(h: Tensor, draws: Tensor, centre: float, length: float) -> Tensor:
-    """With noise around the centre, no longer than `length` in each channel over the whole batch, as M2m's authors have it."""
-    return h + (draws - centre).renorm(2, 1, length)
+def perturbed(h: Tensor, draws: Tensor, centre: float, max_norm: float) -> Tensor:
+    """h + (draws - centre), with the noise of each channel rescaled to norm `max_norm` at most.
+
+    The norm is taken over the whole batch, as in the M2m authors' code.
+    """
+    return h + (draws - centre).renorm(2, 1, max_norm)
 
 
-def descended(
+def normalised_descent(
     h: Tensor,
     loss: Callable[[Tensor], Tensor],
     step: float,
-    times: int,
+    iterations: int,
     low: float = -math.inf,
     high: float = math.inf,
 ) -> Tensor:
-    """So many steps of one length against the gradient, each sample for itself, and each time back into the bounds."""
-    for _ in range(times):
+    """Gradient descent with steps of fixed length per sample, clamped to [low, high] each time."""
+    for _ in range(iterations):
         h = h.detach().requires_grad_()
         (g,) = torch.autograd.grad(loss(h), h)
         norms = torch.linalg.vector_norm(g.flatten(1), dim=1).view(-1, *(1,) * (h.dim() - 1))
@@ -93,20 +102,20 @@ def descended(
 
 
 def confidence(logits: Tensor, y: Tensor) -> Tensor:
-    """The probability that is given to each sample's class."""
+    """The predicted probability of class y, per sample."""
     return logits.softmax(1).gather(1, y[:, None]).flatten()
 
 
-def filled(batch: Tensor, places: Tensor, made: Tensor) -> Tensor:
-    """The batch with others at these places."""
-    return batch.index_copy(0, places, made)
+def replaced(batch: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
+    """A copy of the batch with these rows at these positions."""
+    return batch.index_copy(0, positions, rows)
 
 
-def original(step: Step) -> Chain:
-    """The received model with its running statistics, closed."""
+def received_model(step: Step) -> Chain:
+    """The received model, frozen, in evaluation mode (running statistics)."""
     return step.job.once(Job.frozen, "received", "running")
 
 
-def itself(step: Step) -> Chain:
-    """A copy of the model in training as it stands, with its running statistics, closed."""
+def current_model(step: Step) -> Chain:
+    """A frozen copy of the model being trained, in evaluation mode (running statistics)."""
     return step.job.model_pool.load("itself", step.model.state_dict()).requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""Features pulled to those of one teacher and pushed from those of another."""
+"""MOON's model-contrastive loss."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def contrast(z: Tensor, near: Tensor, far: Tensor, temperature: float) -> Tensor:
-    """-log softmax([cos(z, near), cos(z, far)] / temperature) of the first, the mean over the batch."""
-    # in one call, so that the gradients of two that are equal cancel before they meet another one, to the bit
-    alike = F.cosine_similarity(z.unsqueeze(-2), torch.stack((near, far), dim=-2), dim=-1)
-    return -F.log_softmax(alike / temperature, dim=-1)[..., 0].mean()
+def contrastive_loss(z: Tensor, positive: Tensor, negative: Tensor, temperature: float) -> Tensor:
+    """-log softmax([cos(z, positive), cos(z, negative)] / temperature)[0], averaged over the batch.
+
+    It pulls the features z towards the positive ones and pushes them away from the negative ones.
+    """
+    # Both similarities in one call: if positive equals negative, the two gradients then cancel
+    # exactly before any other gradient is added.
+    both = torch.stack((positive, negative), dim=-2)
+    similarities = F.cosine_similarity(z.unsqueeze(-2), both, dim=-1)
+    return -F.log_softmax(similarities / temperature, dim=-1)[..., 0].mean()

@@ -1,8 +1,9 @@
-"""The slope of the cross-entropy along one direction of the inputs, as a term of a loss: gradients by the weights flow through it.
+"""The derivative of the cross-entropy along one input direction, as a differentiable loss term.
 
     J = 1/B sum_i  d CE_i / du_i . v  =  d/ds mean_i CE(f(u_i + s v), y_i)  at s = 0
 
-The derivative of the mean already has the 1/B, so the products with v are summed, not averaged once more.
+CE_i is the cross-entropy of sample i. Gradients with respect to the weights flow through J. Code
+that differentiates the mean cross-entropy already has the 1/B: it sums the products with v.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.losses.tangent import carried
+from fedloom.losses.tangent import propagate_tangent
 
 Taps = dict[str, Tensor]
 
@@ -23,22 +24,26 @@ Taps = dict[str, Tensor]
 def directional_derivative(
     chain: Chain, u: Tensor, y: Tensor, direction: Tensor, after: str | None = None
 ) -> tuple[Taps, Tensor]:
-    """The output of every block behind `after` at u, and J there, in one forward pass: so they share what dropout drops."""
-    found = carried(chain, u, direction, after)
-    if found is None:
-        return twice(chain, u, y, direction, after)
-    taps, tangent = found
+    """The output of every block after `after` at u, and J.
+
+    Both come from a single forward pass, so they share one dropout mask.
+    """
+    propagated = propagate_tangent(chain, u, direction, after)
+    if propagated is None:
+        return by_double_backward(chain, u, y, direction, after)
+    taps, tangent = propagated
     logits = taps[chain.names[-1]]
-    return taps, ((logits.softmax(1) - F.one_hot(y, logits.shape[1])) * tangent).sum() / len(y)
+    by_logits = logits.softmax(1) - F.one_hot(y, logits.shape[1])
+    return taps, (by_logits * tangent).sum() / len(y)
 
 
-def twice(
+def by_double_backward(
     chain: Chain, u: Tensor, y: Tensor, direction: Tensor, after: str | None = None
 ) -> tuple[Taps, Tensor]:
-    """The same for any chain: the gradient by the inputs, with a graph of its own."""
+    """`directional_derivative` for any chain, from the input gradient with `create_graph=True`."""
     x = u = u.detach().requires_grad_()
     taps: Taps = {}
-    with _differentiable(chain):
+    with _twice_differentiable(chain):
         for name in chain.between(after, None):
             taps[name] = x = chain.block(name)(x)
     (by_input,) = torch.autograd.grad(F.cross_entropy(x, y), u, create_graph=True)
@@ -46,8 +51,11 @@ def twice(
 
 
 @contextmanager
-def _differentiable(chain: Chain) -> Iterator[None]:
-    """Inside, recurrent layers are torch's own: cuDNN's cannot be differentiated twice, and oneDNN's take 1.5 times as long."""
+def _twice_differentiable(chain: Chain) -> Iterator[None]:
+    """Run recurrent layers in native PyTorch inside this context.
+
+    cuDNN's cannot be differentiated twice, and oneDNN's take 1.5 times as long.
+    """
     if not any(isinstance(layer, nn.RNNBase) for layer in chain.modules()):
         yield
         return

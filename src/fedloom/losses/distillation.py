@@ -1,4 +1,4 @@
-"""What a student learns from a teacher: divergences between their outputs, and the teachers themselves."""
+"""Knowledge distillation: the teacher's logits and the divergence of a student from them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from fedloom.core.step import Step
 
 
 def kl(target: Tensor, logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """KL(softmax(target / T) || softmax(logits / T)), mean over the batch, without a factor T^2; gradients flow into both."""
+    """KL(softmax(target / T) || softmax(logits / T)), the mean over the batch.
+
+    There is no factor T^2. Gradients flow into both arguments.
+    """
     p, q = F.log_softmax(target / temperature, -1), F.log_softmax(logits / temperature, -1)
     return F.kl_div(q, p, log_target=True, reduction="batchmean")
 
 
-def taught(step: Step, slot: str = "received") -> Tensor:
-    """What the teacher says of the batch: the weights of the slot, frozen, with batch statistics, without gradients."""
+def teacher_logits(step: Step, slot: str = "received") -> Tensor:
+    """Logits of the teacher on the batch, without gradients.
+
+    The teacher has the weights of the slot, frozen, and normalises by the batch's statistics.
+    """
     with torch.no_grad():
-        said: Tensor = step.job.once(Job.frozen, slot)(step.x)
-    return said
+        logits: Tensor = step.job.once(Job.frozen, slot)(step.x)
+    return logits
 
 
-def but_true(logits: Tensor, y: Tensor) -> Tensor:
-    """The logits without that of the true class: (B, C - 1)."""
+def not_true_logits(logits: Tensor, y: Tensor) -> Tensor:
+    """The logits of all classes but the true one: (B, C - 1)."""
     others = torch.arange(logits.shape[1] - 1, device=logits.device)
     return logits.gather(1, others + (others >= y[:, None]).long())

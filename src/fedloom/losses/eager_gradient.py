@@ -1,4 +1,4 @@
-"""A term whose gradient is taken at once, so that what its forward pass keeps is free before the next term begins."""
+"""A loss term whose gradient is computed at once, freeing its activations before the next term."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 
-class _Known(torch.autograd.Function):
-    """A scalar with a gradient that is known already."""
+class _PrecomputedGradient(torch.autograd.Function):
+    """A scalar whose gradient has already been computed."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, grads: tuple[Tensor, ...], *weights: Tensor) -> Tensor:
@@ -23,7 +23,10 @@ class _Known(torch.autograd.Function):
 
 
 def eager_gradient(value: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """The same scalar with the same gradient by the weights, and its graph gone; it must hang on nothing else that trains."""
+    """The same scalar with the same gradient with respect to the weights, but without its graph.
+
+    The scalar must not depend on any other tensor that is being trained.
+    """
     grads = torch.autograd.grad(value, weights, allow_unused=True, materialize_grads=True)
-    same: Tensor = _Known.apply(value.detach(), grads, *weights)  # type: ignore[no-untyped-call]
-    return same
+    scalar: Tensor = _PrecomputedGradient.apply(value.detach(), grads, *weights)  # type: ignore[no-untyped-call]
+    return scalar

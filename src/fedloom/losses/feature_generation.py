@@ -1,6 +1,7 @@
-"""Features of rare classes made of features of frequent ones, and the loss on them: FedAFA's, between two stretches of a model.
+"""FedAFA: features of rare classes generated from features of frequent ones, and the loss on them.
 
-u are the blocks up to a cut and v those behind it. A maker is a closed model in evaluation whose u and v generate.
+u are the blocks up to a cut and v the blocks after it. The generating model (`gen_model`) is frozen
+and in evaluation mode; its u extracts the source features, and its v guides the generation.
 """
 
 from __future__ import annotations
@@ -16,15 +17,28 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.step import Step
-from fedloom.losses.adversarial import Pairs, confidence, descended, filled, shaken, uniform
+from fedloom.losses.adversarial import (
+    Pairs,
+    confidence,
+    normalised_descent,
+    perturbed,
+    replaced,
+    uniform_like,
+)
 
-Taken = tuple[Tensor, Tensor]  # features as generated, and whether each is taken
-Labelled = tuple[Tensor, Tensor]
+Generated = tuple[Tensor, Tensor]  # generated features, and whether each is accepted
+Labelled = tuple[Tensor, Tensor]  # features and labels
 
 
 @dataclass(frozen=True)
 class Generation:
-    """How features become such of the classes y: noise or not, steps of a length, and the probability from which one is taken."""
+    """Turns source features into features of the classes y.
+
+    step, iterations   length and number of the gradient steps.
+    noise              whether to add noise first.
+    clamp              whether to clamp from below at 0, or at the smallest feature if negative.
+    accept             the class probability from which a generated feature is accepted.
+    """
 
     step: float
     iterations: int
@@ -32,43 +46,51 @@ class Generation:
     clamp: bool
     accept: float
 
-    def __call__(self, maker: Chain, cut: str, h: Tensor, y: Tensor, key: Key) -> Taken:
+    def __call__(self, gen_model: Chain, cut: str, h: Tensor, y: Tensor, key: Key) -> Generated:
         least, most = h.min().item(), h.max().item()
         low, high = (min(0.0, least), most) if self.clamp else (-math.inf, math.inf)
         if self.noise:
-            h = shaken(h, uniform(h, key.fold("noise")), (most + least) / 2, 1.0).clamp(low, high)
-        h = descended(
-            h,
-            lambda h: F.cross_entropy(maker.run(h, after=cut), y),
-            self.step,
-            self.iterations,
-            low,
-        )
-        return h, confidence(maker.run(h, after=cut), y) >= self.accept
+            draws = uniform_like(h, key.fold("noise"))
+            h = perturbed(h, draws, (most + least) / 2, 1.0).clamp(low, high)
+
+        def target_loss(h: Tensor) -> Tensor:
+            return F.cross_entropy(gen_model.run(h, after=cut), y)
+
+        h = normalised_descent(h, target_loss, self.step, self.iterations, low)
+        return h, confidence(gen_model.run(h, after=cut), y) >= self.accept
 
 
-def held(
-    step: Step, cut: str, pairs: Pairs, maker: Chain, generate: Callable[[Tensor], Taken]
+def features_with_frozen_norms(
+    step: Step, cut: str, pairs: Pairs, gen_model: Chain, generate: Callable[[Tensor], Generated]
 ) -> tuple[Tensor, Tensor]:
-    """The features of the batch, with the generated ones in their places and without. u stands, so it runs once for all."""
-    own = maker.run(step.x, until=cut)
-    made, taken = generate(own[pairs.sources])
-    return filled(own, pairs.places[taken], made[taken]), own
+    """The features of the batch with the accepted ones put in, and the original features.
+
+    u, its batch norms included, does not change, so a single pass through it serves both.
+    """
+    original = gen_model.run(step.x, until=cut)
+    generated, accepted = generate(original[pairs.sources])
+    return replaced(original, pairs.targets[accepted], generated[accepted]), original
 
 
-def drifting(
-    step: Step, cut: str, pairs: Pairs, maker: Chain, generate: Callable[[Tensor], Taken]
+def features_with_training_norms(
+    step: Step, cut: str, pairs: Pairs, gen_model: Chain, generate: Callable[[Tensor], Generated]
 ) -> tuple[Tensor, Tensor]:
-    """The same where the norms of u are in training; order and number of the passes that move them are the authors'."""
-    made, taken = generate(maker.run(step.x[pairs.sources], until=cut))
-    places, sources = pairs.places[taken], pairs.sources[taken]
+    """The same with the batch norms of u in training mode.
+
+    The passes that update the running statistics have the order and number of the authors' code.
+    """
+    generated, accepted = generate(gen_model.run(step.x[pairs.sources], until=cut))
+    targets, sources = pairs.targets[accepted], pairs.sources[accepted]
     with torch.no_grad():
-        swapped = step.model.taps(filled(step.x, places, step.x[sources]))[cut]
+        with_sources = step.model.taps(replaced(step.x, targets, step.x[sources]))[cut]
         step.model.run(step.x, until=cut)
-        return filled(swapped, places, made[taken]), step.model.run(step.x, until=cut)
+        mixed = replaced(with_sources, targets, generated[accepted])
+        return mixed, step.model.run(step.x, until=cut)
 
 
-def afa(classify: Callable[[Tensor], Tensor], made: Labelled, own: Labelled, lam: float) -> Tensor:
-    """L_AFA, eq. (6) of Lu et al.: lam L_gen + (1 - lam) L_ori."""
-    gen, ori = (F.cross_entropy(classify(h), y) for h, y in (made, own))
+def afa_loss(
+    classify: Callable[[Tensor], Tensor], generated: Labelled, original: Labelled, lam: float
+) -> Tensor:
+    """L_AFA = lam L_gen + (1 - lam) L_ori, eq. (6) of Lu et al."""
+    gen, ori = (F.cross_entropy(classify(h), y) for h, y in (generated, original))
     return lam * gen + (1 - lam) * ori

@@ -1,4 +1,4 @@
-"""The Lipschitz constant of a block, estimated on each sample by the features before and behind it."""
+"""Estimate a block's Lipschitz constant on each sample, from the features before and after it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FEW = 128  # rows of a matrix; up to here its square is made sooner than it is read twice in every iteration
+# Up to this many rows, forming M M^T once is faster than two products with M per iteration.
+MAX_SQUARED_ROWS = 128
 _POOLS: dict[int, Any] = {
     1: F.adaptive_avg_pool1d,
     2: F.adaptive_avg_pool2d,
@@ -16,27 +17,29 @@ _POOLS: dict[int, Any] = {
 }
 
 
-def transmitting(before: Tensor, behind: Tensor) -> Tensor:
-    """before behind^T / positions, of features [batch, channels, positions...]; those before are pooled to the positions behind.
+def transmitting_matrix(before: Tensor, after: Tensor) -> Tensor:
+    """before after^T / positions per sample, of features [batch, channels, positions...].
 
-    Features without positions, [batch, channels], have one.
+    The features before the block are average-pooled to the positions of those after it. Features
+    without positions, [batch, channels], count as having one.
     """
-    before, behind = (t if t.dim() > 2 else t.unsqueeze(2) for t in (before, behind))
-    if before.dim() != behind.dim():
-        before, behind = before.flatten(2), behind.flatten(2)
-    if before.shape[2:] != behind.shape[2:]:
-        before = _POOLS[behind.dim() - 2](before, list(behind.shape[2:]))
-    before, behind = before.flatten(2), behind.flatten(2)
-    return torch.bmm(before, behind.mT) / behind.shape[2]
+    before, after = (t if t.dim() > 2 else t.unsqueeze(2) for t in (before, after))
+    if before.dim() != after.dim():
+        before, after = before.flatten(2), after.flatten(2)
+    if before.shape[2:] != after.shape[2:]:
+        before = _POOLS[after.dim() - 2](before, list(after.shape[2:]))
+    before, after = before.flatten(2), after.flatten(2)
+    return torch.bmm(before, after.mT) / after.shape[2]
 
 
-def top_singular(matrices: Tensor, iterations: int = 10) -> Tensor:
-    """The largest singular value of each matrix M, by power iteration on M M^T from all ones; gradients flow through it.
+def spectral_norm(matrices: Tensor, iterations: int = 10) -> Tensor:
+    """The largest singular value of each matrix M, differentiable.
 
-    A matrix of zeros has the value of a tiny number, and no gradient.
+    Computed by power iteration on M M^T, started from the vector of ones. A zero matrix gets a
+    tiny positive value and no gradient.
     """
     least, rows = torch.finfo(matrices.dtype).tiny, matrices.shape[1]
-    square = matrices @ matrices.mT if rows <= FEW else None
+    square = matrices @ matrices.mT if rows <= MAX_SQUARED_ROWS else None
     vector = norm = matrices.new_ones(len(matrices), rows, 1)
     for _ in range(iterations):
         image = matrices @ (matrices.mT @ vector) if square is None else square @ vector

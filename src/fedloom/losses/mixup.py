@@ -1,26 +1,30 @@
-"""Blending a sample with another one, labels alike: what mixup and its kin share."""
+"""Interpolating samples and their labels, shared by mixup and its variants."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-Pair = tuple[Tensor, Tensor]  # samples, and labels as rows of probabilities
+SoftLabelled = tuple[Tensor, Tensor]  # samples, and labels as rows of probabilities
 
 
-def pair(x: Tensor, y: Tensor, classes: int) -> Pair:
-    """The samples with their class numbers as rows of probabilities."""
-    return x, x.new_zeros(len(y), classes).scatter_(
-        1, y[:, None], 1.0
-    )  # F.one_hot takes longer, and then a cast
+def with_one_hot_labels(x: Tensor, y: Tensor, classes: int) -> SoftLabelled:
+    """The samples with one-hot labels of the samples' dtype."""
+    # F.one_hot is slower and needs a cast.
+    return x, x.new_zeros(len(y), classes).scatter_(1, y[:, None], 1.0)
 
 
-def beside(own: Pair, other: Pair, share: float) -> Pair:
-    """The share of one's own beside the rest of the other's; the other may be one sample for the whole batch."""
+def interpolated(own: SoftLabelled, other: SoftLabelled, share: float) -> SoftLabelled:
+    """share * own + (1 - share) * other, samples and labels.
+
+    `other` may be a single sample with its label, used for the whole batch.
+    """
     return torch.lerp(other[0], own[0], share), torch.lerp(other[1], own[1], share)
 
 
-def mixed(x: Tensor, y: Tensor, other: Tensor, share: float, classes: int) -> Pair:
-    """The share of each sample beside the rest of the one that `other` points to."""
-    own, other = pair(x, y, classes), other.to(x.device)
-    return beside(own, (own[0][other], own[1][other]), share)
+def mixed_within_batch(
+    x: Tensor, y: Tensor, partners: Tensor, share: float, classes: int
+) -> SoftLabelled:
+    """Each sample, with weight `share`, mixed with the sample of the batch at `partners[i]`."""
+    own, partners = with_one_hot_labels(x, y, classes), partners.to(x.device)
+    return interpolated(own, (own[0][partners], own[1][partners]), share)

@@ -1,9 +1,12 @@
-"""How a chain's outputs change along one direction of its inputs, carried forward with the values, layer by layer.
+"""Forward-mode differentiation of a chain: its outputs and their derivative along one direction.
 
-It is for nets of the layers in RULES; others get None and must be differentiated twice instead, which gives the same numbers and
-costs a fifth more, with an LSTM several times as much. A module that is more than a line of layers may say itself how a tangent
-goes through it: `along(carry, x, t)`, where carry(layer, x, t) does it for a layer that it has. A tangent of one row stands for the
-whole batch until a layer tells the samples apart, so that the first layer has next to nothing to do.
+Values and tangents are propagated together, layer by layer, by the rules in RULES. For a chain with
+any other layer `propagate_tangent` returns None, and the caller differentiates twice instead: the
+same numbers at a fifth more cost, and at several times the cost with an LSTM.
+
+A module that is more than a sequence of layers can define its own rule, `along(carry, x, t)`, where
+`carry(layer, x, t)` propagates through one of its layers. A tangent of one row stands for the whole
+batch until a layer treats samples differently, so the first layer costs next to nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from fedloom.core.chain import Chain
 from fedloom.losses import tangent_lstm
 
 Dual = tuple[Tensor, Tensor]  # values, and their derivative along the direction
-Plan = dict[str, list[nn.Module]]  # the layers of each block
+BlockLayers = dict[str, list[nn.Module]]  # the layers of each block
 
 
 def _linear(layer: nn.Linear, x: Tensor, t: Tensor) -> Dual:
-    both = F.linear(torch.cat((x, t)), layer.weight)  # in one product: large weights are read once
+    # One product for both, so that large weights are read only once.
+    both = F.linear(torch.cat((x, t)), layer.weight)
     values, t = both[: len(x)], both[len(x) :]
     return values if layer.bias is None else values + layer.bias, t
 
@@ -39,18 +43,18 @@ def _relu(layer: nn.ReLU, x: Tensor, t: Tensor) -> Dual:
 
 def _max_pool(layer: nn.MaxPool2d, x: Tensor, t: Tensor) -> Dual:
     shape = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode
-    out, places = F.max_pool2d(x, *shape, return_indices=True)
-    return out, t.expand_as(x).flatten(2).gather(2, places.flatten(2)).view_as(out)
+    out, indices = F.max_pool2d(x, *shape, return_indices=True)
+    return out, t.expand_as(x).flatten(2).gather(2, indices.flatten(2)).view_as(out)
 
 
 def _dropout(layer: nn.Dropout, x: Tensor, t: Tensor) -> Dual:
     if not layer.training:
         return x, t
-    kept = layer(torch.ones_like(x))  # draws as the layer itself does
-    return x * kept, t * kept
+    mask = layer(torch.ones_like(x))  # the same random draws as calling the layer on x
+    return x * mask, t * mask
 
 
-def _shape(layer: nn.Module, x: Tensor, t: Tensor) -> Dual:
+def _reshape(layer: nn.Module, x: Tensor, t: Tensor) -> Dual:
     return layer(x), layer(t)
 
 
@@ -60,23 +64,25 @@ RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Dual]] = {
     nn.ReLU: _relu,
     nn.MaxPool2d: _max_pool,
     nn.Dropout: _dropout,
-    nn.Flatten: _shape,
+    nn.Flatten: _reshape,
     nn.LSTM: tangent_lstm.states,
 }
 
 
-def carried(
+def propagate_tangent(
     chain: Chain, x: Tensor, direction: Tensor, after: str | None = None
 ) -> tuple[dict[str, Tensor], Tensor] | None:
-    """The output of every block behind `after`, and the derivative of the last one along the direction, the same for all samples.
+    """The output of every block after `after`, and the derivative of the last along the direction.
 
-    None if there is a layer whose derivative is not known here.
+    The direction is the same for all samples. None if a layer has no rule.
     """
-    blocks = _plan(chain, after)
-    start = None if blocks is None else _laid(chain.block(next(iter(blocks))), x)
-    if blocks is None or start is None:
+    blocks = _layers_by_block(chain, after)
+    if blocks is None:
         return None
-    taps, (x, t) = {}, (start, direction.unsqueeze(0))
+    first_input = _apply_pre_hooks(chain.block(next(iter(blocks))), x)
+    if first_input is None:
+        return None
+    taps, (x, t) = {}, (first_input, direction.unsqueeze(0))
     for name, layers in blocks.items():
         for layer in layers:
             x, t = _carry(layer, x, t)
@@ -90,43 +96,56 @@ def _carry(layer: Any, x: Tensor, t: Tensor) -> Dual:
     return dual
 
 
-def _plan(chain: Chain, after: str | None) -> Plan | None:
+def _layers_by_block(chain: Chain, after: str | None) -> BlockLayers | None:
+    """The layers of each block after `after`; None if one of them has no rule."""
     names = chain.between(after, None)
-    blocks = {name: list(_layers(chain.block(name), enters=name == names[0])) for name in names}
-    return blocks if all(_known(layer) for layers in blocks.values() for layer in layers) else None
+    blocks = {name: list(_layers(chain.block(name), is_first=name == names[0])) for name in names}
+    return blocks if all(_has_rule(layer) for ls in blocks.values() for layer in ls) else None
 
 
-def _known(layer: nn.Module) -> bool:
-    """Whether there is a rule for it, or it leads through layers that all have one."""
-    if not _plain(layer) or (isinstance(layer, nn.LSTM) and not tangent_lstm.simple(layer)):
+def _has_rule(layer: nn.Module) -> bool:
+    """Whether the layer has a rule, or defines `along` and all its children have one."""
+    if not _is_replaceable(layer):
         return False
-    return type(layer) in RULES or (hasattr(layer, "along") and all(map(_known, layer.children())))
+    if isinstance(layer, nn.LSTM) and not tangent_lstm.is_supported(layer):
+        return False
+    if type(layer) in RULES:
+        return True
+    return hasattr(layer, "along") and all(map(_has_rule, layer.children()))
 
 
-def _layers(module: nn.Module, enters: bool = False) -> Iterator[nn.Module]:
-    """In the order in which they are called. enters: its input is that of the first layer, which `_laid` hands to its hooks."""
-    if type(module) is nn.Sequential and _plain(module, enters):
+def _layers(module: nn.Module, is_first: bool = False) -> Iterator[nn.Module]:
+    """The layers of a module in the order of their calls.
+
+    is_first: it receives the chain's input, whose pre-hooks `_apply_pre_hooks` has already run.
+    """
+    if type(module) is nn.Sequential and _is_replaceable(module, is_first):
         for layer in module:
             yield from _layers(layer)
     else:
         yield module
 
 
-def _plain(module: nn.Module, enters: bool = False) -> bool:
-    """Whether it may be called by a rule: nobody listens to it, and its call is not replaced by a compiled one."""
+def _is_replaceable(module: nn.Module, is_first: bool = False) -> bool:
+    """Whether a rule may stand in for calling the module: no hooks, and no compiled forward."""
     return not (
         module._forward_hooks
-        or (module._forward_pre_hooks and not enters)
+        or (module._forward_pre_hooks and not is_first)
         or "forward" in vars(module)
     )
 
 
-def _laid(block: nn.Module, x: Tensor) -> Tensor | None:
-    """The input as hooks before the first block lay it out in memory (channels last); None if they change its numbers."""
+def _apply_pre_hooks(block: nn.Module, x: Tensor) -> Tensor | None:
+    """The input after the first block's pre-hooks, which may change its memory layout only.
+
+    None if a hook changes the values.
+    """
     for hook in block._forward_pre_hooks.values():
-        made = hook(block, (x,))
-        found = x if made is None else made[0] if isinstance(made, tuple) else made
-        if not torch.equal(found, x):
+        result = hook(block, (x,))
+        if isinstance(result, tuple):
+            result = result[0]
+        changed = x if result is None else result
+        if not torch.equal(changed, x):
             return None
-        x = found
+        x = changed
     return x

@@ -1,4 +1,4 @@
-"""Terms that several methods share. Each is a function of a Step and a scalar."""
+"""Loss terms shared by several methods. Each maps a Step to a scalar."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from fedloom.core.step import Loss
 
 
 def received(job: Job) -> Params:
-    """w^t, where the client started."""
+    """w^t, the weights the client received."""
     return job.received
 
 
-def prox(mu: float, centre: Callable[[Job], Mapping[str, Tensor]] = received) -> Loss:
-    """mu/2 ||w - centre||^2: a spring, to the received weights if nothing else is said."""
-    return lambda step: 0.5 * mu * _total((w - c).square().sum() for w, c in step.beside(centre))
+def proximal_term(mu: float, centre: Callable[[Job], Mapping[str, Tensor]] = received) -> Loss:
+    """mu/2 ||w - centre||^2; the centre is the received weights by default."""
+    return lambda step: (
+        0.5 * mu * _total((w - c).square().sum() for w, c in step.pieces_with(centre))
+    )
 
 
-def inner(direction: Callable[[Job], Mapping[str, Tensor]]) -> Loss:
-    """<direction, w>: adds a direction, the same all round, to the gradient."""
-    return lambda step: _total(torch.dot(w, d) for w, d in step.beside(direction))
+def linear_term(direction: Callable[[Job], Mapping[str, Tensor]]) -> Loss:
+    """<direction, w>: adds a direction, constant over the round, to the gradient."""
+    return lambda step: _total(torch.dot(w, d) for w, d in step.pieces_with(direction))
 
 
 def _total(values: Iterable[Tensor]) -> Tensor:

@@ -1,14 +1,18 @@
-"""Ditto: beside FedAvg's model each client trains one of its own, held near the received one by a spring.
+"""Ditto: each client also trains a personal model with a proximal term towards the global one.
 
     global     FedAvg
-    personal   min_v  F_k(v) + lam/2 ||v - w^t||^2,   v_k kept from round to round
+    personal   min_v  F_k(v) + lam/2 ||v - w^t||^2,   v_k is kept between rounds
 
-lam >= 0   stiffness; 0 is training alone, and larger lets the global model speak. The global model is FedAvg's in any case.
-State     client: v_k; the received weights the first time it is asked.   Uploads  model.   Needs  any model.
-Li et al., ICML 2021, algorithm 1. Both descents are the run's, the personal one second, on batches of its own order.
-Departures: clients are weighed by samples, where the authors' code takes the mean of the changes (`ditto+fedavg(weights=clients)`);
-there both descents see the same mini-batches. The spring holds to the model as received, not as locally trained. A client that
-was never asked has the global model.
+lam   >= 0, weight of the proximal term; 0 trains the personal model without the global one, and
+      larger values keep it closer to it. The global model is FedAvg's whatever lam is.
+
+State: v_k at each client, initialised with the received weights when it is first sampled.
+Uploads: the model. Needs: any model.
+Reference: Li et al., ICML 2021, algorithm 1. Both are trained with the run's optimiser, the global
+model first, each on its own order of batches. Departures: clients are weighted by samples; the
+authors' code averages updates with equal weights (`ditto+fedavg(weights=clients)`) and trains both
+models on the same mini-batches. The proximal term refers to the model as received, not as locally
+trained. A client that was never sampled is evaluated with the global model.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Annotated
 
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
-from fedloom.losses.terms import prox
+from fedloom.losses.terms import proximal_term
 
 PAPER = "Li et al., ICML 2021"
 LINK = "https://arxiv.org/abs/2012.04221"
@@ -25,8 +29,8 @@ LINK = "https://arxiv.org/abs/2012.04221"
 
 def ditto(
     lam: Annotated[
-        float, Param("stiffness of the spring to the received model; 0 is none", low=0)
+        float, Param("weight of the personal model's proximal term; 0 is none", low=0)
     ] = 1.0,
 ) -> Method:
-    personal = Phase(terms=(prox(lam),) if lam else (), slot="personal")
+    personal = Phase(terms=(proximal_term(lam),) if lam else (), slot="personal")
     return Method("ditto", (Phase(), personal), evaluates="personal")

@@ -1,23 +1,36 @@
-"""FedAFA: at last each client trains the later blocks on balanced draws and on rare-class features made of frequent-class ones.
+"""FedAFA: fine-tunes later blocks with adversarially generated features of rare classes.
 
-    h <- h - step g / ||g||,   g = d CE(f(h; v), y_t) / dh,   h from u(x_s) on, taken if f(h; v) gives y_t at least p_d
+    h <- h - step g / ||g||,   g = d CE(f(h; v), y_t) / dh,   starting from h = u(x_s),
+         accepted if f(h; v) gives y_t a probability of at least p_d
     w_k = (u^T, v_k),   min over v_k of  lam L_gen + (1 - lam) L_ori
 
-u are the blocks up to `at`, v those behind. L_ori is the cross-entropy of a class-balanced batch, L_gen that of the same batch with
-generated features at some places; targets, sources and their weights are told in losses/adversarial.py.
-features   whose u and v generate: "global" the received model, "local" the client's as it stands (FedAFA_Loc).
-weights    of a source s for a target t: "paper" max(n_s - n_t, 0) / n_k; "authors" 1 - max(n_s - n_t, 0) / n_max, which
-           is the reverse: their code avoids the frequent classes that the paper asks for.
-at         "" is the last block but two, or the first of two: in a ResNet of three stages the second of them, the authors' tap.
-0 <= lam <= 1   0 is ROS that trains the later blocks only; in front of the last block that is cRT.   accept: p_d.
-step, iterations, noise, clamp   of the generation, as in the authors' code; the paper's is step=1, noise=false, clamp=false.
-norms      "running" leaves the batch norms of u alone, as the paper's u is the global one; in the authors' code ("batch") they are
-           in training, and move with the originals twice and with the sources in the place of what they became.
-epochs >= 0   on the final model; 0 is FedAvg.   lr, batch, momentum (Nesterov's) and decay belong to it.
-State     none.   Uploads  model.   Needs  a model with a block in front of the last.
-Lu et al., ICASSP 2023, eqs. (1) to (6). Sources are samples of the batch, as in the authors' code. Departures: a batch without a
-target is a plain balanced one, where their code draws until it has one, without end for a client of one class. Features
-are held above 0 as theirs, or above the smallest where there are negative ones.
+This happens once, after the last round. u are the blocks up to `at`, v those after it. Features of
+a rare class y_t are generated from those of a frequent class, u(x_s). L_ori is the cross-entropy of
+a class-balanced batch, L_gen that of the same batch with generated features in some places;
+losses/adversarial.py describes how targets and sources are drawn.
+
+features   whose u and v generate: the received model's ("global") or the client's current one's
+           ("local", FedAFA_Loc).
+weights    weight of a source s for a target t: "paper" max(n_s - n_t, 0) / n_k; "authors"
+           1 - max(n_s - n_t, 0) / n_max, which is the reverse: their code avoids the frequent
+           classes that the paper asks for.
+at         "" is the third block from the end, or the first of two: for a ResNet of three stages its
+           second stage, where the authors take features.
+lam        in [0, 1]; 0 is ROS training the later blocks only, and cRT if `at` is the block before
+           the last.   accept: p_d.
+step, iterations, noise, clamp   of the generation, as in the authors' code; the paper's are step=1,
+           noise=false, clamp=false.
+norms      "running" leaves the batch norms of u unchanged, since the paper's u is the global one.
+           In the authors' code ("batch") they are in training mode: the original batch updates
+           them twice, and the batch with sources in place of the generated samples once.
+epochs     >= 0, epochs on the final model; 0 is FedAvg.
+lr, batch, momentum (Nesterov) and decay are the method's own.
+
+State: none. Uploads: the model. Needs: a model with a block before the last.
+Reference: Lu et al., ICASSP 2023, eqs. (1) to (6). Sources are samples of the batch, as in the
+authors' code. Departures: a batch without a target is used as it is, where their code redraws until
+there is one, forever for a client with a single class. Features are clamped from below at 0, as
+there, or at the smallest feature if some are negative.
 """
 
 from __future__ import annotations
@@ -34,47 +47,54 @@ from fedloom.core.method import Method, Phase, blocks_needed, inner_block
 from fedloom.core.select import blocks
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.losses.adversarial import Weigh, itself, original, paired, surplus
-from fedloom.losses.feature_generation import Generation, afa, drifting, held
-from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, tuning
-from fedloom.methods.ros import balanced
+from fedloom.losses import feature_generation as generation
+from fedloom.losses.adversarial import (
+    SourceWeights,
+    count_gaps,
+    current_model,
+    draw_pairs,
+    received_model,
+)
+from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, finetuning_sgd
+from fedloom.methods.ros import class_balanced
 
 PAPER = "Lu et al., ICASSP 2023"
 LINK = "https://arxiv.org/abs/2303.15168"
-WEIGHTS: Mapping[str, Weigh] = MappingProxyType(
-    {"paper": lambda n: surplus(n) / n.sum(), "authors": lambda n: 1 - surplus(n) / n.max()}
+SOURCE_WEIGHTS: Mapping[str, SourceWeights] = MappingProxyType(
+    {"paper": lambda n: count_gaps(n) / n.sum(), "authors": lambda n: 1 - count_gaps(n) / n.max()}
 )
 
 
-def tap(chain: Chain, at: str) -> str:
-    """The block whose outputs are features."""
+def feature_block(chain: Chain, at: str) -> str:
+    """The block whose outputs are the features."""
     return at or chain.names[max(0, len(chain.names) - 3)]
 
 
 def fedafa(
     features: Annotated[
         Literal["global", "local"],
-        Param("whose model generates: the received, or the client's own"),
+        Param("whose model generates features: the received or the client's current one"),
     ] = "global",
     weights: Annotated[
         Literal["paper", "authors"],
-        Param("of sources: frequent classes first, or last as in the code"),
+        Param("source weights: favour frequent classes (paper) or avoid them (authors' code)"),
     ] = "paper",
     at: Annotated[
-        str, Param("block whose outputs are features; '' is the last but two, or the first of two")
+        str, Param("block whose outputs are features; '': third from the end, or first of two")
     ] = "",
     lam: Annotated[
-        float, Param("share of the loss with generated features; 0 is none", low=0, high=1)
+        float, Param("share of the loss on generated features; 0 is none", low=0, high=1)
     ] = 0.6,
     accept: Annotated[
-        float, Param("probability from which on a generated feature is taken", low=0, high=1)
+        float, Param("class probability from which a generated feature is accepted", low=0, high=1)
     ] = 0.5,
-    step: Annotated[float, Param("length of a step of the generation", above=0)] = 0.5,
+    step: Annotated[float, Param("step length of the generation", above=0)] = 0.5,
     iterations: Annotated[int, Param("steps of the generation", low=0)] = 10,
-    noise: Annotated[bool, Param("whether the generation starts with noise")] = True,
-    clamp: Annotated[bool, Param("whether features are held above 0")] = True,
+    noise: Annotated[bool, Param("whether the generation starts by adding noise")] = True,
+    clamp: Annotated[bool, Param("whether generated features are clamped from below at 0")] = True,
     norms: Annotated[
-        Literal["running", "batch"], Param("batch norms in front: left alone, or in training")
+        Literal["running", "batch"],
+        Param("batch norms up to `at`: unchanged, or in training mode as in the authors' code"),
     ] = "running",
     epochs: Epochs = 1,
     lr: Rate = 0.005,
@@ -82,29 +102,36 @@ def fedafa(
     momentum: Momentum = 0.9,
     decay: Decay = 5e-4,
 ) -> Method:
-    generation, both = (
-        Generation(step, iterations, noise, clamp, accept),
-        held if norms == "running" else drifting,
+    generate = generation.Generation(step, iterations, noise, clamp, accept)
+    frozen_norms = norms == "running"
+    batch_features = (
+        generation.features_with_frozen_norms
+        if frozen_norms
+        else generation.features_with_training_norms
     )
 
     def trained(chain: Chain) -> frozenset[str]:
-        later = blocks(after=tap(chain, at))(chain)
-        return later if norms == "running" else later | {n for n, _ in chain.named_buffers()}
+        later = blocks(after=feature_block(chain, at))(chain)
+        return later if frozen_norms else later | {n for n, _ in chain.named_buffers()}
 
     def loss(now: Step) -> Tensor:
-        cut, pairs = tap(now.model, at), paired(now, WEIGHTS[weights])
-        if not lam or not len(pairs.places):
-            h = (original(now) if norms == "running" else now.model).run(now.x, until=cut)
+        cut, pairs = feature_block(now.model, at), draw_pairs(now, SOURCE_WEIGHTS[weights])
+        if not lam or not len(pairs.targets):
+            h = (received_model(now) if frozen_norms else now.model).run(now.x, until=cut)
             return F.cross_entropy(now.model.run(h, after=cut), now.y)
-        maker, y = itself(now) if features == "local" else original(now), now.y[pairs.places]
-        mixed, own = both(now, cut, pairs, maker, lambda h: generation(maker, cut, h, y, now.key))
-        return afa(lambda h: now.model.run(h, after=cut), (mixed, now.y), (own, now.y), lam)
+        gen_model = current_model(now) if features == "local" else received_model(now)
+        y_t = now.y[pairs.targets]
 
-    phase = Phase(
-        loss, trains=trained, order=balanced, solver=tuning(epochs, lr, batch, momentum, decay)
-    )
-    return Method(
-        "fedafa",
-        finale=(phase,) if epochs else (),
-        needs=(inner_block(at) if at else blocks_needed(2),),
-    )
+        def generated(h: Tensor) -> generation.Generated:
+            return generate(gen_model, cut, h, y_t, now.key)
+
+        def classify(h: Tensor) -> Tensor:
+            return now.model.run(h, after=cut)
+
+        mixed, original = batch_features(now, cut, pairs, gen_model, generated)
+        return generation.afa_loss(classify, (mixed, now.y), (original, now.y), lam)
+
+    solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
+    phase = Phase(loss, trains=trained, order=class_balanced, solver=solver)
+    need = inner_block(at) if at else blocks_needed(2)
+    return Method("fedafa", finale=(phase,) if epochs else (), needs=(need,))

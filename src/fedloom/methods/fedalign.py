@@ -1,19 +1,24 @@
-"""FedAlign: the last feature block is held to the same Lipschitz constant at a quarter of its width as at full width.
+"""FedAlign: matches the Lipschitz constants of the last feature block at full and at reduced width.
 
-    min_w  F_i(w) + mu L,   L = mean over the batch of (K_S - K_F)^2,   K = largest singular value of  f_before f_last^T / positions
+    min_w  F_i(w) + mu L,   L = mean over the batch of (K_S - K_F)^2
+    K = spectral norm of the transmitting matrix  f_before f_last^T / positions
 
-K_F is of the full features, and no gradient goes through it. K_S is of the features that the last block, cut to its first channels
-(models/narrow.py), makes of the first channels before it. Both by ten power iterations from all ones.
+K_F uses the full block's features; no gradient flows through it. K_S uses the features of the
+slimmed block, which keeps the first channels of every layer (models/subnetwork.py) and receives the
+first channels of the features before it. Both take ten power iterations from the vector of ones.
 
-mu >= 0        weight; 0 is FedAvg, but for the clip.
-width in (0,1) share of the channels that the narrow block keeps.
-scale          "authors": L is scaled in each batch to the size of the cross-entropy, L CE/|L|, as in their code, without which it
-               is thousands of times too large at the start; "paper": plain L.
-clip >= 0      bound on the norm of the whole gradient; 0 is none.
-State     none.   Uploads  model.   Needs  two blocks of features before the head, of layers that can be cut.
-Mendieta et al., CVPR 2022, eq. (5) to (7). Departures: the rescaling and the clip are the authors', not the paper's. "Block L"
-is the last block of the chain before its head, for ResNets the whole last stage. Of text, the steps are the positions; features
-without positions have one. A narrow layer keeps a multiple of eight channels, of fewer than sixteen the plain share.
+mu      >= 0, weight of the alignment loss; 0 is FedAvg, apart from the clipping.
+width   in (0, 1), share of the channels that the slimmed block keeps.
+scale   "authors": L is rescaled per batch to the size of the cross-entropy, L CE/|L|, as in their
+        code; without this it is thousands of times too large at the start. "paper": L as it is.
+clip    >= 0, bound on the norm of the whole gradient; 0 is none.
+
+State: none. Uploads: the model. Needs: two feature blocks before the head, of layers whose channels
+can be slimmed.
+Reference: Mendieta et al., CVPR 2022, eqs. (5) to (7). Departures: rescaling and clipping are from
+the authors' code, not the paper. "Block L" is the chain's last block before the head, for ResNets
+the whole last stage. For text, positions are time steps; features without positions count as one.
+A slimmed layer keeps a multiple of eight channels, or the plain share if it has fewer than sixteen.
 """
 
 from __future__ import annotations
@@ -27,49 +32,53 @@ from fedloom.core.chain import Chain
 from fedloom.core.method import Method, Need, Phase, blocks_needed
 from fedloom.core.spec import Param
 from fedloom.core.step import Loss, Step
-from fedloom.losses.lipschitz import top_singular, transmitting
-from fedloom.models.narrow import Narrow, cuttable
-from fedloom.models.width_tracing import channels
+from fedloom.losses.lipschitz import spectral_norm, transmitting_matrix
+from fedloom.models.subnetwork import SubNetworks, can_be_slimmed
+from fedloom.models.width_tracing import slimmed_channels
 
 PAPER = "Mendieta et al., CVPR 2022"
 LINK = "https://arxiv.org/abs/2111.14213"
-LEAST = 1e-30  # a gap of zero has no scale; so it stays zero
+TINY = 1e-30  # avoids dividing by an alignment loss of 0, which then stays 0
 
 
-def constants(step: Step, narrow: Narrow, width: float) -> tuple[Tensor, Tensor]:
-    """The Lipschitz constants of the last feature block on each sample: at part of its width, and at full width."""
+def lipschitz_constants(step: Step, narrow: SubNetworks, width: float) -> tuple[Tensor, Tensor]:
+    """(K_S, K_F) of the last feature block, per sample."""
     before, last = step.model.names[-3:-1]
-    slim, into = narrow(step.model, step.x, width), step.taps[before].detach()
-    thin = slim.cut(into, before)
-    made = slim.run(thin, after=before, until=last)
-    dims = [slim.features[name].dim for name in (before, last)]
+    slim, full_before = narrow(step.model, step.x, width), step.taps[before].detach()
+    slim_before = slim.kept_of(full_before, before)
+    slim_last = slim.run(slim_before, after=before, until=last)
+    dims = [slim.channels[name].dim for name in (before, last)]
     with torch.no_grad():
-        full = top_singular(_between(into, step.taps[last], dims))
-    return top_singular(_between(thin, made, dims)), full
+        full = spectral_norm(_channels_first_matrix(full_before, step.taps[last], dims))
+    return spectral_norm(_channels_first_matrix(slim_before, slim_last, dims)), full
 
 
-def _between(before: Tensor, behind: Tensor, dims: list[int]) -> Tensor:
-    return transmitting(before.movedim(dims[0], 1), behind.movedim(dims[1], 1))
+def _channels_first_matrix(before: Tensor, after: Tensor, dims: list[int]) -> Tensor:
+    """The transmitting matrix; dims: the channel dimensions of the two features."""
+    return transmitting_matrix(before.movedim(dims[0], 1), after.movedim(dims[1], 1))
 
 
-def thinner(chain: Chain, width: float) -> bool:
-    """Whether the last block of features, if there is one, has layers of fewer channels at this width; else K_S would be K_F."""
+def slims_last_block(chain: Chain, width: float) -> bool:
+    """Whether the last feature block, if any, has fewer channels at this width.
+
+    Otherwise K_S would equal K_F.
+    """
+    if not can_be_slimmed(chain, width):
+        return False
     weights = [p for name in chain.names[-2:-1] for p in chain.block(name).parameters()]
-    return cuttable(chain, width) and (
-        not weights or any(channels(p.shape[0], width) < p.shape[0] for p in weights)
-    )
+    return not weights or any(slimmed_channels(p.shape[0], width) < p.shape[0] for p in weights)
 
 
-def gap(mu: float, width: float, scale: str) -> Loss:
-    """mu L, or scaled to mu times the cross-entropy."""
-    narrow = Narrow()
+def alignment_term(mu: float, width: float, scale: str) -> Loss:
+    """mu L, or L rescaled to mu times the cross-entropy."""
+    narrow = SubNetworks()
 
     def term(step: Step) -> Tensor:
-        ours, full = constants(step, narrow, width)
-        apart = (ours - full).square().mean()
+        slim, full = lipschitz_constants(step, narrow, width)
+        loss = (slim - full).square().mean()
         if scale == "paper":
-            return mu * apart
-        return mu * (step.ce.detach() / apart.detach().clamp_min(LEAST)) * apart
+            return mu * loss
+        return mu * (step.ce.detach() / loss.detach().clamp_min(TINY)) * loss
 
     return term
 
@@ -77,25 +86,22 @@ def gap(mu: float, width: float, scale: str) -> Loss:
 def fedalign(
     mu: Annotated[
         float,
-        Param("weight of the gap between the two widths; 0 is FedAvg, but for the clip", low=0),
+        Param("weight of the alignment loss; 0 is FedAvg, apart from the clipping", low=0),
     ] = 0.45,
     width: Annotated[
-        float, Param("share of the channels that the narrow block keeps", above=0, below=1)
+        float, Param("share of the channels that the slimmed block keeps", above=0, below=1)
     ] = 0.25,
     scale: Annotated[
         Literal["authors", "paper"],
-        Param("the gap scaled to the cross-entropy in each batch, or plain"),
+        Param("rescale the alignment loss to the cross-entropy in each batch, or not"),
     ] = "authors",
-    clip: Annotated[float, Param("bound on the norm of the gradient; 0 is none", low=0)] = 10.0,
+    clip: Annotated[float, Param("bound on the gradient norm; 0 is none", low=0)] = 10.0,
 ) -> Method:
     if not mu:
         return Method("fedalign", (Phase(clip=clip or None),))
-    thin = Need(
-        f"a last block of features with fewer channels at width {width:g}",
-        lambda chain: thinner(chain, width),
+    slimmable = Need(
+        f"a last feature block that has fewer channels at width {width:g}",
+        lambda chain: slims_last_block(chain, width),
     )
-    return Method(
-        "fedalign",
-        (Phase(terms=(gap(mu, width, scale),), clip=clip or None),),
-        needs=(blocks_needed(3), thin),
-    )
+    phase = Phase(terms=(alignment_term(mu, width, scale),), clip=clip or None)
+    return Method("fedalign", (phase,), needs=(blocks_needed(3), slimmable))

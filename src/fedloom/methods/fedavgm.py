@@ -1,10 +1,13 @@
-"""FedAvgM: the server gives the mean change momentum.
+"""FedAvgM: FedAvg with momentum at the server.
 
-    m <- beta m + D,   w^{t+1} = w^t + lr m,   D = mean of the clients' changes, m = 0 at first
+    m <- beta m + D,   w^{t+1} = w^t + lr m,   D: the mean client update, m starts at 0
 
-beta in [0, 1)   momentum; 0 is FedAvg.   lr >= 0   server step.
-State     server: m over weights.   Uploads  model.   Needs  any model.
-Hsu et al., 2019. No dampening and no Nesterov, as in FedMLB's comparison (beta from .4, .6, .8).
+beta   in [0, 1), server momentum; 0 is FedAvg.
+lr     >= 0, server learning rate.
+
+State: m at the server, for weights only. Uploads: the model. Needs: any model.
+Reference: Hsu et al., 2019. No dampening and no Nesterov momentum, as in FedMLB's comparison (beta
+from 0.4, 0.6, 0.8).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ LINK = "https://arxiv.org/abs/1909.06335"
 
 
 def fedavgm(
-    beta: Annotated[float, Param("momentum of the server; 0 is FedAvg", low=0, below=1)] = 0.4,
-    lr: Annotated[float, Param("server step; 1 is the momentum itself", low=0)] = 1.0,
+    beta: Annotated[float, Param("server momentum; 0 is FedAvg", low=0, below=1)] = 0.4,
+    lr: Annotated[float, Param("server learning rate", low=0)] = 1.0,
 ) -> Method:
     return Method("fedavgm", server=(mean(), momentum(beta, lr), apply_mean()))

@@ -1,12 +1,13 @@
-"""FedBN: normalisation layers stay at home, everything else is averaged.
+"""FedBN: keeps normalisation layers local to each client and averages all other parameters.
 
-    w^{t+1} = sum_k p_k w_k  without the norms;   client k computes with the shared weights and its own norms
+    w^{t+1} = sum_k p_k w_k  for all but the normalisation layers, of which client k uses its own
 
-State     client: scale, shift, statistics and counter of each of its norms.   Uploads  model, without these.
-Needs     any model; one without norms makes it FedAvg.
-Li et al., ICLR 2021, algorithm 1. Norms are found by the type of the layer, however deeply it is nested: batch norm, as in the
-paper, and group, layer and instance norm alike. Departures: clients are weighed by samples, where the paper has equal weights;
-`fedbn+fedavg(weights=clients)` is the paper's. A client that was never asked has the norms of the first model.
+State: scale, shift, running statistics and counter of each client's normalisation layers.
+Uploads: the model without these. Needs: any model; without normalisation layers it is FedAvg.
+Reference: Li et al., ICLR 2021, algorithm 1. Normalisation layers are found by layer type at any
+depth: batch norm, as in the paper, and also group, layer and instance norm. Departures: clients are
+weighted by samples; the paper weights them equally (`fedbn+fedavg(weights=clients)`). A client that
+was never sampled has the initial model's normalisation layers.
 """
 
 from __future__ import annotations

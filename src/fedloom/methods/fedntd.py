@@ -1,13 +1,19 @@
-"""FedNTD: what the received model says of the classes that are not the true one is not to be forgotten.
+"""FedNTD: distils the global model's not-true class probabilities into the local model.
 
     final   L = CE(z, y) + beta T^2 KL(softmax(t'/T) || softmax(z'/T))
     first   L = (1 - beta) CE(z, y) + beta KL(softmax(t'/T) || softmax(z'/T))
 
-z' and t' are the logits of the local and of the received model (frozen) without that of the true class.
-beta >= 0   0 is FedAvg. temperature > 0: T.
-form        "final", as published (beta 1, T 1), or "first", of the preprint, as FedMLB compares with it (beta 0.3, T 1).
-State     none.   Uploads  model.   Needs  any model, two classes or more; labels that are not blended.
-Lee et al., NeurIPS 2022, eqs. (5) to (7). Departures: none; the authors' code takes T 3 where its settings say nothing.
+z' and t' are the logits of the local and of the received model (frozen) without the true class's.
+
+beta          >= 0, weight of the not-true distillation; 0 is FedAvg.
+temperature   > 0, T.
+form          "final", as published (beta 1, T 1), or "first", as in the preprint, which FedMLB
+              compares with (beta 0.3, T 1).
+
+State: none. Uploads: the model. Needs: any model, at least two classes, and labels that are not
+mixed.
+Reference: Lee et al., NeurIPS 2022, eqs. (5) to (7). Departures: none; the authors' code has T = 3
+where its settings do not specify it.
 """
 
 from __future__ import annotations
@@ -20,31 +26,38 @@ from fedloom.core.errors import UserError
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.losses.distillation import but_true, kl, taught
+from fedloom.losses.distillation import kl, not_true_logits, teacher_logits
 
 PAPER = "Lee et al., NeurIPS 2022"
 LINK = "https://arxiv.org/abs/2106.03097"
 
 
 def fedntd(
-    beta: Annotated[float, Param("weight of the divergence; 0 is FedAvg", low=0)] = 1.0,
-    temperature: Annotated[float, Param("temperature of the divergence", above=0)] = 1.0,
+    beta: Annotated[
+        float, Param("weight of the not-true distillation loss; 0 is FedAvg", low=0)
+    ] = 1.0,
+    temperature: Annotated[float, Param("distillation temperature", above=0)] = 1.0,
     form: Annotated[
         Literal["final", "first"],
-        Param("as published, or as in the preprint that FedMLB compares with"),
+        Param("the loss as published, or that of the preprint, which FedMLB compares with"),
     ] = "final",
 ) -> Method:
     if form == "first" and beta > 1:
         raise UserError(
-            f"fedntd: beta={beta:g} must be at most 1 in form 'first', where it is a share; lower it"
+            f"fedntd: beta={beta:g} must be at most 1 with form='first', where it is a share of "
+            "the loss; lower it"
         )
 
-    def keep(step: Step) -> Tensor:
+    def distil(step: Step) -> Tensor:
         if step.y.dim() > 1:
             raise UserError(
-                "fedntd needs the true class of a sample, and these labels are blended; do not join it with a mixup"
+                "fedntd needs the true class of each sample, but these labels are mixed; "
+                "do not combine it with a mixup method"
             )
-        apart = kl(but_true(taught(step), step.y), but_true(step.logits, step.y), temperature)
-        return beta * temperature**2 * apart if form == "final" else beta * (apart - step.ce)
+        teacher = not_true_logits(teacher_logits(step), step.y)
+        divergence = kl(teacher, not_true_logits(step.logits, step.y), temperature)
+        if form == "final":
+            return beta * temperature**2 * divergence
+        return beta * (divergence - step.ce)
 
-    return Method("fedntd", (Phase(terms=(keep,) if beta else ()),))
+    return Method("fedntd", (Phase(terms=(distil,) if beta else ()),))

@@ -1,12 +1,15 @@
-"""FitNet: FedAvg with the received model as teacher of the features behind every block.
+"""FitNet: distils the received global model's features after every block into the local model.
 
     L = CE(z, y) + weight 1/(M-1) sum_m mean (f_m - g_m)^2
 
-f_m are the outputs of the local blocks but the last, g_m those of the received ones, frozen.
-weight >= 0   0 is FedAvg.
-State     none.   Uploads  model.   Needs  a chain of at least 2 blocks.
-Romero et al., ICLR 2015; a baseline of FedMLB (Kim et al., ICML 2022), which says "block-wise features" and prints neither form
-nor weight. Departures: no regressor, since teacher and student have the same shapes.
+f_m are the outputs of the M - 1 blocks before the last, g_m those of the frozen received blocks.
+
+weight   >= 0, weight of the feature loss; 0 is FedAvg.
+
+State: none. Uploads: the model. Needs: at least 2 blocks.
+Reference: Romero et al., ICLR 2015; a baseline of FedMLB (Kim et al., ICML 2022), which says
+"block-wise features" and gives neither form nor weight. Departures: no regressor, since teacher and
+student have the same shapes.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ LINK = "https://arxiv.org/abs/1412.6550"
 
 
 def fitnet(
-    weight: Annotated[float, Param("weight of the features' distance; 0 is FedAvg", low=0)] = 1.0,
+    weight: Annotated[float, Param("weight of the feature loss; 0 is FedAvg", low=0)] = 1.0,
 ) -> Method:
-    def resemble(step: Step) -> Tensor:
+    def match_features(step: Step) -> Tensor:
         cuts = step.model.names[:-1]
         teacher, g = step.job.once(Job.frozen), step.x
         total = step.logits.new_zeros(())
@@ -39,6 +42,5 @@ def fitnet(
             total = total + F.mse_loss(step.taps[cut], g)
         return weight / len(cuts) * total
 
-    return Method(
-        "fitnet", (Phase(terms=(resemble,) if weight else ()),), needs=(blocks_needed(2),)
-    )
+    phase = Phase(terms=(match_features,) if weight else ())
+    return Method("fitnet", (phase,), needs=(blocks_needed(2),))

@@ -1,14 +1,18 @@
-"""LG-FedAvg: each client keeps its own representation; only the head is shared.
+"""LG-FedAvg: each client learns its own local representation; only the head is global.
 
     client   (l_k, g) <- (l_k, g) - eta grad F_k(l_k, g)
     server   g^{t+1} = sum_k p_k g_k
 
-l_k are the blocks in front, norms and their statistics included; g are the last ones.
-blocks >= 1   how many of the last blocks are shared.
-State     client: its representation.   Uploads  model, of the last blocks only.   Needs  a model with a block in front of them.
-Liang et al., 2020, algorithm 1. Departures: clients are weighed by samples, where the authors' code has equal weights
-(`lgfedavg+fedavg(weights=clients)`); all start from the common first weights, where it starts from a model that FedAvg has trained;
-and the last model counts, where it reports each client's best on the test data. fedper is its mirror image.
+l_k are the first blocks, with their normalisation layers and statistics; g are the last ones.
+
+blocks   >= 1, how many of the last blocks are shared.
+
+State: each client's representation. Uploads: the last blocks only.
+Needs: a model with a block before them. FedPer is the reverse: it shares the representation.
+Reference: Liang et al., 2020, algorithm 1. Departures: clients are weighted by samples; the
+authors' code weights them equally (`lgfedavg+fedavg(weights=clients)`). All clients start from the
+same initial weights, where the code starts from a model trained by FedAvg. The last model is
+reported, where the code reports each client's best one on the test data.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Local training: every client trains alone, and nothing is sent.
+"""Local training: every client trains on its own data only, without communication.
 
-    w_k <- w_k - eta grad F_k(w_k),   from the common first weights, in the rounds in which the client is asked
+    w_k <- w_k - eta grad F_k(w_k),   from common initial weights, in rounds in which it is sampled
 
-State     client: its whole model.   Uploads  nothing.   Needs  any model.   Also called  local.
-The lower bound of every comparison of personalised methods, in Table 1 of FedAFA (Lu et al., ICASSP 2023). The paper gives no
-budget: here a client trains in as many rounds as it would under FedAvg. The server's model stays as it began, and so does that of a
-client which was never asked; what counts are the clients' own, under "personal" in the result.
+State: each client's whole model. Uploads: nothing. Needs: any model. Alias: local.
+The lower bound in comparisons of personalised methods, as in Table 1 of FedAFA (Lu et al., ICASSP
+2023). The paper does not give its training budget; here a client trains in as many rounds as it
+would under FedAvg. The server's model, and that of a client never sampled, remain the initial one;
+look at the clients' own scores, "personal" in the results.
 """
 
 from __future__ import annotations

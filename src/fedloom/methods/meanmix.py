@@ -1,12 +1,16 @@
-"""MeanMix: NaiveMix with averages of the client's own data, to see what mixing gives without anything of other clients in it.
+"""MeanMix: NaiveMix with averages of the client's own data, an ablation of FedMix.
 
     (1 - lam) CE(f(x'), y) + lam CE(f(x'), y_g),   x' = (1 - lam) x + lam x_g
 
-(x_g, y_g) is drawn once a batch from averages of the client's own samples, whose groups are dealt anew each round; none is sent.
-0 <= lam <= 1   share of the average; 0 is FedAvg.
-size >= 0       samples an average; 0 is all of the client's, one average.
-State     none.   Uploads  model.   Needs  a model of numbers, not of text.
-Yoon et al., ICLR 2021, appendix D ("Mixup w/ local means"). That the loss is NaiveMix's is our reading. Departures: none.
+It shows what mixing achieves without any data of other clients. (x_g, y_g) is drawn once per batch
+from averages of the client's own samples, which are regrouped each round. Nothing extra is sent.
+
+lam    in [0, 1], share of the average; 0 is FedAvg.
+size   >= 0, samples per average; 0 is a single average of all the client's samples.
+
+State: none. Uploads: the model. Needs: a model with numeric inputs, not text.
+Reference: Yoon et al., ICLR 2021, appendix D ("Mixup w/ local means"). That the loss is NaiveMix's
+is our interpretation. Departures: none.
 """
 
 from __future__ import annotations
@@ -19,9 +23,9 @@ from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
-from fedloom.exchange.averaged_data import averages, grouped
-from fedloom.losses.mixup import Pair, beside, pair
-from fedloom.methods.mixup import NUMBERS
+from fedloom.exchange.averaged_data import group_means, split_into_groups
+from fedloom.losses.mixup import SoftLabelled, interpolated, with_one_hot_labels
+from fedloom.methods.mixup import NUMERIC_INPUT
 
 PAPER = "Yoon et al., ICLR 2021"
 LINK = "https://arxiv.org/abs/2107.00233"
@@ -29,15 +33,18 @@ LINK = "https://arxiv.org/abs/2107.00233"
 
 def meanmix(
     lam: Annotated[float, Param("share of the average; 0 is FedAvg", low=0, high=1)] = 0.1,
-    size: Annotated[int, Param("samples an average; 0: all of a client's", low=0)] = 0,
+    size: Annotated[
+        int, Param("samples per average; 0: one average of all the client's samples", low=0)
+    ] = 0,
 ) -> Method:
-    def means(job: Job) -> Pair:
-        groups = grouped(job.data.labels, size, "random", "keep", job.key.fold("means"))
-        return averages(job, groups, None)
+    def own_means(job: Job) -> SoftLabelled:
+        key = job.key.fold("means")
+        groups = split_into_groups(job.data.labels, size, "random", "keep", key)
+        return group_means(job.data, job.classes, groups)
 
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
-        x_g, y_g = job.once(means)
+        x_g, y_g = job.once(own_means)
         at = key.below(len(y_g))
-        return beside(pair(x, y, job.classes), (x_g[at], y_g[at]), 1 - lam)
+        return interpolated(with_one_hot_labels(x, y, job.classes), (x_g[at], y_g[at]), 1 - lam)
 
-    return Method("meanmix", (Phase(mix=mix if lam else None),), needs=(NUMBERS,))
+    return Method("meanmix", (Phase(mix=mix if lam else None),), needs=(NUMERIC_INPUT,))

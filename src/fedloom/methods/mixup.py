@@ -1,12 +1,18 @@
-"""Mixup: each batch is blended with a shuffled copy of itself, samples and labels alike.
+"""Mixup: each client trains on convex combinations of the samples in a batch and of their labels.
 
-    x' = lam x + (1 - lam) x_perm,   y' = lam y + (1 - lam) y_perm,   lam ~ Beta(alpha, alpha), one lam and one permutation a batch
+    x' = lam x + (1 - lam) x_perm,   y' = lam y + (1 - lam) y_perm,   lam ~ Beta(alpha, alpha)
 
-alpha >= 0   how evenly two samples are blended; 0 is FedAvg.
-at           the block whose outputs are blended instead (for text: its embedding), all weights training; "" blends the samples.
-State     none.   Uploads  model.   Needs  a model of numbers; of text, `at`.   Also called  localmix (as in FedMix's comparison).
-Zhang et al., ICLR 2018, eq. (1), at every client; with `at`, Verma et al., ICML 2019. Labels become rows of probabilities:
-their cross-entropy is lam CE(y) + (1 - lam) CE(y_perm), since cross-entropy is linear in the label. Departures: none.
+lam and the permutation are drawn once per batch.
+
+alpha   >= 0, parameter of the Beta distribution; larger mixes samples more evenly, 0 is FedAvg.
+at      the block whose outputs are mixed instead of the samples, all weights training (manifold
+        mixup); for text its embedding. "" mixes the samples.
+
+State: none. Uploads: the model. Needs: a model with numeric inputs, or `at` for text.
+Alias: localmix (its name in FedMix's comparison).
+Reference: Zhang et al., ICLR 2018, eq. (1), at every client; with `at`, Verma et al., ICML 2019.
+Labels become rows of probabilities; their cross-entropy is lam CE(y) + (1 - lam) CE(y_perm), since
+cross-entropy is linear in the label. Departures: none.
 """
 
 from __future__ import annotations
@@ -24,39 +30,39 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method, Need, Phase, inner_block
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
-from fedloom.losses.mixup import mixed
+from fedloom.losses.mixup import mixed_within_batch
 
 PAPER = "Zhang et al., ICLR 2018"
 LINK = "https://arxiv.org/abs/1710.09412"
 ALIASES = ("localmix",)
 
 
-def takes_numbers(chain: Chain) -> bool:
-    """Whether samples can be blended: characters cannot."""
-    return not any(
-        isinstance(layer, nn.Embedding) for layer in chain.block(chain.names[0]).modules()
-    )
+def has_numeric_input(chain: Chain) -> bool:
+    """Whether inputs can be mixed; the characters of a text cannot."""
+    first = chain.block(chain.names[0])
+    return not any(isinstance(layer, nn.Embedding) for layer in first.modules())
 
 
-NUMBERS = Need("a model that takes numbers, not text", takes_numbers)
+NUMERIC_INPUT = Need("a model that takes numbers, not text", has_numeric_input)
 
 
 def mixup(
-    alpha: Annotated[float, Param("how evenly two samples are blended; 0 is FedAvg", low=0)] = 0.1,
+    alpha: Annotated[
+        float, Param("Beta(alpha, alpha) draws the mixing ratio; 0 is FedAvg", low=0)
+    ] = 0.1,
     at: Annotated[
-        str, Param("block whose outputs are blended, for text its embedding; '' blends the samples")
+        str, Param("block whose outputs are mixed; for text its embedding; '': mix the samples")
     ] = "",
 ) -> Method:
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         draws = np.random.default_rng(key.seed)
-        share, other = draws.beta(alpha, alpha), torch.from_numpy(draws.permutation(len(y)))
-        return mixed(x, y, other, share, job.classes)
+        share, partners = draws.beta(alpha, alpha), torch.from_numpy(draws.permutation(len(y)))
+        return mixed_within_batch(x, y, partners, share, job.classes)
 
-    def hidden(step: Step) -> Tensor:
-        h, rows = mix(step.model.run(step.x, until=at), step.y, step.job, step.key)
-        return F.cross_entropy(step.model.run(h, after=at), rows)
+    def feature_mixup_loss(step: Step) -> Tensor:
+        h, labels = mix(step.model.run(step.x, until=at), step.y, step.job, step.key)
+        return F.cross_entropy(step.model.run(h, after=at), labels)
 
-    phase = Phase(loss=hidden) if at else Phase(mix=mix)
-    return Method(
-        "mixup", (phase,) if alpha else (Phase(),), needs=(inner_block(at) if at else NUMBERS,)
-    )
+    need = inner_block(at) if at else NUMERIC_INPUT
+    phase = Phase(loss=feature_mixup_loss) if at else Phase(mix=mix)
+    return Method("mixup", (phase if alpha else Phase(),), needs=(need,))

@@ -1,13 +1,18 @@
-"""NoiseMix: NaiveMix with noise in the place of averages, to see what mixing gives without anything of other clients in it.
+"""NoiseMix: NaiveMix with random noise instead of averaged data, an ablation of FedMix.
 
-    (1 - lam) CE(f(x'), y) + lam CE(f(x'), y_g),   x' = (1 - lam) x + lam x_g,   x_g ~ N(0, deviation^2),   y_g = 1/C each
+    (1 - lam) CE(f(x'), y) + lam CE(f(x'), y_g),   x' = (1 - lam) x + lam x_g
+    x_g ~ N(0, deviation^2),   y_g = 1/C for each of the C classes
 
-Noise is drawn anew for every batch, one sample for all of it.
-0 <= lam <= 1    share of the noise; 0 is FedAvg.
-deviation >= 0   of the noise, in units of the network's input; 0 fades samples towards 0.
-State     none.   Uploads  model.   Needs  a model of numbers, not of text.
-Yoon et al., ICLR 2021, appendix D ("Mixup w/ random noise"). The paper says only that averages are replaced by random noise:
-its distribution and labels, and that the loss is NaiveMix's, are our reading.
+It shows what mixing achieves without any data of other clients. One x_g is drawn per batch.
+
+lam         in [0, 1], share of the noise; 0 is FedAvg.
+deviation   >= 0, standard deviation of the noise, in units of the network's input; with 0, samples
+            are only scaled towards 0.
+
+State: none. Uploads: the model. Needs: a model with numeric inputs, not text.
+Reference: Yoon et al., ICLR 2021, appendix D ("Mixup w/ random noise"). The paper says only that
+averages are replaced by random noise: the noise's distribution and labels, and that the loss is
+NaiveMix's, are our interpretation.
 """
 
 from __future__ import annotations
@@ -21,8 +26,8 @@ from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
-from fedloom.losses.mixup import beside, pair
-from fedloom.methods.mixup import NUMBERS
+from fedloom.losses.mixup import interpolated, with_one_hot_labels
+from fedloom.methods.mixup import NUMERIC_INPUT
 
 PAPER = "Yoon et al., ICLR 2021"
 LINK = "https://arxiv.org/abs/2107.00233"
@@ -31,15 +36,13 @@ LINK = "https://arxiv.org/abs/2107.00233"
 def noisemix(
     lam: Annotated[float, Param("share of the noise; 0 is FedAvg", low=0, high=1)] = 0.1,
     deviation: Annotated[
-        float, Param("deviation of the noise, in units of the network's input", low=0)
+        float, Param("standard deviation of the noise, in units of the network's input", low=0)
     ] = 1.0,
 ) -> Method:
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
-        noise = deviation * torch.randn(x.shape[1:], generator=key.generator(), dtype=x.dtype).to(
-            x.device
-        )
-        return beside(
-            pair(x, y, job.classes), (noise, x.new_full((job.classes,), 1 / job.classes)), 1 - lam
-        )
+        draws = torch.randn(x.shape[1:], generator=key.generator(), dtype=x.dtype)
+        noise = deviation * draws.to(x.device)
+        uniform = x.new_full((job.classes,), 1 / job.classes)
+        return interpolated(with_one_hot_labels(x, y, job.classes), (noise, uniform), 1 - lam)
 
-    return Method("noisemix", (Phase(mix=mix if lam else None),), needs=(NUMBERS,))
+    return Method("noisemix", (Phase(mix=mix if lam else None),), needs=(NUMERIC_INPUT,))

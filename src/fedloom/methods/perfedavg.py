@@ -1,17 +1,23 @@
-"""Per-FedAvg: a model from which every client gets far in one step of its own (MAML, federated).
+"""Per-FedAvg: learns an initial model that each client can adapt with few steps (federated MAML).
 
     client   w' = w - alpha g(w; B1),   g' = g(w'; B2)
              fo   w <- w - beta g'
              hf   w <- w - beta (g' - alpha (g(w + delta g'; B3) - g(w - delta g'; B3)) / (2 delta))
-    at last  w_k = w^T - alpha g(w^T; B),   adapt times
+    finale   w_k = w^T - alpha g(w^T; B),   `adapt` times
 
-B1, B2, B3 are mini-batches of their own in each of the steps.
-alpha >= 0   step of the adaptation; 0 is local SGD with beta, of two batches the second.   beta > 0   learning rate.
-steps tau, alpha and beta belong to the method, plain SGD; the size of a mini-batch is the run's (40 in the paper).
-State     none.   Uploads  model.   Needs  any model.
-Fallah et al., NeurIPS 2020, algorithm 1, with its two approximations. Departures: clients are weighed by samples, where the paper
-has equal weights (`perfedavg+fedavg(weights=clients)`); the last step is made on a client's training data, where the authors' code
-makes it on test data. Batch norms move their statistics with each of a step's two to four gradients.
+B1, B2 and B3 are independent mini-batches, drawn for every step.
+
+alpha   >= 0, learning rate of the adaptation; 0 is local SGD with beta on every second batch.
+beta    > 0, learning rate of the client.
+steps (tau in the paper), alpha and beta are the method's own, with plain SGD; the mini-batch size
+is the run's (40 in the paper).
+
+State: none. Uploads: the model. Needs: any model.
+Reference: Fallah et al., NeurIPS 2020, algorithm 1, with its two approximations. Departures:
+clients are weighted by samples; the paper weights them equally
+(`perfedavg+fedavg(weights=clients)`). The final adaptation uses a client's training data, where the
+authors' code uses its test data. Batch norms update their statistics at each of the two to four
+gradients of a step.
 """
 
 from __future__ import annotations
@@ -34,7 +40,10 @@ LINK = "https://arxiv.org/abs/2002.07948"
 
 @dataclass(frozen=True)
 class Maml:
-    """The gradient behind an alpha-step; with a delta, its Hessian factor by finite differences on a third batch."""
+    """A step along the gradient after an adaptation step of length alpha (first-order MAML).
+
+    With a delta, the Hessian-vector product is added, by finite differences on a third batch.
+    """
 
     alpha: float
     delta: float | None = None
@@ -49,19 +58,20 @@ class Maml:
     def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: None) -> None:
         w = [t.detach().clone() for t in weights]
 
-        def beside(direction: list[Tensor], length: float, batch: int) -> list[Tensor]:
+        def gradient_at(direction: list[Tensor], length: float, batch: int) -> list[Tensor]:
+            """The gradient at w + length * direction."""
             with torch.no_grad():
                 torch._foreach_copy_(weights, torch._foreach_add(w, direction, alpha=length))
             return gradient(batch)
 
-        g = beside(gradient(0), -self.alpha, 1)
+        g = gradient_at(gradient(0), -self.alpha, 1)
         if self.delta is not None:
-            bend = torch._foreach_sub(beside(g, self.delta, 2), beside(g, -self.delta, 2))
-            g = list(torch._foreach_add(g, bend, alpha=-self.alpha / (2 * self.delta)))
+            ahead, back = gradient_at(g, self.delta, 2), gradient_at(g, -self.delta, 2)
+            difference = torch._foreach_sub(ahead, back)
+            g = list(torch._foreach_add(g, difference, alpha=-self.alpha / (2 * self.delta)))
         with torch.no_grad():
-            torch._foreach_copy_(
-                weights, torch._foreach_add(w, g, alpha=-lr)
-            )  # from w, not from where the last gradient was taken
+            # From w, not from where the last gradient was taken.
+            torch._foreach_copy_(weights, torch._foreach_add(w, g, alpha=-lr))
 
     def end(self, names: list[str], state: None) -> tuple[Mapping[str, Params], None]:
         return {}, None
@@ -71,22 +81,21 @@ class Maml:
 
 
 def perfedavg(
-    alpha: Annotated[float, Param("step of the adaptation; 0 is local SGD", low=0)] = 0.01,
-    beta: Annotated[float, Param("learning rate", above=0)] = 0.001,
+    alpha: Annotated[
+        float, Param("learning rate of the adaptation; 0 is local SGD with beta", low=0)
+    ] = 0.01,
+    beta: Annotated[float, Param("learning rate of the client", above=0)] = 0.001,
     variant: Annotated[
-        Literal["fo", "hf"], Param("first order, or with the Hessian by finite differences")
+        Literal["fo", "hf"],
+        Param("first-order, or Hessian-free (with the Hessian by finite differences)"),
     ] = "fo",
     delta: Annotated[
-        float, Param("how far apart the differences of hf are taken, in gradients", above=0)
+        float, Param("step of hf's finite differences, as a multiple of the gradient", above=0)
     ] = 0.001,
-    steps: Annotated[int, Param("steps a round", low=1)] = 10,
-    adapt: Annotated[int, Param("alpha-steps to a client's own model", low=1)] = 1,
+    steps: Annotated[int, Param("local steps per round", low=1)] = 10,
+    adapt: Annotated[int, Param("final adaptation steps to a client's own model", low=1)] = 1,
 ) -> Method:
-    train = changed(
-        lr=beta,
-        schedule=Schedule(),
-        steps=steps,
-        rule=Maml(alpha, delta if variant == "hf" else None),
-    )
-    tune = changed(lr=alpha, schedule=Schedule(), steps=adapt, rule=SGDRule())
-    return Method("perfedavg", (Phase(tunes=train),), finale=(Phase(tunes=tune),))
+    rule = Maml(alpha, delta if variant == "hf" else None)
+    train = changed(lr=beta, schedule=Schedule(), steps=steps, rule=rule)
+    adaptation = changed(lr=alpha, schedule=Schedule(), steps=adapt, rule=SGDRule())
+    return Method("perfedavg", (Phase(tunes=train),), finale=(Phase(tunes=adaptation),))

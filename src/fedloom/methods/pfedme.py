@@ -1,19 +1,23 @@
-"""pFedMe: each client's model minimises its loss on a spring to w, and w follows the Moreau envelope that this makes.
+"""pFedMe: trains personal models with a proximal term to the global one (Moreau envelopes).
 
     on each mini-batch:
-        theta <- theta - pace (g(theta) + lam (theta - w) + decay theta),   inner times
+        theta <- theta - pace (g(theta) + lam (theta - w) + decay theta),   `inner` times
         w     <- w - lr lam (w - theta)
     server   w^{t+1} = (1 - beta) w^t + beta sum_k p_k w_k
 
-theta starts at w^t and goes on from mini-batch to mini-batch. It is the client's result, not w.
-lam >= 0   stiffness; 0 leaves w where it is.   beta >= 0   server step; 1 is the mean itself.   lr lam must stay below 1.
-inner K, lr eta and pace eta_p belong to the method, which has no momentum; mini-batches and their number R (the paper's are 20 of
-20 samples) are the run's, by train.steps or train.epochs.
-State     client: theta.   Uploads  model (w).   Needs  any model.
-Dinh et al., NeurIPS 2020, algorithm 1. decay is mu of the authors' code, 0.001 there and 0 in the paper.
-Departures: only the clients that are asked train, where in the paper all do and some are heard; a client that was never asked has
-the global model. The authors' evaluation of the personal model is that of w; here it is that of theta, with the statistics of its
-own batches.
+theta starts at w^t and continues from mini-batch to mini-batch. The personal model is theta, not w.
+
+lam     >= 0, weight of the proximal term; 0 leaves w unchanged. lr lam must be below 1.
+beta    >= 0, server learning rate; 1 is plain averaging.
+inner   K in the paper, gradient steps of theta per mini-batch.
+lr (eta) and pace (eta_p) are the method's own, without momentum. The mini-batches and their number
+R (20 of 20 samples in the paper) are the run's, by train.steps or train.epochs.
+
+State: theta at each client. Uploads: the model (w). Needs: any model.
+Reference: Dinh et al., NeurIPS 2020, algorithm 1. decay is mu of the authors' code, 0.001 there and
+0 in the paper. Departures: only sampled clients train; in the paper all clients train and a sample
+is aggregated. A client that was never sampled is evaluated with the global model. The authors' code
+evaluates w as the personal model; here it is theta, with the statistics of its own batches.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ LINK = "https://arxiv.org/abs/2006.08848"
 
 @dataclass(frozen=True)
 class Moreau:
-    """One step of w: theta descends on one batch from where it was, then w moves towards it."""
+    """One step of w: gradient steps of theta on one batch, then a step of w towards theta."""
 
     lam: float
     inner: int
@@ -64,9 +68,9 @@ class Moreau:
                 torch._foreach_add_(weights, g, alpha=-self.pace)
         theta = [t.detach().clone() for t in weights]
         with torch.no_grad():
-            torch._foreach_copy_(
-                weights, torch._foreach_add(w, torch._foreach_sub(w, theta), alpha=-lr * self.lam)
-            )
+            difference = torch._foreach_sub(w, theta)
+            moved = torch._foreach_add(w, difference, alpha=-lr * self.lam)
+            torch._foreach_copy_(weights, moved)
         return theta
 
     def end(self, names: list[str], theta: list[Tensor]) -> tuple[Mapping[str, Params], None]:
@@ -78,22 +82,22 @@ class Moreau:
 
 def pfedme(
     lam: Annotated[
-        float, Param("stiffness between theta and w; 0 leaves w where it is", low=0)
+        float, Param("weight of the proximal term between theta and w; 0 leaves w as it is", low=0)
     ] = 15.0,
-    inner: Annotated[int, Param("steps of theta on each mini-batch", low=1)] = 5,
+    inner: Annotated[int, Param("gradient steps of theta per mini-batch", low=1)] = 5,
     pace: Annotated[float, Param("learning rate of theta", above=0)] = 0.01,
     lr: Annotated[float, Param("learning rate of w", above=0)] = 0.005,
-    beta: Annotated[float, Param("server step; 1 is the mean itself", low=0)] = 1.0,
+    beta: Annotated[float, Param("server learning rate; 1 is plain averaging", low=0)] = 1.0,
     decay: Annotated[
-        float, Param("pull of theta to 0, as the authors' code has it; 0 is the paper's", low=0)
+        float, Param("weight decay of theta, as in the authors' code; 0 in the paper", low=0)
     ] = 0.0,
 ) -> Method:
     if lr * lam >= 1:
         raise UserError(
-            f"pfedme: lr={lr:g} times lam={lam:g} is {lr * lam:g}, and w would overshoot theta; keep it below 1"
+            f"pfedme: lr={lr:g} times lam={lam:g} is {lr * lam:g}, so w would overshoot theta; "
+            "keep the product below 1"
         )
     tunes = changed(lr=lr, schedule=Schedule(), rule=Moreau(lam, inner, pace, decay))
-    server = (mean(), *(() if beta == 1.0 else (scale(beta),)), apply_mean())
-    return Method(
-        "pfedme", (Phase(tunes=tunes, makes=("theta",)),), server=server, evaluates="theta"
-    )
+    step = () if beta == 1.0 else (scale(beta),)
+    phase = Phase(tunes=tunes, makes=("theta",))
+    return Method("pfedme", (phase,), server=(mean(), *step, apply_mean()), evaluates="theta")

@@ -16,13 +16,13 @@ from fedloom.core import user_code
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.method import Method, Part
-from fedloom.core.spec import Spec, complaints, parameters, parse
+from fedloom.core.spec import Spec, argument_problems, parameters, parse
 from fedloom.methods import listing
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method as it is found: its factory, and what its module says of it."""
+    """A registered method: its factory and the documentation of its module."""
 
     name: str
     make: Callable[..., Method]
@@ -32,12 +32,12 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The first line of its documentation, without the name."""
+        """The first line of the documentation, without the name."""
         return listing.summary(self.text)
 
     @property
     def needs(self) -> list[str]:
-        """What it asks of a model, in words."""
+        """What it requires of a model, in words."""
         return [n.text for n in self.make().needs] or ["any model"]
 
     def describe(self) -> dict[str, Any]:
@@ -82,29 +82,37 @@ def method(name: str | Callable[..., Method], **parameters: Any) -> Method:
     if reference is not None:
         return build([Spec(reference, parameters)])
     label = getattr(name, "__name__", "method")
-    raise_all(complaints(name, parameters), f"method '{label}'")
+    raise_all(argument_problems(name, parameters), f"method '{label}'")
     return user_code.call_user_function("method", label, Method, name, parameters)
 
 
 def build(specs: Sequence[Spec], values: Mapping[str, Method] = MappingProxyType({})) -> Method:
-    """The combined method of the specs; every problem at once.
+    """The combined method of the specs; raises all problems at once.
 
-    values: by name, the methods that were passed as Python objects and that no name leads to.
+    values: by name, the methods that were passed as Python objects and cannot be found by name.
     """
-    makers = {s.name: entry(s.name) for s in specs if s.name not in values}
-    if len({*(e.name for e in makers.values()), *values}) < len(specs):
-        names = "+".join(s.name for s in specs)
-        raise UserError(f"method '{names}' names a method twice; name each once")
-    named = [s for s in specs if s.name in makers]
-    raise_all(
-        [f"{s.name}: {c}" for s in named for c in complaints(makers[s.name].make, s.args)], "method"
-    )
-    built = {s.name: _made(s, makers[s.name].make) for s in named}
+    entries = {s.name: entry(s.name) for s in specs if s.name not in values}
+    distinct = {*(e.name for e in entries.values()), *values}
+    if len(distinct) < len(specs):
+        listed = "+".join(s.name for s in specs)
+        raise UserError(f"method '{listed}' names a method twice; name each once")
+    registered = [s for s in specs if s.name in entries]
+    _check_arguments(registered, entries)
+    built = {s.name: _made(s, entries[s.name].make) for s in registered}
     return join([values[s.name] if s.name in values else built[s.name] for s in specs])
 
 
+def _check_arguments(specs: Sequence[Spec], entries: Mapping[str, Entry]) -> None:
+    problems = [
+        f"{s.name}: {problem}"
+        for s in specs
+        for problem in argument_problems(entries[s.name].make, s.args)
+    ]
+    raise_all(problems, "method")
+
+
 def _made(spec: Spec, make: Callable[..., Method]) -> Method:
-    """The method, which remembers the spec that any process can build it from."""
+    """The method, with the spec from which any process can build it again."""
     if user_code.is_reference(spec.name):
         made = user_code.call_user_function("method", spec.name, Method, make, spec.args)
     else:

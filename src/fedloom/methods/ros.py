@@ -1,12 +1,17 @@
-"""ROS: fine-tuning on randomly oversampled data, in which all classes of a client come equally often.
+"""ROS: fine-tunes the global model with random oversampling, drawing all classes equally often.
 
-    w_k = w^T - eta grad of F_k under the sampling  P(i) = 1 / (C_k n_{y_i}),   n_k draws with replacement an epoch
+    w_k = w^T - eta grad F_k  under sampling with  P(i) = 1 / (C_k n_{y_i})
 
-C_k are the classes that client k has, n_c its samples of class c.
-epochs >= 0   on the final model; 0 is FedAvg.   lr, batch, momentum (Nesterov's) and decay belong to it.
-State     none.   Uploads  model.   Needs  any model.   A client of one class draws its samples evenly, with replacement.
-FedAvg+ROS in Table 1 of FedAFA (Lu et al., ICASSP 2023), all layers trained. The paper says no more of it; the sampling is that of
-its authors' class-balanced loader.
+C_k is the number of classes client k has, n_c its number of samples of class c. An epoch is n_k
+draws with replacement.
+
+epochs   >= 0, epochs on the final model; 0 is FedAvg.
+lr, batch, momentum (Nesterov) and decay are the method's own.
+
+State: none. Uploads: the model. Needs: any model. A client with a single class samples uniformly,
+with replacement.
+Reference: FedAvg+ROS in Table 1 of FedAFA (Lu et al., ICASSP 2023), all layers trained. The paper
+says no more about it; the sampling is that of its authors' class-balanced loader.
 """
 
 from __future__ import annotations
@@ -16,17 +21,17 @@ from torch import Tensor
 
 from fedloom.core.job import Data
 from fedloom.core.method import Method, Phase
-from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, tuning
+from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, finetuning_sgd
 
 PAPER = "Lu et al., ICASSP 2023, as a baseline"
 LINK = "https://arxiv.org/abs/2303.15168"
 
 
-def balanced(data: Data, generator: torch.Generator) -> Tensor:
-    """As many draws with replacement as there are samples, each class of the client equally likely."""
+def class_balanced(data: Data, generator: torch.Generator) -> Tensor:
+    """Draw n_k positions with replacement, each of the client's classes equally likely."""
     labels = data.labels
-    rarity = 1 / torch.bincount(labels).double()
-    return torch.multinomial(rarity[labels], len(labels), replacement=True, generator=generator)
+    weights = 1 / torch.bincount(labels).double()
+    return torch.multinomial(weights[labels], len(labels), replacement=True, generator=generator)
 
 
 def ros(
@@ -36,5 +41,5 @@ def ros(
     momentum: Momentum = 0.9,
     decay: Decay = 5e-4,
 ) -> Method:
-    phase = Phase(order=balanced, solver=tuning(epochs, lr, batch, momentum, decay))
-    return Method("ros", finale=(phase,) if epochs else ())
+    solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
+    return Method("ros", finale=(Phase(order=class_balanced, solver=solver),) if epochs else ())

@@ -62,7 +62,7 @@ def first_round(curve: Curve, target: float) -> int | None:
 
 
 def up_to(curve: Curve, number: int) -> dict[int, float]:
-    """The evaluations up to a round; raises if the run was not evaluated before or has not got there."""
+    """The evaluations up to a round; raises if the curve does not reach it or begins later."""
     first, last = min(curve), max(curve)
     if not first <= number <= last:
         evaluated = f"in round {first} only" if first == last else f"from round {first} to {last}"

@@ -16,7 +16,9 @@ from fedloom.metrics.records import ClientScores, Spread
 
 
 def class_groups(counts: Tensor) -> dict[str, list[int]]:
-    """Classes by how often they are trained on: the most frequent third, the middle, the rarest; empty if all are alike.
+    """Classes by how frequent they are in training: head, middle and tail, a third each.
+
+    Empty if all classes are equally frequent.
 
     >>> class_groups(torch.tensor([5, 50, 1]))
     {'head': [1], 'middle': [0], 'tail': [2]}

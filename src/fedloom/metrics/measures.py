@@ -54,7 +54,7 @@ def rounds(
     ema: Momentum = 0.0,
     start: Start = "first",
 ) -> float | None:
-    """The first round whose accuracy, or moving average of it, reaches the target; None if none does."""
+    """The first round whose accuracy, or its moving average, reaches the target; else None."""
     return first_round(smoothed(curve, ema, start), to)
 
 

@@ -1,4 +1,4 @@
-"""Typed records of a run: a RoundRecord per line of metrics.jsonl, and the RunResult in result.json.
+"""Typed records of a run: a RoundRecord per line of metrics.jsonl, a RunResult in result.json.
 
 Scores are fractions between 0 and 1. "Recall" of a class is the share of its test samples that are
 classified correctly. Importing this module does not import torch.
@@ -48,6 +48,9 @@ class ClientScores:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
+        """The scores that a record holds; raises TypeError or KeyError if they are damaged."""
+        if unknown := set(facts) - {f.name for f in fields(cls)}:
+            raise KeyError(*sorted(unknown))
         return cls(
             Spread(**facts["label_weighted_accuracy"]),
             Spread(**facts["mean_class_recall"]),
@@ -103,8 +106,11 @@ class RoundRecord:
     def from_json(cls, facts: Mapping[str, Any]) -> RoundRecord:
         """The record that a line of metrics.jsonl holds."""
         known = _checked(cls, facts, "a line of metrics.jsonl")
-        known["participants"] = tuple(known["participants"])
-        known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
+        try:
+            known["participants"] = tuple(known["participants"])
+            known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RunError(f"a line of metrics.jsonl is damaged: {error}") from error
         return cls(**known)
 
 
@@ -148,7 +154,7 @@ class RunResult:
 
     @property
     def client_scores(self) -> ClientScores | None:
-        """Of the models that the clients end with: their own if the method has them, else the global one."""
+        """Of the models that clients end with: their own if the method has them, else the global."""
         return self.personal_models if self.personalised else self.global_model
 
 
@@ -191,7 +197,7 @@ class History(Sequence[RoundRecord]):
     def to_pandas(self) -> Any:
         """A pandas DataFrame with a row per round; nested scores become columns with dots."""
         try:
-            import pandas
+            import pandas  # type: ignore[import-untyped]
         except ImportError:
             raise UserError(
                 "history.to_pandas() needs pandas; install it with: pip install pandas"
@@ -222,7 +228,7 @@ def _is_written(name: str, value: Any) -> bool:
 
 
 def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
-    """The facts of a record, if they are of this format and have its fields; scores made from them."""
+    """The fields of a record, its scores as objects; raises for another format or wrong fields."""
     if facts.get("format") != FORMAT:
         raise RunError(
             f"{place} has record format {facts.get('format', 'none')}, and this version of fedloom "
@@ -234,6 +240,10 @@ def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
     if odd := [*missing, *sorted(given.keys() - known.keys())]:
         raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
     for name in ("global_model", "personal_models"):
-        if given.get(name) is not None:
+        if given.get(name) is None:
+            continue
+        try:
             given[name] = ClientScores.from_json(given[name])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{place} is damaged: {name} has wrong scores: {error}") from error
     return given

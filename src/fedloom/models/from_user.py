@@ -15,7 +15,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.chain_from_module import cut
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.key import Key
-from fedloom.core.spec import Spec, complaints
+from fedloom.core.spec import Spec, argument_problems
 from fedloom.models.layers import Shape
 
 
@@ -31,7 +31,7 @@ def build_user_model(
         module: nn.Module = copy.deepcopy(source)
     else:
         given = _arguments(spec.name, source, shape, classes)
-        raise_all(complaints(source, spec.args, frozenset(given)), f"model '{spec.name}'")
+        raise_all(argument_problems(source, spec.args, frozenset(given)), f"model '{spec.name}'")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.seed)
             module = user_code.call_user_function(

@@ -1,4 +1,5 @@
-"""The pieces that several models share: norms, residual blocks, heads, initialisations and checks of the input shape."""
+"""Building blocks shared by several models: norms, residual blocks, heads, initial weights, and
+checks of the input shape."""
 
 from __future__ import annotations
 
@@ -12,45 +13,55 @@ from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
 
 Shape = tuple[int, ...]
-Norm = Callable[[int], nn.Module]
+Norm = Callable[[int], nn.Module]  # channels -> layer
 
 NormKind = Annotated[
     Literal["batch", "group"],
-    Param("normalisation: by the batch, or by groups of channels of one sample"),
+    Param("batch norm, or group norm, which normalises each sample over groups of channels"),
 ]
 Groups = Annotated[
-    int, Param("groups of the group norm, a divisor of every width; unused with batch norm", low=1)
+    int, Param("groups of the group norm; must divide every width; unused with batch norm", low=1)
 ]
 InitKind = Annotated[
     Literal["torch", "he", "he-all"],
     Param(
-        "initial weights: PyTorch's own, He normal by fan-out for convolutions, or He for all layers"
+        "initial weights: PyTorch's default; he: He normal (fan-out) for convolutions; "
+        "he-all: also He normal (fan-in) for linear layers"
     ),
 ]
 
 
 def named(**layers: nn.Module) -> nn.Sequential:
-    """Layers in a row, each under its name."""
+    """A Sequential whose layers have these names."""
     return nn.Sequential(OrderedDict(layers))
 
 
 def relu() -> nn.Module:
-    """Only ever put behind a layer of the same block: it overwrites its input, which saves memory and time."""
+    """An in-place ReLU, which saves memory and time.
+
+    Use it only after another layer of the same block: a block must not overwrite its input, which
+    is the output that methods read from the block before.
+    """
     return nn.ReLU(inplace=True)
 
 
 def pooled_relu() -> dict[str, nn.Module]:
-    """ReLU and max-pool by 2, in the order that has less to do: the largest is the largest before and after, gradients too."""
+    """A 2x2 max-pool followed by ReLU.
+
+    The two commute exactly, in values and in gradients, and in this order ReLU sees a quarter of
+    the elements.
+    """
     return {"pool": nn.MaxPool2d(2), "relu": relu()}
 
 
 def make_norm(kind: str, groups: int) -> Norm:
-    """The norm of that kind, for any number of channels."""
+    """A function from the number of channels to a norm layer: "batch", or "group" with `groups`."""
 
     def group_norm(channels: int) -> nn.Module:
         if channels % groups:
             raise UserError(
-                f"{groups} groups do not divide {channels} channels; choose another number of groups or another width"
+                f"{groups} groups do not divide {channels} channels; "
+                "choose another number of groups or another width"
             )
         return nn.GroupNorm(groups, channels)
 
@@ -67,12 +78,12 @@ def conv_norm(
     padding: int = 0,
     groups: int = 1,
 ) -> list[nn.Module]:
-    """A convolution with bias and the norm behind it."""
+    """A convolution with bias, and the norm after it."""
     return [nn.Conv2d(inputs, outputs, size, stride, padding, groups=groups), norm(outputs)]
 
 
 class Residual(nn.Module):
-    """end(body(x) + shortcut(x)): the branch that a method may drop is `body`."""
+    """end(body(x) + shortcut(x)). Stochastic depth drops the branch `body`."""
 
     def __init__(
         self, body: nn.Module, shortcut: nn.Module | None = None, end: nn.Module | None = None
@@ -83,19 +94,23 @@ class Residual(nn.Module):
         self.end = end or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = self.end(self.body(x) + self.shortcut(x))
-        return total
+        output: Tensor = self.end(self.body(x) + self.shortcut(x))
+        return output
 
 
 def classifier(channels: int, classes: int) -> nn.Sequential:
-    """Global average pool and a linear layer: the head of the convolutional nets."""
+    """Global average pooling and a linear layer: the head of the convolutional networks."""
     return named(
         pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), fc=nn.Linear(channels, classes)
     )
 
 
 def initialise(model: nn.Module, kind: str) -> None:
-    """Overwrite PyTorch's own draw: "he" by fan-out for convolutions, "he-all" also by fan-in for linear layers, biases zero."""
+    """Draw the initial weights again, as an `InitKind` says; "torch" keeps PyTorch's default.
+
+    "he": He normal by fan-out for convolutions. "he-all": in addition He normal by fan-in for
+    linear layers. Biases of the layers drawn become zero.
+    """
     if kind == "torch":
         return
     for layer in model.modules():
@@ -109,15 +124,17 @@ def initialise(model: nn.Module, kind: str) -> None:
             nn.init.zeros_(layer.bias)
 
 
-def image(model: str, shape: Shape, least: int = 1) -> tuple[int, int, int]:
-    """The shape as channels, height and width, or an error that says what the model takes."""
+def image_shape(model: str, shape: Shape, min_side: int = 1) -> tuple[int, int, int]:
+    """The shape as (channels, height, width); raises UserError if it is no image or too small."""
     if len(shape) != 3:
         raise UserError(
-            f"model '{model}' takes images (channels, height, width), not samples of shape {shape}; choose mlp, or lstm for text"
+            f"model '{model}' takes images (channels, height, width), not samples of shape "
+            f"{shape}; choose mlp, or lstm for text"
         )
     channels, height, width = shape
-    if min(height, width) < least:
+    if min(height, width) < min_side:
         raise UserError(
-            f"model '{model}' takes images of {least}x{least} pixels or more, not {height}x{width}; enlarge them or choose mlp"
+            f"model '{model}' takes images of {min_side}x{min_side} pixels or more, "
+            f"not {height}x{width}; enlarge them or choose mlp"
         )
     return channels, height, width

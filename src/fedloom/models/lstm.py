@@ -1,4 +1,8 @@
-"""Character LSTM: reads T characters and names the next one (LEAF's Shakespeare model, used by FedAvg and FedMix)."""
+"""Character LSTM: reads T characters and predicts the next one.
+
+LEAF's model for Shakespeare (Caldas et al. 2018), as FedAvg and FedMix use it: an embedding of
+8 numbers per character, two LSTM layers of 256 units, and a linear layer on the last state.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +16,34 @@ from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
 from fedloom.models.layers import Shape
 
-Dual = tuple[Tensor, Tensor]  # values and their tangent
-Carry = Callable[[nn.Module, Tensor, Tensor], Dual]  # through a layer
+Dual = tuple[Tensor, Tensor]  # a value and its tangent
+Carry = Callable[[nn.Module, Tensor, Tensor], Dual]  # (layer, value, tangent) -> those after it
 
 
 def lstm(
     shape: Shape,
     classes: int,
     vocabulary: Annotated[
-        int, Param("different characters in the input; 0 is as many as classes", low=0)
+        int, Param("distinct characters in the input; 0: the number of classes", low=0)
     ] = 0,
-    embedding: Annotated[int, Param("numbers that stand for a character", low=1)] = 8,
+    embedding: Annotated[int, Param("dimension of the character embedding", low=1)] = 8,
     layers: Annotated[int, Param("LSTM layers, one block each", low=1)] = 2,
-    width: Annotated[int, Param("units of an LSTM layer", low=1)] = 256,
+    width: Annotated[int, Param("units per LSTM layer", low=1)] = 256,
 ) -> Chain:
-    """Embedding, LSTM layers, and a linear layer on the last step."""
+    """Character LSTM: embedding, LSTM layers, and a linear layer on the last time step."""
     if len(shape) != 1:
         raise UserError(
-            f"model 'lstm' takes text (characters,), not samples of shape {shape}; choose mlp, lenet5 or a resnet"
+            f"model 'lstm' takes text (characters,), not samples of shape {shape}; "
+            "choose mlp, lenet5 or a resnet"
         )
     blocks: dict[str, nn.Module] = {"embedding": nn.Embedding(vocabulary or classes, embedding)}
     for number in range(1, layers + 1):
-        blocks[f"lstm{number}"] = Sequence(embedding if number == 1 else width, width)
+        blocks[f"lstm{number}"] = LSTMLayer(embedding if number == 1 else width, width)
     return Chain(blocks | {"head": LastStep(width, classes)})
 
 
-class Sequence(nn.Module):
-    """An LSTM layer that gives its states of all steps and nothing else."""
+class LSTMLayer(nn.Module):
+    """An LSTM layer that returns its hidden states at all time steps, and no final state."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -49,12 +54,12 @@ class Sequence(nn.Module):
         return states
 
     def along(self, carry: Carry, x: Tensor, t: Tensor) -> Dual:
-        """How a tangent goes through: of an LSTM, it is that of the states."""
+        """Value and tangent after this layer, for losses/tangent.py."""
         return carry(self.rnn, x, t)
 
 
 class LastStep(nn.Module):
-    """A linear layer on the state of the last step."""
+    """A linear layer on the hidden state of the last time step."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
@@ -65,5 +70,5 @@ class LastStep(nn.Module):
         return logits
 
     def along(self, carry: Carry, x: Tensor, t: Tensor) -> Dual:
-        """How a tangent goes through."""
+        """Value and tangent after this layer, for losses/tangent.py."""
         return carry(self.fc, x[:, -1], t[:, -1])

@@ -1,4 +1,4 @@
-"""Every model by its name, and how one is built: a pure function of a name with arguments, a shape and a key."""
+"""The registered models, and `build`, which makes one from its name, arguments, shape and key."""
 
 from __future__ import annotations
 
@@ -40,40 +40,42 @@ MODELS: dict[str, Callable[..., Chain]] = {
     )
 }
 
-_CIFAR, _MNIST = ((3, 32, 32), 100), ((1, 28, 28), 10)
-TYPICAL: dict[
-    str, tuple[Shape, int]
-] = {  # the input a model is counted on when nothing else is said
-    **dict.fromkeys(MODELS, _CIFAR),
+_CIFAR100, _MNIST, _SHAKESPEARE = ((3, 32, 32), 100), ((1, 28, 28), 10), ((80,), 84)
+
+# Shape of a sample and number of classes on which a model is described by default.
+TYPICAL_INPUT: dict[str, tuple[Shape, int]] = {
+    **dict.fromkeys(MODELS, _CIFAR100),
     **dict.fromkeys(("mlp", "lenet5", "cnn"), _MNIST),
-    "lstm": ((80,), 84),
+    "lstm": _SHAKESPEARE,
 }
 
 
 def build(
-    word: Spec,
+    spec: Spec,
     shape: Shape,
     classes: int,
     key: Key,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Chain:
-    """The model with the weights that hang on the key, the same for every device and, up to rounding, every type.
+    """The model with initial weights drawn from the key.
 
-    On device "meta" it has shapes but no numbers, for counting and checks.
+    The weights are the same on every device and, up to rounding, in every dtype. On device "meta"
+    the model has shapes but no values, for counting and checks. Raises UserError for an unknown
+    name, bad arguments, or an input that the model cannot take.
     """
-    if word.name not in MODELS:
-        raise unknown_name("model", word.name, MODELS, see="fedloom models")
+    if spec.name not in MODELS:
+        raise unknown_name("model", spec.name, MODELS, see="fedloom models")
     if classes < 1:
         raise UserError(
-            f"model '{word.name}' needs at least one class, not {classes}; check the labels of the data"
+            f"model '{spec.name}' needs at least one class, not {classes}; "
+            "check the labels of the data"
         )
-    where = (
-        "meta" if torch.device(device).type == "meta" else "cpu"
-    )  # draws of a GPU would differ from those of a CPU
-    with torch.random.fork_rng(devices=[]), torch.device(where):
+    # A GPU's generator draws other numbers, so the weights are always drawn on the CPU.
+    draw_on = "meta" if torch.device(device).type == "meta" else "cpu"
+    with torch.random.fork_rng(devices=[]), torch.device(draw_on):
         torch.default_generator.manual_seed(key.seed)
         chain: Chain = call(
-            "model", word.name, MODELS[word.name], word.args, shape=tuple(shape), classes=classes
+            "model", spec.name, MODELS[spec.name], spec.args, shape=tuple(shape), classes=classes
         )
     return chain.to(device=device, dtype=dtype)

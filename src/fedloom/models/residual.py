@@ -1,6 +1,8 @@
-"""What residual nets are made of: stems, the bodies and shortcuts of their blocks, and the line of stages.
+"""Residual networks in general: stems, residual branches, shortcuts, and the chain of stages.
 
-The blocks of the chain are the stem, the stages layer1, layer2, ... and the head; every stage ends behind its ReLU.
+The blocks of the chain are the stem, the stages layer1, layer2, ... and the head. Every stage ends
+with the ReLU of its last residual block.
+Reference: He et al., Deep Residual Learning for Image Recognition, CVPR 2016.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from torch.nn import functional as F
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.models.layers import Norm, Residual, Shape, classifier, image, initialise, named, relu
+from fedloom.models.layers import (
+    Norm,
+    Residual,
+    Shape,
+    classifier,
+    image_shape,
+    initialise,
+    named,
+    relu,
+)
 
 
 def residual_chain(
@@ -28,44 +39,52 @@ def residual_chain(
     stem: str = "cifar",
     init: str = "torch",
 ) -> Chain:
-    """Any residual net: so many blocks in every stage, of so many channels; stages behind the first halve the image."""
-    channels, _, _ = image("resnet", shape)
+    """A residual network with `blocks[i]` residual blocks of `widths[i]` channels in stage i.
+
+    Every stage but the first halves the image. block, shortcut, stem: keys of BRANCHES, SHORTCUTS
+    and STEMS; init: see `initialise`.
+    """
+    channels, _, _ = image_shape("resnet", shape)
     parts: dict[str, nn.Module] = {"stem": STEMS[stem](channels, widths[0], norm)}
-    unit, inputs = UNITS[block], widths[0]
+    branch, inputs = BRANCHES[block], widths[0]
     for number, (count, width) in enumerate(zip(blocks, widths, strict=True), start=1):
         stride = 1 if number == 1 else 2
         parts[f"layer{number}"] = _stage(
-            unit, SHORTCUTS[shortcut], inputs, width, count, stride, norm
+            branch, SHORTCUTS[shortcut], inputs, width, count, stride, norm
         )
-        inputs = unit.expansion * width
+        inputs = branch.expansion * width
     chain = Chain(parts | {"head": classifier(inputs, classes)})
     initialise(chain, init)
     return chain
 
 
-class Unit(NamedTuple):
-    """A kind of residual block: the branch with weights, what it multiplies the width by, and its depth."""
+class Branch(NamedTuple):
+    """A kind of residual branch.
 
-    body: Callable[[int, int, int, Norm], nn.Module]
+    build: from (inputs, width, stride, norm). expansion: output channels as a multiple of the
+    width. convolutions: its depth.
+    """
+
+    build: Callable[[int, int, int, Norm], nn.Module]
     expansion: int
     convolutions: int
 
 
-Shortcut = Callable[[int, int, int, Norm], nn.Module]
+Shortcut = Callable[[int, int, int, Norm], nn.Module]  # (inputs, outputs, stride, norm) -> layer
 
 
 def _stage(
-    unit: Unit, shortcut: Shortcut, inputs: int, width: int, count: int, stride: int, norm: Norm
+    branch: Branch, shortcut: Shortcut, inputs: int, width: int, count: int, stride: int, norm: Norm
 ) -> nn.Sequential:
-    outputs = unit.expansion * width
-    changes = stride != 1 or inputs != outputs
+    outputs = branch.expansion * width
+    changes_shape = stride != 1 or inputs != outputs
     first = Residual(
-        unit.body(inputs, width, stride, norm),
-        shortcut(inputs, outputs, stride, norm) if changes else nn.Identity(),
+        branch.build(inputs, width, stride, norm),
+        shortcut(inputs, outputs, stride, norm) if changes_shape else nn.Identity(),
         relu(),
     )
     others = [
-        Residual(unit.body(outputs, width, 1, norm), nn.Identity(), relu())
+        Residual(branch.build(outputs, width, 1, norm), nn.Identity(), relu())
         for _ in range(count - 1)
     ]
     return nn.Sequential(first, *others)
@@ -98,41 +117,47 @@ def _bottleneck(inputs: int, width: int, stride: int, norm: Norm) -> nn.Sequenti
     )
 
 
-UNITS = {"basic": Unit(_basic, 1, 2), "bottleneck": Unit(_bottleneck, 4, 3)}
+BRANCHES = {"basic": Branch(_basic, 1, 2), "bottleneck": Branch(_bottleneck, 4, 3)}
 
 
-class Projected(nn.Conv2d):
-    """A convolution of single pixels, of which it takes every `stride`-th.
+class ShortcutConv(nn.Conv2d):
+    """The 1x1 convolution with stride of a projection shortcut (option B of He et al.).
 
-    Of few channels it takes the pixels first, which is the same: with a stride that divides the size, fewer than 8 channels and
-    channels last, oneDNN writes past the end of the weights' gradient (torch 2.13, a processor with AVX2 and no more: all such of
-    1,386 shapes that were tried, and no other), and the process dies.
+    With fewer than SAFE_CHANNELS input channels it subsamples the pixels first and convolves then,
+    which is the same function. This avoids a crash: with channels last, a stride that divides the
+    image size and fewer than 8 channels, oneDNN writes past the end of the weight gradient (torch
+    2.13 on a processor with AVX2 but not AVX-512; of 1,386 shapes tried exactly these failed).
     """
 
-    SAFE = 8  # channels
+    SAFE_CHANNELS = 8
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[1] >= self.SAFE:
+        if x.shape[1] >= self.SAFE_CHANNELS:
             return super().forward(x)
         rows, columns = self.stride
         return F.conv2d(x[:, :, ::rows, ::columns], self.weight)
 
 
 def _projection(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Sequential:
-    return named(conv=Projected(inputs, outputs, stride), norm=norm(outputs))
+    return named(conv=ShortcutConv(inputs, outputs, stride), norm=norm(outputs))
 
 
-class Pad(nn.Module):
-    """Every `stride`-th pixel, and zeros for the channels that are missing; relative, so that it also holds for slimmed inputs."""
+class PadShortcut(nn.Module):
+    """A shortcut without weights: subsampled pixels, and zeros for the added channels (option A).
+
+    It multiplies the number of channels, rather than filling up to a fixed one, so that it also
+    fits slimmed inputs (models/subnetwork.py).
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
         if outputs % inputs:
             raise UserError(
-                f"shortcut 'pad' cannot widen {inputs} channels to {outputs}, not a multiple; choose 'projection'"
+                f"shortcut 'pad' cannot widen {inputs} channels to {outputs}, not a multiple; "
+                "choose 'projection'"
             )
         self.growth = outputs // inputs
         self.stride = stride
@@ -142,7 +167,7 @@ class Pad(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, missing))
 
 
-SHORTCUTS: dict[str, Shortcut] = {"projection": _projection, "pad": Pad}
+SHORTCUTS: dict[str, Shortcut] = {"projection": _projection, "pad": PadShortcut}
 
 
 def _cifar_stem(channels: int, width: int, norm: Norm) -> nn.Sequential:

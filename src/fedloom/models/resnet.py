@@ -1,4 +1,8 @@
-"""Residual nets by name: the CIFAR family of depth 6n+2 (basic) or 9n+2 (bottleneck), and ResNet-18."""
+"""ResNets by name: the CIFAR family of depth 6n+2 (basic) or 9n+2 (bottleneck), and ResNet-18.
+
+All follow He et al., CVPR 2016; each function says which paper's variant it builds and how it
+departs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
 from fedloom.models.layers import Groups, InitKind, NormKind, Shape, make_norm
-from fedloom.models.residual import UNITS, residual_chain
+from fedloom.models.residual import BRANCHES, residual_chain
 
 Depth = Annotated[
     int,
@@ -45,18 +49,19 @@ def resnet(
     init: InitKind = "he",
 ) -> Chain:
     """A ResNet for small images: three stages of equal depth (He et al. 2016, section 4.2)."""
-    period = 3 * UNITS[block].convolutions
-    each, rest = divmod(depth - 2, period)
-    if rest or not each:
-        near = period * max(1, round((depth - 2) / period)) + 2
+    period = 3 * BRANCHES[block].convolutions  # layers of one residual block in each stage
+    blocks_per_stage, rest = divmod(depth - 2, period)
+    if rest or not blocks_per_stage:
+        nearest = period * max(1, round((depth - 2) / period)) + 2
         raise UserError(
-            f"model 'resnet': depth={depth} with block '{block}' must be {period}n + 2; the nearest is {near}"
+            f"model 'resnet': depth={depth} with block '{block}' must be {period}n + 2; "
+            f"the nearest is {nearest}"
         )
     widths = (width, 2 * width, 4 * width)
     return residual_chain(
         shape,
         classes,
-        (each,) * 3,
+        (blocks_per_stage,) * 3,
         widths,
         make_norm(norm, groups),
         block=block,
@@ -68,28 +73,37 @@ def resnet(
 def resnet8(
     shape: Shape, classes: int, norm: NormKind = "group", groups: Groups = 2, width: Width = 16
 ) -> Chain:
-    """A ResNet small enough for experiments on a few cores: 78,042 parameters on colour images of 10 classes."""
+    """ResNet-8, small enough for experiments on a few cores: projection shortcuts, group norm.
+
+    78,042 parameters on colour images of 10 classes.
+    """
     return resnet(shape, classes, 8, "basic", norm, groups, width, "projection", "torch")
 
 
 def resnet20(
     shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16
 ) -> Chain:
-    """ResNet-20 of He et al. 2016, no weights in its shortcuts: 269,722 parameters at 10 classes."""
+    """ResNet-20 of He et al. 2016, parameter-free shortcuts: 269,722 parameters at 10 classes."""
     return resnet(shape, classes, 20, "basic", norm, groups, width, "pad", "he")
 
 
 def resnet32(
     shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16
 ) -> Chain:
-    """ResNet-32 of FedAFA, no weights in its shortcuts: 464,154 parameters at 10 classes."""
+    """ResNet-32 of FedAFA, with parameter-free shortcuts: 464,154 parameters at 10 classes.
+
+    Linear layers are initialised like convolutions, by He normal.
+    """
     return resnet(shape, classes, 32, "basic", norm, groups, width, "pad", "he-all")
 
 
 def resnet56(
     shape: Shape, classes: int, norm: NormKind = "batch", groups: Groups = 2, width: Width = 16
 ) -> Chain:
-    """ResNet-56 of FedAlign, of bottlenecks unlike that of He et al.: 614,452 parameters at 100 classes."""
+    """ResNet-56 of FedAlign: 614,452 parameters at 100 classes.
+
+    Unlike the ResNet-56 of He et al. it has bottleneck blocks and projection shortcuts.
+    """
     return resnet(shape, classes, 56, "bottleneck", norm, groups, width, "projection", "he")
 
 
@@ -102,7 +116,10 @@ def resnet18(
     width: Width = 64,
     init: InitKind = "torch",
 ) -> Chain:
-    """ResNet-18, by default FedMLB's: 11,220,132 parameters at 100 classes; FedAlign's is stem=imagenet, norm=batch, init=he."""
+    """ResNet-18, by default FedMLB's: 3x3 stem, group norm, 11,220,132 parameters at 100 classes.
+
+    FedAlign's, which is that of He et al., is stem=imagenet, norm=batch, init=he.
+    """
     widths = (width, 2 * width, 4 * width, 8 * width)
     return residual_chain(
         shape, classes, (2, 2, 2, 2), widths, make_norm(norm, groups), stem=stem, init=init

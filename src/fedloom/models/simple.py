@@ -1,4 +1,4 @@
-"""Nets without shortcuts or norms: multilayer perceptron, LeNet-5 and the CNN of the first FedAvg paper."""
+"""Networks without shortcuts or norms: multilayer perceptron, LeNet-5, and the CNN of FedAvg."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.spec import Param
-from fedloom.models.layers import Shape, image, named, pooled_relu, relu
+from fedloom.models.layers import Shape, image_shape, named, pooled_relu, relu
 
 
 def mlp(
     shape: Shape,
     classes: int,
     layers: Annotated[int, Param("hidden layers; 0 is softmax regression", low=0)] = 2,
-    width: Annotated[int, Param("units of a hidden layer", low=1)] = 200,
+    width: Annotated[int, Param("units per hidden layer", low=1)] = 200,
 ) -> Chain:
-    """Fully connected net on the flattened sample; two hidden layers of 200 are the 2NN of McMahan et al. 2017."""
+    """Multilayer perceptron on the flattened sample, with ReLU.
+
+    Two hidden layers of 200 units are the 2NN of McMahan et al. 2017.
+    """
     sizes = [math.prod(shape)] + [width] * layers
     blocks = {f"layer{i + 1}": _dense(sizes[i], width) for i in range(layers)}
     return Chain(blocks | {"head": named(flatten=nn.Flatten(), fc=nn.Linear(sizes[-1], classes))})
@@ -28,11 +31,17 @@ def lenet5(
     shape: Shape,
     classes: int,
     padding: Annotated[
-        int, Param("zeros around the image; 2 makes 28x28 the 32x32 of LeCun, 0 suits 32x32", low=0)
+        int,
+        Param(
+            "zeros around the image; 2 turns 28x28 into LeCun's 32x32, 0 is for 32x32 images", low=0
+        ),
     ] = 2,
 ) -> Chain:
-    """LeNet-5 with ReLU and max-pooling: 61,706 parameters on 28x28 grey images of 10 classes."""
-    channels, height, width = image("lenet5", shape, least=max(1, 16 - 2 * padding))
+    """LeNet-5 of LeCun et al. 1998, with ReLU and max-pooling instead of tanh and subsampling.
+
+    61,706 parameters on 28x28 grey images of 10 classes.
+    """
+    channels, height, width = image_shape("lenet5", shape, min_side=max(1, 16 - 2 * padding))
     sides = [((side + 2 * padding - 4) // 2 - 4) // 2 for side in (height, width)]
     return Chain(
         {
@@ -47,7 +56,7 @@ def lenet5(
 
 def cnn(shape: Shape, classes: int) -> Chain:
     """The CNN of McMahan et al. 2017: 1,663,370 parameters on 28x28 grey images of 10 classes."""
-    channels, height, width = image("cnn", shape, least=4)
+    channels, height, width = image_shape("cnn", shape, min_side=4)
     return Chain(
         {
             "conv1": _conv(channels, 32, 2),

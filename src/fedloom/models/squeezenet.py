@@ -1,6 +1,8 @@
-"""SqueezeNet with simple bypass for small images, as in FedMLB: group norm instead of batch norm, convolutions with bias.
+"""SqueezeNet with simple bypass for small images, as the FedMLB authors run it.
 
-Iandola et al. 2016; one block of the chain for each fire module up to the eighth, the ninth opens the head.
+Iandola et al. 2016. It departs from that paper in four ways: group norm after every convolution but
+the classifier, a 3x3 stem of stride 1, 2x2 max-pools, and no dropout. Fire modules 2 to 8 are one
+block of the chain each; the ninth begins the head.
 """
 
 from __future__ import annotations
@@ -15,37 +17,30 @@ from fedloom.models.layers import (
     Residual,
     Shape,
     conv_norm,
-    image,
+    image_shape,
     make_norm,
     named,
     relu,
 )
 
-FIRES = {
-    2: 128,
-    3: 128,
-    4: 256,
-    5: 256,
-    6: 384,
-    7: 384,
-    8: 512,
-}  # channels out; where they do not change, a bypass
-POOLED = (4, 8)
+# fire module: output channels; where they equal the input channels there is a bypass
+FIRES = {2: 128, 3: 128, 4: 256, 5: 256, 6: 384, 7: 384, 8: 512}
+POOLED = (4, 8)  # fire modules followed by a max-pool
 
 
 def squeezenet(shape: Shape, classes: int, groups: Groups = 2) -> Chain:
     """SqueezeNet: stem, fire2 to fire8, and a head of fire9, 1x1 classifier and pool."""
-    channels, _, _ = image("squeezenet", shape, least=8)
+    channels, _, _ = image_shape("squeezenet", shape, min_side=8)
     norm = make_norm("group", groups)
     stem = nn.Sequential(*conv_norm(channels, 96, 3, norm, padding=1), relu(), nn.MaxPool2d(2))
     blocks: dict[str, nn.Module] = {"stem": stem}
     inputs = 96
     for number, width in FIRES.items():
         fire = Fire(inputs, width, norm)
-        body = Residual(fire) if inputs == width else fire
-        blocks[f"fire{number}"] = (
-            named(fire=body, pool=nn.MaxPool2d(2)) if number in POOLED else body
-        )
+        block: nn.Module = Residual(fire) if inputs == width else fire
+        if number in POOLED:
+            block = named(fire=block, pool=nn.MaxPool2d(2))
+        blocks[f"fire{number}"] = block
         inputs = width
     return Chain(blocks | {"head": _head(inputs, classes, norm)})
 
@@ -61,7 +56,7 @@ def _head(inputs: int, classes: int, norm: Norm) -> nn.Sequential:
 
 
 class Fire(nn.Module):
-    """A squeeze to an eighth of the channels, then 1x1 and 3x3 convolutions side by side."""
+    """1x1 squeeze to an eighth of the output channels, then 1x1 and 3x3 expansions side by side."""
 
     def __init__(self, inputs: int, outputs: int, norm: Norm) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""VGG nets of six 3x3 convolutions and three linear layers: FedMLB's with group norm, FedMix's with dropout."""
+"""VGG networks of six 3x3 convolutions and three linear layers, after Simonyan and Zisserman 2015.
+
+FedMLB's `vgg9` adds group norm; FedMix's `vgg` has no norm but dropout.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from fedloom.models.layers import (
     Groups,
     Norm,
     Shape,
-    image,
+    image_shape,
     initialise,
     make_norm,
     named,
@@ -21,12 +24,15 @@ from fedloom.models.layers import (
 )
 
 WIDTHS = (32, 64, 128, 128, 256, 256)
-POOLED = (2, 4, 6)  # convolutions with a max-pool behind them
+POOLED = (2, 4, 6)  # convolutions followed by a max-pool
 
 
 def vgg9(shape: Shape, classes: int, groups: Groups = 2) -> Chain:
-    """VGG-9 of FedMLB: group norm behind every convolution, features pooled to 4x4 before the linear layers."""
-    channels, _, _ = image("vgg9", shape, least=8)
+    """VGG-9 of FedMLB: group norm after every convolution, features pooled to 4x4.
+
+    Convolutions are initialised by He normal (fan-out).
+    """
+    channels, _, _ = image_shape("vgg9", shape, min_side=8)
     head = named(pool=nn.AdaptiveAvgPool2d(4), **_linears(16 * WIDTHS[-1], classes))
     chain = Chain(_convolutions(channels, norm=make_norm("group", groups)) | {"head": head})
     initialise(chain, "he")
@@ -39,28 +45,32 @@ def vgg(
     dropout: Annotated[
         float,
         Param(
-            "share dropped behind the 2nd and 3rd pool and before the last layer", low=0, below=1
+            "dropout probability after the 2nd and 3rd pool and before the last layer",
+            low=0,
+            below=1,
         ),
     ] = 0.1,
 ) -> Chain:
     """VGG of FedMix: no norm; 3,491,530 parameters on 32x32 colour images of 10 classes."""
-    channels, height, width = image("vgg", shape, least=8)
+    channels, height, width = image_shape("vgg", shape, min_side=8)
     inputs = WIDTHS[-1] * (height // 8) * (width // 8)
-    return Chain(
-        _convolutions(channels, dropout=dropout)
-        | {"head": named(**_linears(inputs, classes, dropout))}
-    )
+    blocks = _convolutions(channels, dropout=dropout)
+    blocks["head"] = named(**_linears(inputs, classes, dropout))
+    return Chain(blocks)
 
 
 def _convolutions(
     channels: int, norm: Norm | None = None, dropout: float = 0.0
 ) -> dict[str, nn.Module]:
+    """The six convolutions, one block each, with their norm, ReLU, pool and dropout."""
     blocks: dict[str, nn.Module] = {}
     for number, width in enumerate(WIDTHS, start=1):
         layers: dict[str, nn.Module] = {"conv": nn.Conv2d(channels, width, 3, padding=1)}
-        layers |= {"norm": norm(width)} if norm else {}
+        if norm:
+            layers["norm"] = norm(width)
         layers |= pooled_relu() if number in POOLED else {"relu": relu()}
-        layers |= {"dropout": nn.Dropout(dropout)} if dropout and number in POOLED[1:] else {}
+        if dropout and number in POOLED[1:]:
+            layers["dropout"] = nn.Dropout(dropout)
         blocks[f"conv{number}"] = named(**layers)
         channels = width
     return blocks
@@ -71,7 +81,9 @@ def _linears(inputs: int, classes: int, dropout: float = 0.0) -> dict[str, nn.Mo
         "flatten": nn.Flatten(),
         "fc1": nn.Linear(inputs, 512),
         "relu1": relu(),
+        "fc2": nn.Linear(512, 512),
+        "relu2": relu(),
     }
-    layers |= {"fc2": nn.Linear(512, 512), "relu2": relu()}
-    layers |= {"dropout": nn.Dropout(dropout)} if dropout else {}
+    if dropout:
+        layers["dropout"] = nn.Dropout(dropout)
     return layers | {"fc3": nn.Linear(512, classes)}

@@ -22,7 +22,7 @@ from fedloom.settings.config import Config
 
 def score_template(config: Config) -> ClientScores | None:
     """Placeholder scores, to check measures before a run; None if clients will not be scored."""
-    scored = config.evaluate.personal or not build_method(config.words).personal
+    scored = config.evaluate.personal or not build_method(config.method_specs).personal
     return EMPTY_SCORES if scored else None
 
 
@@ -74,7 +74,8 @@ def _of_client(
     first, last = next(iter(counts.values())), min(map(len, counts.values())) - 1
     if not 0 <= client <= last:
         raise UserError(
-            f"--client {client} is not one of the {last + 1} clients; choose a number from 0 to {last}"
+            f"--client {client} is not one of the {last + 1} clients; "
+            f"choose a number from 0 to {last}"
         )
     for name, other in counts.items():
         if not scores[name]:

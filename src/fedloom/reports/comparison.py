@@ -122,7 +122,7 @@ class Comparison:
     def to_pandas(self) -> Any:
         """A pandas DataFrame, a row per method or run."""
         try:
-            import pandas
+            import pandas  # type: ignore[import-untyped]
         except ImportError:
             raise UserError(
                 "to_pandas() needs pandas; install it with: pip install pandas"
@@ -130,7 +130,7 @@ class Comparison:
         return pandas.json_normalize([row.to_json() for row in self.rows]).set_index("name")
 
     def plot(self, path: Path | str | None = None, title: str = "Test accuracy by round") -> Any:
-        """The accuracy curves as a matplotlib Figure, which a notebook shows; with a path, saved."""
+        """The accuracy curves as a matplotlib Figure, shown by notebooks; with a path, saved."""
         from fedloom.reports import plots
 
         return plots.curves(self.rows, None if path is None else Path(path), title)
@@ -139,7 +139,7 @@ class Comparison:
 def compare_runs(
     runs: Mapping[str, Sequence[StoredRun]], options: CurveOptions | None = None
 ) -> Comparison:
-    """A row for each name, over its runs. Without targets, the first row's accuracy is the target."""
+    """A row per name, over its runs. Without targets, the first row's accuracy is the target."""
     options = options or CurveOptions()
     if not runs:
         raise UserError("there is nothing to compare; pass at least one run")

@@ -1,8 +1,8 @@
 """Accuracy against compute, as Figure 4 of FedMLB plots it, for any runs.
 
-Left: accuracy after the last round against the compute of one client in one round, which the number
-of local steps varies. Runs that differ in train.steps or train.epochs form the line of a method, and
-a single run is a point. Right: accuracy against what all clients have computed so far.
+Left: accuracy after the last round against the compute of one client in one round, which the
+number of local steps varies. Runs that differ in train.steps or train.epochs form the line of a
+method, and a single run is a point. Right: accuracy against what all clients have computed so far.
 
 Compute is counted in multiply-accumulates (MACs) of training, forward and backward, as `fedloom
 cost` counts them per sample, times the samples of the local steps. A partial batch counts as full.
@@ -22,8 +22,8 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.diagnostics.cost.count import FEWEST, cost
-from fedloom.diagnostics.cost.toy_federation import Scene
+from fedloom.diagnostics.cost.count import MIN_BATCH, count_cost
+from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, load_data
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
@@ -114,18 +114,20 @@ def _sample_macs(config: Config, counted: dict[str, float]) -> float:
     """MACs of training on one sample."""
     label = json.dumps([_title(config), config.model_dump(mode="json", include={"model", "data"})])
     if label not in counted:
-        data, method = load_data(config), build_method(config.words)
+        data, method = load_data(config), build_method(config.method_specs)
 
         def build(device: torch.device) -> Any:
             return build_model(config.model, data, Key.root(0), torch.float32, device)
 
-        counted[label] = cost(Scene(method, build, data.shape, len(data.classes), FEWEST)).training
+        counted[label] = count_cost(
+            Workload(method, build, data.shape, len(data.classes), MIN_BATCH)
+        ).training_macs
     return counted[label]
 
 
 def _title(config: Config) -> str:
     """The method with its arguments, as on the command line."""
-    return "+".join(map(str, config.words))
+    return "+".join(map(str, config.method_specs))
 
 
 def _local_training(config: Config) -> str:

@@ -1,4 +1,4 @@
-"""A table of a paper, run: one cell for each row, column and seed, and our figures beside the printed ones."""
+"""Reproduces a table of a paper: plans its runs, and sets our results next to the printed ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from fedloom.core.errors import UserError, raise_all
 from fedloom.data import store, synthetic
 from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
-from fedloom.experiment.stored_run import StoredRun, read_run
+from fedloom.experiment.stored_run import read_run
 from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.measures import check, measured
 from fedloom.reports.client_scores import final_scores, score_template
@@ -20,18 +20,19 @@ from fedloom.settings.paper_table import Column, Printed, Row, Scale, Settings, 
 
 @dataclass(frozen=True)
 class TableCell:
-    """A place in the table: its row, its column and its runs."""
+    """One cell of the table, with its runs, one per seed."""
 
     row: Row
     column: Column
-    cells: tuple[PlannedRun, ...]
+    runs: tuple[PlannedRun, ...]
 
 
 @dataclass(frozen=True)
-class Figure:
-    """What stands in a place: ours by seed, in the paper's units, None where it was not reached; and what is printed.
+class CellResult:
+    """What a cell of the table holds: our values, in the paper's units, and the printed number.
 
-    rounds: the length of the runs, which a figure that was not reached lies beyond.
+    ours: one value per seed; None where a target was not reached.
+    rounds: the length of the runs. A target that was not reached needs more rounds than this.
     """
 
     row: str
@@ -44,125 +45,136 @@ class Figure:
 
     @property
     def mean(self) -> float | None:
-        """Over seeds; None if one of them has not reached it."""
+        """Mean over seeds; None if one of them has no value."""
         return mean_of_all(self.ours)
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation; None for one seed, and if one of them has not reached it."""
-        known = [v for v in self.ours if v is not None]
-        return statistics.stdev(known) if len(known) == len(self.ours) > 1 else None
+        """Sample standard deviation over seeds; None for one seed, or if one has no value."""
+        values = [value for value in self.ours if value is not None]
+        if len(values) < len(self.ours) or len(values) < 2:
+            return None
+        return statistics.stdev(values)
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""
-        place = {
+        return {
             "row": self.row,
             "column": self.column,
             "measure": self.measure,
             "rounds": self.rounds,
-        }
-        own = {"mean": self.mean, "std": self.std, "ours": list(self.ours)}
-        return {
-            **place,
-            **own,
+            "mean": self.mean,
+            "std": self.std,
+            "ours": list(self.ours),
             "printed": self.printed and asdict(self.printed),
             "seconds": self.seconds,
         }
 
 
 def plan(
-    table: Table, scale: Scale, seeds: int, out: Path, over: Callable[[Settings], Settings]
+    table: Table, scale: Scale, seeds: int, out: Path, override: Callable[[Settings], Settings]
 ) -> list[TableCell]:
-    """Every place of the table, checked before the first run begins; `over` lays a command's own settings over a run's."""
-    spots = []
+    """Every cell of the table with its runs, all checked before the first run starts.
+
+    override: lays the settings given on the command line over those of a run.
+    """
+    cells = []
     for column in table.columns:
         for row in table.rows:
-            folder = out / folder_name(row.name) / folder_name(column.runs)
-            cells = plan_seeds(
-                row.name, over(table.run(row, column, scale)), seeds, folder, column.runs
-            )
-            spots.append(TableCell(row, column, tuple(cells)))
-    _check_data(runs_of(spots))
-    _check_measures(spots)
-    return spots
+            settings = override(table.run_settings(row, column, scale))
+            folder = out / folder_name(row.name) / folder_name(column.runs_from)
+            runs = plan_seeds(row.name, settings, seeds, folder, column.runs_from)
+            cells.append(TableCell(row, column, tuple(runs)))
+    _check_data(distinct_runs(cells))
+    _check_measures(cells)
+    return cells
 
 
-def runs_of(spots: Sequence[TableCell]) -> list[PlannedRun]:
-    """The runs, each once."""
-    return list({cell.path: cell for spot in spots for cell in spot.cells}.values())
+def distinct_runs(cells: Sequence[TableCell]) -> list[PlannedRun]:
+    """The runs of all cells, each once: columns with the same settings share theirs."""
+    return list({run.path: run for cell in cells for run in cell.runs}.values())
 
 
-def _check_data(cells: Sequence[PlannedRun]) -> None:
-    """All data sets are there, or the first hour would be wasted."""
-    there = set(store.names())
-    missing = {
-        c.config.data.name
-        for c in cells
-        if c.config.data.name not in there and synthetic.size_of(c.config.data.name) is None
-    }
-    raise_all(
-        [
-            f"there is no data set '{name}'; {store.ADD.replace('NAME', name)}"
-            for name in sorted(missing)
-        ],
-        "data",
-    )
+def _check_data(runs: Sequence[PlannedRun]) -> None:
+    """Check that all data sets exist: a missing one must not surface after hours of other runs."""
+    stored = set(store.names())
+    needed = {run.config.data.name for run in runs}
+    missing = sorted(n for n in needed if n not in stored and synthetic.user_count(n) is None)
+    problems = [
+        f"there is no data set '{name}'; {store.ADD_HINT.replace('NAME', name)}" for name in missing
+    ]
+    raise_all(problems, "data")
 
 
-def _check_measures(spots: Sequence[TableCell]) -> None:
-    """What the columns ask for can be read off runs of that many rounds."""
-    raise_all(dict.fromkeys(filter(None, map(_complaint, spots))), "columns")
+def _check_measures(cells: Sequence[TableCell]) -> None:
+    """Check that every column's measure can be computed from runs of their length."""
+    problems = filter(None, map(_measure_problem, cells))
+    raise_all(dict.fromkeys(problems), "columns")
 
 
-def _complaint(spot: TableCell) -> str | None:
-    config = spot.cells[0].config
+def _measure_problem(cell: TableCell) -> str | None:
+    config, column = cell.runs[0].config, cell.column
     try:
-        check(spot.column.measure, config.rounds, config.evaluate.every, score_template(config))
+        check(column.measure, config.rounds, config.evaluate.every, score_template(config))
     except UserError as error:
-        return f"'{spot.column.name}' is {spot.column.measure}: {error}; or choose other columns with --columns"
+        return (
+            f"'{column.name}' is {column.measure}: {error}; or choose other columns with --columns"
+        )
     return None
 
 
-def figures(spots: Sequence[TableCell]) -> list[Figure]:
-    """What the runs have come to; all of them are done."""
-    return [_figure(spot, [read_run(cell.path) for cell in spot.cells]) for spot in spots]
+def cell_results(cells: Sequence[TableCell]) -> list[CellResult]:
+    """The results of the cells, whose runs must all be finished."""
+    return [_cell_result(cell) for cell in cells]
 
 
-def _figure(spot: TableCell, runs: Sequence[StoredRun]) -> Figure:
+def _cell_result(cell: TableCell) -> CellResult:
+    runs = [read_run(run.path) for run in cell.runs]
     results = [run.result for run in runs if run.result is not None]
-    return Figure(
-        row=spot.row.name,
-        column=spot.column.name,
-        ours=tuple(
-            measured(spot.column.measure, run.history.accuracy, final_scores(run)) for run in runs
-        ),
-        printed=None if spot.row.choice else spot.row.printed.get(spot.column.name),
+    measure = cell.column.measure
+    ours = [measured(measure, run.history.accuracy, final_scores(run)) for run in runs]
+    # The paper prints one number for all choices; average_choices puts it next to their mean.
+    printed = None if cell.row.choice else cell.row.printed.get(cell.column.name)
+    return CellResult(
+        row=cell.row.name,
+        column=cell.column.name,
+        ours=tuple(ours),
+        printed=printed,
         seconds=statistics.fmean(result.seconds for result in results),
         rounds=min(result.rounds for result in results),
-        measure=spot.column.measure,
+        measure=measure,
     )
 
 
-def over_choices(spots: Sequence[TableCell], found: Sequence[Figure]) -> list[Figure]:
-    """Rows that choose so many of the same words as one, as the paper prints them: ours by choice, each the mean over seeds."""
-    alike: dict[tuple[str, str], list[tuple[TableCell, Figure]]] = {}
-    for spot, figure in zip(spots, found, strict=True):
-        if spot.row.choice:
-            alike.setdefault((spot.row.choice, spot.column.name), []).append((spot, figure))
-    return [_joined(choice, *zip(*places, strict=True)) for (choice, _), places in alike.items()]
+def average_choices(cells: Sequence[TableCell], results: Sequence[CellResult]) -> list[CellResult]:
+    """Merge rows that are choices of the same number of items into the paper's one row.
+
+    In the merged result `ours` holds one value per choice, the mean over its seeds.
+    """
+    groups: dict[tuple[str, str], list[tuple[TableCell, CellResult]]] = {}
+    for cell, result in zip(cells, results, strict=True):
+        if cell.row.choice:
+            groups.setdefault((cell.row.choice, cell.column.name), []).append((cell, result))
+    return [_merged(choice, members) for (choice, _), members in groups.items()]
 
 
-def _joined(choice: str, spots: Sequence[TableCell], each: Sequence[Figure]) -> Figure:
+def _merged(choice: str, members: Sequence[tuple[TableCell, CellResult]]) -> CellResult:
+    first_cell, first_result = members[0]
+    results = [result for _, result in members]
     return replace(
-        each[0],
+        first_result,
         row=choice,
-        ours=tuple(f.mean for f in each),
-        printed=spots[0].row.printed.get(each[0].column),
-        seconds=statistics.fmean(f.seconds for f in each),
+        ours=tuple(result.mean for result in results),
+        printed=first_cell.row.printed.get(first_cell.column.name),
+        seconds=statistics.fmean(result.seconds for result in results),
     )
 
 
-def gain(figure: Figure, first: Figure) -> float | None:
-    """Mean difference to another row, seed by seed: one seed gives both the same clients, cohorts and batches."""
-    pairs = zip(figure.ours, first.ours, strict=True)
-    return mean_of_all([None if a is None or b is None else a - b for a, b in pairs])
+def gain(result: CellResult, baseline: CellResult) -> float | None:
+    """Mean difference from another row, seed by seed; None if a value is missing.
+
+    With the same seed both rows have the same clients, cohorts and batches.
+    """
+    pairs = zip(result.ours, baseline.ours, strict=True)
+    differences = [None if a is None or b is None else a - b for a, b in pairs]
+    return mean_of_all(differences)

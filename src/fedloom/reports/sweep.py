@@ -11,11 +11,11 @@ from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import entry
 from fedloom.metrics.measures import measured
 from fedloom.reports.client_scores import final_scores, is_personalised
-from fedloom.reports.paper_table import Figure
+from fedloom.reports.paper_table import CellResult
 from fedloom.settings.config import Config
 
 
-def by_setting(runs: Sequence[StoredRun], setting: str) -> list[Figure]:
+def by_setting(runs: Sequence[StoredRun], setting: str) -> list[CellResult]:
     """Figures with the values of a setting, such as method.fedafa.lam, as rows and methods as columns.
 
     The figure is the clients' score if any method gives clients models of their own, else accuracy.
@@ -28,7 +28,7 @@ def by_setting(runs: Sequence[StoredRun], setting: str) -> list[Figure]:
         groups.setdefault(group, []).append(value)
     name = setting.rpartition(".")[2]
     return [
-        Figure(f"{name}={value}", title, tuple(groups[value, title]), None, 0.0)
+        CellResult(f"{name}={value}", title, tuple(groups[value, title]), None, 0.0)
         for value, title in sorted(groups, key=lambda group: _rank(group[0]))
     ]
 
@@ -41,7 +41,9 @@ def _rank(value: Any) -> tuple[bool, Any]:
 def value_of(config: Config, setting: str) -> Any:
     """The value of a setting in a run; parameters of its method that were left alone have defaults."""
     at: Any = config.model_dump(mode="json")
-    at["method"] |= {spec.name: {**_defaults(spec.name), **spec.args} for spec in config.words}
+    at["method"] |= {
+        spec.name: {**_defaults(spec.name), **spec.args} for spec in config.method_specs
+    }
     for step in setting.split("."):
         if not isinstance(at, dict) or step not in at:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Settings before they are checked: read from TOML, overlaid with `--set a.b=c`, short forms written out."""
+"""Settings before they are checked: read from TOML, merged, and overridden by `--set a.b=c`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.spec import Spec, literal, parse
 from fedloom.core.user_code import absolute_reference
 
-SHORT_NAMES = {  # of settings that have a flag of their own, and an argument of Experiment
+SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, under a shorter name
     "data": "data.name",
     "clients": "data.clients",
     "partition": "data.partition",
@@ -20,7 +20,7 @@ SHORT_NAMES = {  # of settings that have a flag of their own, and an argument of
     "batch": "train.batch",
     "epochs": "train.epochs",
 }
-WORDS = ("method", "model", "sample", "partition")
+SPECS = ("method", "model", "sample", "partition")  # settings that are a name with arguments
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -29,14 +29,15 @@ def read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"config file '{path}' does not exist; give the path of a TOML file, or see: fedloom presets"
+            f"config file '{path}' does not exist; "
+            "give the path of a TOML file, or see: fedloom presets"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"config file '{path}' cannot be read: {error}; give a text file in TOML"
         ) from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"config file '{path}' is not TOML: {error}; mend that line") from None
+        raise UserError(f"config file '{path}' is not TOML: {error}; fix that line") from None
 
 
 def overlay(
@@ -69,7 +70,10 @@ def assignment(text: str, flag: str = "--set", example: str = "train.lr=0.1") ->
 
 
 def normalised(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Short forms written out as tables, so that --set can reach into them; a word without its name keeps the default's."""
+    """Settings with short forms written out as tables, so that --set can reach into them.
+
+    A table without a name, such as sample = {per_round = 5}, gets the name of the default.
+    """
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in raw.items()}
     method = result.get("method")
     if isinstance(method, str):
@@ -84,31 +88,29 @@ def normalised(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
 
 
 def _write_out(table: dict[str, Any], key: str, default: Mapping[str, Any]) -> None:
+    """Replace a spec in a table of settings by its long form, with absolute paths of user files."""
     value = table.get(key)
-    if isinstance(value, str) and len(words := parse(value)) == 1:
-        table[key] = {"name": words[0].name, **words[0].args}
+    if isinstance(value, str) and len(specs := parse(value)) == 1:
+        table[key] = {"name": specs[0].name, **specs[0].args}
     elif isinstance(value, Mapping) and "name" not in value:
         table[key] = {**default, **value}
     if isinstance(table.get(key), dict) and isinstance(table[key]["name"], str):
         table[key]["name"] = absolute_reference(table[key]["name"])
 
 
-def method_table(words: Sequence[Spec]) -> dict[str, Any]:
+def method_table(specs: Sequence[Spec]) -> dict[str, Any]:
     """Methods with their parameters as a table."""
-    named = [Spec(absolute_reference(w.name), w.args) for w in words]
-    return {
-        "name": "+".join(w.name for w in named),
-        **{w.name: dict(w.args) for w in named if w.args},
-    }
+    named = [Spec(absolute_reference(spec.name), spec.args) for spec in specs]
+    parameters = {spec.name: dict(spec.args) for spec in named if spec.args}
+    return {"name": "+".join(spec.name for spec in named), **parameters}
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings over other settings, table by table; a word that brings its name brings all of its arguments."""
+    """Settings over other settings, table by table; a spec with a name replaces the whole spec."""
     result = dict(under)
     for key, value in over.items():
         below = result.get(key)
-        whole = not (isinstance(below, Mapping) and isinstance(value, Mapping)) or (
-            key in WORDS and "name" in value
-        )
-        result[key] = value if whole else merged(below or {}, value)
+        tables = isinstance(below, Mapping) and isinstance(value, Mapping)
+        replaces = not tables or (key in SPECS and "name" in value)
+        result[key] = value if replaces else merged(below or {}, value)
     return result

@@ -1,23 +1,36 @@
-"""A table of a paper as a preset: rows and columns as settings, and beside them the numbers that the paper prints.
+"""A table of a paper as a preset: its rows and columns as settings, next to the printed numbers.
 
-A file PAPER/TABLE.toml holds the settings that all of its runs share, as any config does, and these:
+A file PAPER/TABLE.toml holds the settings that all runs of the table share, as any config file
+does, and these parts:
 
-like         another file of the folder, over which this one lies
-[about]      title; shows: what the table is there for; settings: the paper's, in words; departs: where ours are not quite
-             the paper's; cut: what the small scale leaves out
-[small]      settings of the small scale over all others that are shared; rows, columns: the names it keeps, all if left out
-[methods]    settings by the name of a row
-[setups]     settings and small by the name of a column
-[reads]      sets of measures, each by its name
-[[columns]]  name; settings; small: more settings at the small scale; measure: a word of metrics/measures.py, or what else is
-             printed there, which a comparison leaves out; a pair where the small scale has a word of its own, as a nearer
-             target; reads, instead of measure: the name of a set, for a column of each of its measures. Columns of the same
-             settings are read off the same runs
-[[rows]]     name; settings, else those of [methods]; small; note; printed: for each column a number, [mean, spread], "1000+"
-             for what was not reached by then, or [] for none; take, of: a row for every choice of so many of these words,
-             which are its name and stand for {} in its settings; what is printed is then the mean and spread over all choices
+extends         another file of the same folder; this file overrides it
+[about]         title; shows: what the table demonstrates; settings: the paper's, in words;
+                departures: where ours differ from the paper's; reduced: what the small scale
+                leaves out
+[small]         shared settings that the small scale overrides; rows, columns: the names that it
+                keeps, by default all
+[methods]       settings by the name of a row
+[setups]        settings and small by the name of a column
+[measure_sets]  sets of measures, each under a label
+[[columns]]     name
+                settings
+                small: further settings at the small scale
+                measure: an expression of metrics/measures.py, or a description of a printed
+                    quantity that cannot be reproduced; a pair if the small scale has its own,
+                    such as an easier target
+                measure_set: instead of measure, the name of a set; one column per measure
+                Columns with the same settings share their runs.
+[[rows]]        name
+                settings: by default those of [methods]
+                small
+                note
+                printed: for each column a number, [mean, spread], "1000+" for a target that was
+                    not reached in 1000 rounds, or [] for none
+                choose, among: one row for every choice of `choose` of the items `among`; the
+                    chosen items are its name and replace {} in its settings. The printed numbers
+                    are then the mean and spread over all choices.
 
-Later layers win: shared, [small], column, row.
+Later layers override earlier ones: shared settings, [small], column, row.
 """
 
 from __future__ import annotations
@@ -25,60 +38,69 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.metrics.measures import is_measure
 from fedloom.settings.overrides import merged
-from fedloom.settings.presets import expand
+from fedloom.settings.table_shorthand import expanded_columns, expanded_rows
 
 Settings = dict[str, Any]
 Scale = Literal["small", "paper"]
-PARTS = (
-    "like",
+
+# The keys of a file that are not settings of its runs.
+TABLE_KEYS = (
+    "extends",
     "about",
     "small",
     "methods",
     "setups",
-    "reads",
+    "measure_sets",
     "columns",
     "rows",
-)  # the names in a file that are not settings
+)
 
 
 @dataclass(frozen=True)
 class About:
-    """What a table is for, in words."""
+    """A table in words: its title, what it shows, the paper's settings and ours."""
 
     title: str
     shows: str
     settings: str
-    cut: str
-    departs: str = ""
+    reduced: str
+    departures: str = ""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A number of the paper, in its units, with the spread it prints; beyond: more than that, printed as 1000+."""
+    """A number of the paper, in its units, with the spread it prints.
+
+    lower_bound: the paper prints only that the number is larger, as in 1000+.
+    """
 
     mean: float
     spread: float | None = None
-    beyond: bool = False
+    lower_bound: bool = False
 
     def __str__(self) -> str:
-        more = "+" if self.beyond else ""
-        return f"{self.mean}{more}" if self.spread is None else f"{self.mean} ± {self.spread}"
+        if self.spread is not None:
+            return f"{self.mean} ± {self.spread}"
+        return f"{self.mean}+" if self.lower_bound else str(self.mean)
 
-    def gain(self, first: Printed) -> float | None:
-        """The difference to another number; None where either is only a bound."""
-        return None if self.beyond or first.beyond else self.mean - first.mean
+    def gain(self, baseline: Printed) -> float | None:
+        """The difference from another number; None if either is only a lower bound."""
+        if self.lower_bound or baseline.lower_bound:
+            return None
+        return self.mean - baseline.mean
 
 
 @dataclass(frozen=True)
 class Column:
-    """Settings that vary along the table, and what is read off their runs; runs: the first column of the same settings.
+    """Settings that vary along the table, and the measure taken of their runs.
 
-    measure_small: what the small scale reads instead; empty if the same.
+    measure_small: the measure at the small scale; empty if it is the same.
+    runs_from: the first column with the same settings, whose runs this column uses.
     """
 
     name: str
@@ -86,17 +108,20 @@ class Column:
     small: Settings = field(default_factory=dict)
     measure: str = "accuracy"
     measure_small: str = ""
-    runs: str = ""
+    runs_from: str = ""
 
     @property
-    def measurable(self) -> bool:
-        """Whether a comparison can read it off its runs."""
+    def is_measurable(self) -> bool:
+        """Whether its numbers can be computed from its runs."""
         return is_measure(self.measure)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method as settings, and the paper's numbers by the name of a column. choice: of how many, if those are of all choices."""
+    """A method as settings, and the paper's numbers by the name of a column.
+
+    choice: such as "2 of 5", if the row is one of several whose mean the paper prints.
+    """
 
     name: str
     settings: Settings
@@ -106,9 +131,12 @@ class Row:
     choice: str = ""
 
 
+Part = TypeVar("Part", Column, Row)
+
+
 @dataclass(frozen=True)
 class Table:
-    """A study; keeps: the rows and columns of its small scale."""
+    """A table of a paper. kept_at_small: the names of the rows and columns of its small scale."""
 
     name: str
     about: About
@@ -116,84 +144,96 @@ class Table:
     small: Settings
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    keeps: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    kept_at_small: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def at(self, scale: Scale, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Table:
-        """The part that is run: what is named, else what the scale keeps, and of the columns those that can be measured."""
-        keeps = self.keeps if scale == "small" else {}
-        chosen = self._named("column", self.columns, columns or keeps.get("columns", ()))
+        """The part to run: the rows and columns that are named, by default those of the scale.
+
+        Columns that cannot be measured are left out; if none remains, this is a UserError, as is
+        a name that the table does not have.
+        """
+        kept = self.kept_at_small if scale == "small" else {}
+        chosen = self._named("column", self.columns, columns or kept.get("columns", ()))
         if scale == "small":
             chosen = tuple(replace(c, measure=c.measure_small or c.measure) for c in chosen)
-        measured = tuple(c for c in chosen if c.measurable)
-        if not measured:
+        measurable = tuple(column for column in chosen if column.is_measurable)
+        if not measurable:
             raise UserError(
-                f"column '{chosen[0].name}' of '{self.name}' is not read off accuracies; see: fedloom presets {self.name}"
+                f"column '{chosen[0].name}' of '{self.name}' cannot be computed from a run's "
+                f"accuracies; choose another column, see: fedloom presets {self.name}"
             )
-        return replace(
-            self,
-            columns=measured,
-            rows=self._named("row", self.rows, rows or keeps.get("rows", ())),
-        )
+        chosen_rows = self._named("row", self.rows, rows or kept.get("rows", ()))
+        return replace(self, columns=measurable, rows=chosen_rows)
 
-    def _named(self, kind: str, parts: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...]:
+    def _named(self, kind: str, parts: Sequence[Part], names: Sequence[str]) -> tuple[Part, ...]:
+        """The parts with these names, in the table's order; all of them if no name is given."""
         by_name = {part.name: part for part in parts}
         for name in names:
             if name not in by_name:
                 raise unknown_name(kind, name, by_name, see=f"fedloom presets {self.name}")
         return tuple(part for part in parts if not names or part.name in names)
 
-    def run(self, row: Row, column: Column, scale: Scale) -> Settings:
-        """The settings of one run."""
-        small = scale == "small"
-        layers = [self.settings, self.small if small else {}]
-        for part in (column, row):
-            layers += [part.settings, part.small if small else {}]
+    def run_settings(self, row: Row, column: Column, scale: Scale) -> Settings:
+        """The settings of the runs of one cell."""
+        if scale == "paper":
+            layers = [self.settings, column.settings, row.settings]
+        else:
+            of_column = [column.settings, column.small]
+            layers = [self.settings, self.small, *of_column, row.settings, row.small]
         return reduce(merged, layers)
 
     def describe(self) -> dict[str, Any]:
-        """As JSON, the settings apart."""
+        """As JSON, without the shared settings."""
         parts = asdict(self)
-        return {
-            "about": parts["about"],
-            "small": self.small,
-            "columns": parts["columns"],
-            "rows": parts["rows"],
-        }
+        return {key: parts[key] for key in ("about", "small", "columns", "rows")}
 
 
 def table(name: str, raw: Mapping[str, Any]) -> Table:
-    """A table from its file."""
+    """The table that a parsed TOML file describes."""
     small = dict(raw["small"])
-    keeps = {kind: small.pop(kind) for kind in ("rows", "columns") if kind in small}
-    columns = _columns(expand.columns(raw["columns"], raw.get("setups", {}), raw.get("reads", {})))
+    kept_at_small = {kind: small.pop(kind) for kind in ("rows", "columns") if kind in small}
+    raw_columns = expanded_columns(
+        raw["columns"], raw.get("setups", {}), raw.get("measure_sets", {})
+    )
+    columns = _with_shared_runs([Column(**column) for column in raw_columns])
+    raw_rows = expanded_rows(raw["rows"], raw.get("methods", {}))
     return Table(
         name=name,
         about=About(**raw["about"]),
-        settings={k: v for k, v in raw.items() if k not in PARTS},
+        settings={key: value for key, value in raw.items() if key not in TABLE_KEYS},
         small=small,
         columns=columns,
-        rows=tuple(_row(row, columns) for row in expand.rows(raw["rows"], raw.get("methods", {}))),
-        keeps=keeps,
+        rows=tuple(_row(row, columns) for row in raw_rows),
+        kept_at_small=kept_at_small,
     )
 
 
-def _columns(raw: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    plain = [Column(**c) for c in raw]
-    first = [
-        next(p.name for p in plain if (p.settings, p.small) == (c.settings, c.small)) for c in plain
-    ]
-    return tuple(replace(c, runs=name) for c, name in zip(plain, first, strict=True))
+def _with_shared_runs(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns, each with the name of the first one that has the same settings."""
+    result = []
+    for column in columns:
+        first = next(
+            other
+            for other in columns
+            if (other.settings, other.small) == (column.settings, column.small)
+        )
+        result.append(replace(column, runs_from=first.name))
+    return tuple(result)
 
 
 def _row(raw: Mapping[str, Any], columns: Sequence[Column]) -> Row:
     numbers = raw.get("printed", [[]] * len(columns))
-    printed = {c.name: _printed(n) for c, n in zip(columns, numbers, strict=True) if n != []}
+    printed = {
+        column.name: _printed(number)
+        for column, number in zip(columns, numbers, strict=True)
+        if number != []
+    }
     return Row(**{**raw, "printed": printed})
 
 
-def _printed(number: float | str | tuple[float, float]) -> Printed:
+def _printed(number: float | str | Sequence[float]) -> Printed:
     if isinstance(number, str):
-        return Printed(int(number.removesuffix("+")), beyond=True)
+        return Printed(int(number.removesuffix("+")), lower_bound=True)
     if isinstance(number, float | int):
         return Printed(number)
     mean, spread = number

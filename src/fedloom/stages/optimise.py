@@ -1,4 +1,7 @@
-"""Server optimisers: what becomes of the mean change before it is applied. They see weights only, never statistics or counters."""
+"""Server optimisers: they turn the clients' mean update D into the server's step.
+
+They apply to weights only, never to running statistics or counters.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from fedloom.core.server import Cohort, Memory, Stage, no_memory
 
 
 def scale(lr: float) -> Stage:
-    """The mean change times a server learning rate; 1 changes nothing."""
+    """The mean update times a server learning rate; 1 changes nothing."""
 
     def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         return memory, c.with_mean("model", {n: lr * d for n, d in c.step.items()})
@@ -21,25 +24,27 @@ def scale(lr: float) -> Stage:
 
 
 def momentum(beta: float, lr: float = 1.0) -> Stage:
-    """m <- beta m + D; the step is lr m."""
+    """Server momentum: m <- beta m + D, and the step is lr m. m starts at 0."""
+
+    def init(weights: Params) -> Memory:
+        return {"velocity": zeros(weights)}
 
     def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         m = {n: beta * memory["velocity"][n] + d for n, d in c.step.items()}
         return {"velocity": m}, c.with_mean("model", {n: lr * t for n, t in m.items()})
 
-    return Stage(
-        "optimise",
-        f"momentum(beta={beta:g}, lr={lr:g})",
-        lambda weights: {"velocity": zeros(weights)},
-        step,
-    )
+    return Stage("optimise", f"momentum(beta={beta:g}, lr={lr:g})", init, step)
 
 
-Second = Callable[[Tensor, Tensor], Tensor]  # (v, D^2) -> v
+SecondMoment = Callable[[Tensor, Tensor], Tensor]  # (v, D^2) -> the new v
 
 
-def adaptive(name: str, second: Second, lr: float, beta1: float, tau: float) -> Stage:
-    """m <- beta1 m + (1 - beta1) D; v by the rule; the step is lr m / (sqrt(v) + tau). m_0 = 0, v_0 = tau^2, no bias correction."""
+def adaptive(name: str, second_moment: SecondMoment, lr: float, beta1: float, tau: float) -> Stage:
+    """Adaptive server optimiser of Reddi et al.; `second_moment` is its rule for v.
+
+    m <- beta1 m + (1 - beta1) D, and the step is lr m / (sqrt(v) + tau). m starts at 0 and v at
+    tau^2; there is no bias correction.
+    """
 
     def init(weights: Params) -> Memory:
         return {
@@ -49,9 +54,8 @@ def adaptive(name: str, second: Second, lr: float, beta1: float, tau: float) -> 
 
     def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         m = {n: beta1 * memory["first"][n] + (1 - beta1) * d for n, d in c.step.items()}
-        v = {n: second(memory["second"][n], d.square()) for n, d in c.step.items()}
-        return {"first": m, "second": v}, c.with_mean(
-            "model", {n: lr * m[n] / (v[n].sqrt() + tau) for n in m}
-        )
+        v = {n: second_moment(memory["second"][n], d.square()) for n, d in c.step.items()}
+        change = {n: lr * m[n] / (v[n].sqrt() + tau) for n in m}
+        return {"first": m, "second": v}, c.with_mean("model", change)
 
     return Stage("optimise", name, init, step)

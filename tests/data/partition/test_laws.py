@@ -1,4 +1,4 @@
-"""What every partition promises, whatever the labels, the clients and the key."""
+"""Properties of every partition, for any labels, clients and key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.data.partition import PARTITIONS, partition
 from fedloom.data.partition.balanced import first_arrivals
-from fedloom.data.partition.draws import fill_up, simplex, stream
+from fedloom.data.partition.draws import dirichlet_vector, stream, top_up_small_clients
 from fedloom.data.partition.published import SEEDS
 
 COVERING = {
@@ -29,7 +29,7 @@ COVERING = {
 
 
 def skewed_labels(seed: int, samples: int, classes: int) -> np.ndarray:
-    """Every class occurs at least 20 times, some far more often, in mixed order; numbers have gaps."""
+    """Shuffled labels with gaps; every class occurs at least 20 times, some far more often."""
     rng = np.random.default_rng(seed)
     labels = np.concatenate(
         [np.repeat(np.arange(classes), 20), rng.integers(0, classes, samples) // 2]
@@ -37,14 +37,14 @@ def skewed_labels(seed: int, samples: int, classes: int) -> np.ndarray:
     return 3 * rng.permutation(labels)
 
 
-problems = st.tuples(st.integers(0, 10**6), st.integers(0, 300), st.integers(2, 8)).map(
+label_arrays = st.tuples(st.integers(0, 10**6), st.integers(0, 300), st.integers(2, 8)).map(
     lambda t: skewed_labels(*t)
 )
 
 
 @pytest.mark.parametrize("name", COVERING)
 @settings(max_examples=25, deadline=None)
-@given(labels=problems, clients=st.integers(4, 20), seed=st.integers(0, 10**6))
+@given(labels=label_arrays, clients=st.integers(4, 20), seed=st.integers(0, 10**6))
 def test_disjoint_cover(name, labels, clients, seed):
     parts = partition(Spec(name, COVERING[name]), labels, clients, Key.root(seed))
     assert len(parts) == clients
@@ -53,7 +53,7 @@ def test_disjoint_cover(name, labels, clients, seed):
 
 
 @settings(max_examples=25, deadline=None)
-@given(labels=problems, clients=st.integers(1, 40), seed=st.integers(0, 10**6))
+@given(labels=label_arrays, clients=st.integers(1, 40), seed=st.integers(0, 10**6))
 def test_iid_sizes_differ_by_at_most_one(labels, clients, seed):
     sizes = [len(rows) for rows in partition(Spec("iid"), labels, clients, Key.root(seed))]
     assert max(sizes) - min(sizes) <= 1
@@ -61,7 +61,7 @@ def test_iid_sizes_differ_by_at_most_one(labels, clients, seed):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    labels=problems,
+    labels=label_arrays,
     clients=st.integers(1, 40),
     alpha=st.sampled_from([1e-6, 1e-3, 0.1, 1.0, 1e6]),
     seed=st.integers(0, 10**6),
@@ -76,21 +76,21 @@ def test_balanced_is_exactly_balanced_and_disjoint(labels, clients, alpha, seed,
 
 @settings(max_examples=25, deadline=None)
 @given(
-    labels=problems,
+    labels=label_arrays,
     clients=st.integers(2, 10),
     alpha=st.sampled_from([1e-3, 0.1, 1.0]),
     seed=st.integers(0, 10**6),
 )
-def test_rounded_fills_small_clients_up_and_moves_nothing_else(labels, clients, alpha, seed):
-    """What is dealt is the same; who was large enough and not the largest keeps all."""
+def test_rounded_tops_up_small_clients_and_moves_nothing_else(labels, clients, alpha, seed):
+    """The samples are the same; if no client is too small, nothing changes."""
     drawn, filled = (
         partition(
-            Spec("dirichlet-rounded", {"alpha": alpha, "min_size": least}),
+            Spec("dirichlet-rounded", {"alpha": alpha, "min_size": min_size}),
             labels,
             clients,
             Key.root(seed),
         )
-        for least in (1, 3)
+        for min_size in (1, 3)
     )
     assert min(map(len, filled)) >= 3
     np.testing.assert_array_equal(np.sort(np.concatenate(drawn)), np.sort(np.concatenate(filled)))
@@ -101,19 +101,22 @@ def test_rounded_fills_small_clients_up_and_moves_nothing_else(labels, clients, 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    labels=problems, clients=st.integers(8, 20), share=st.floats(0, 1), seed=st.integers(0, 10**6)
+    labels=label_arrays,
+    clients=st.integers(8, 20),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 10**6),
 )
 def test_classes_per_client(labels, clients, share, seed):
-    kinds = len(np.unique(labels))
-    each = 1 + round(share * (kinds - 1))
-    parts = partition(Spec("classes", {"classes": each}), labels, clients, Key.root(seed))
-    assert {len(np.unique(labels[rows])) for rows in parts} == {each}
-    holders = [sum(kind in labels[rows] for rows in parts) for kind in np.unique(labels)]
+    classes = len(np.unique(labels))
+    per_client = 1 + round(share * (classes - 1))
+    parts = partition(Spec("classes", {"classes": per_client}), labels, clients, Key.root(seed))
+    assert {len(np.unique(labels[rows])) for rows in parts} == {per_client}
+    holders = [sum(label in labels[rows] for rows in parts) for label in np.unique(labels)]
     assert max(holders) - min(holders) <= 1
 
 
 @pytest.mark.parametrize(
-    ("kinds", "clients", "each", "holders", "shares"),
+    ("classes", "clients", "per_client", "holders", "shares"),
     [
         (10, 60, 2, 12, {416, 417}),
         (100, 100, 20, 20, {25}),
@@ -121,20 +124,23 @@ def test_classes_per_client(labels, clients, share, seed):
         (10, 60, 10, 60, {83, 84}),
     ],
 )
-def test_fedmix_deals_all_50000_samples_into_equal_slots(kinds, clients, each, holders, shares):
-    """CIFAR-10 and CIFAR-100 of the paper, and two more columns of its Table 6: clients x each / kinds slots a class."""
-    labels = np.arange(50_000) % kinds
-    parts = partition(Spec("classes", {"classes": each}), labels, clients, Key.root(0))
+def test_fedmix_splits_all_50000_samples_evenly(classes, clients, per_client, holders, shares):
+    """CIFAR-10 and CIFAR-100 as in the paper, and two more columns of its Table 6.
+
+    Each class has clients x per_client / classes holders.
+    """
+    labels = np.arange(50_000) % classes
+    parts = partition(Spec("classes", {"classes": per_client}), labels, clients, Key.root(0))
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(50_000))
-    counts = np.stack([np.bincount(labels[rows], minlength=kinds) for rows in parts])
-    assert {len(rows[rows > 0]) for rows in counts} == {each}
+    counts = np.stack([np.bincount(labels[rows], minlength=classes) for rows in parts])
+    assert {len(rows[rows > 0]) for rows in counts} == {per_client}
     assert ((counts > 0).sum(axis=0) == holders).all()
     assert set(counts[counts > 0].tolist()) == shares
 
 
 @settings(max_examples=25, deadline=None)
-@given(labels=problems, alpha=st.floats(0.5, 100), seed=st.integers(0, 10**6))
-def test_rounded_loses_only_what_rounding_loses(labels, alpha, seed):
+@given(labels=label_arrays, alpha=st.floats(0.5, 100), seed=st.integers(0, 10**6))
+def test_rounded_drops_at_most_the_rounding_errors(labels, alpha, seed):
     clients = 4
     try:
         parts = partition(
@@ -157,7 +163,7 @@ def test_shards_hold_few_classes():
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONS.keys() - SEEDS.keys()))
-def test_same_key_same_parts_other_key_other_parts(name):
+def test_parts_depend_on_the_key_alone(name):
     labels, users = np.arange(3000) % 10, np.arange(3000) // 100
     clients = 0 if name == "user" else 20
     draw = [
@@ -168,7 +174,7 @@ def test_same_key_same_parts_other_key_other_parts(name):
     assert np.array_equal(draw[0], draw[2]) == (name == "user")
 
 
-def test_the_callers_labels_stay_as_they_are():
+def test_the_labels_passed_in_are_not_changed():
     labels = np.arange(3000) % 10
     for name in PARTITIONS.keys() - SEEDS.keys() - {"user"}:
         partition(Spec(name), labels, 20, Key.root(0), longtail=2.0)
@@ -188,21 +194,23 @@ def test_users_are_clients_in_order():
 @settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=9),
-    least=st.integers(1, 6),
+    min_size=st.integers(1, 6),
     seed=st.integers(0, 10**6),
     data=st.data(),
 )
-def test_fewer_clients_than_users_are_drawn_among_the_large_ones(sizes, least, seed, data):
+def test_fewer_clients_than_users_are_drawn_among_the_large_ones(sizes, min_size, seed, data):
     users = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    large = [u for u, size in enumerate(sizes) if size >= least]
+    large = [u for u, size in enumerate(sizes) if size >= min_size]
     clients = data.draw(st.integers(0, len(large)))
-    word, labels = Spec("user", {"min_size": least}), np.zeros(len(users), dtype=np.int64)
+    spec, labels = Spec("user", {"min_size": min_size}), np.zeros(len(users), dtype=np.int64)
     if not large:
         with pytest.raises(UserError, match="smaller min_size"):
-            partition(word, labels, clients, Key.root(seed), users)
+            partition(spec, labels, clients, Key.root(seed), users)
         return
-    owners = [set(users[rows]) for rows in partition(word, labels, clients, Key.root(seed), users)]
-    numbers = [owner for (owner,) in owners]  # nobody shares a client
+    users_of_clients = [
+        set(users[rows]) for rows in partition(spec, labels, clients, Key.root(seed), users)
+    ]
+    numbers = [owner for (owner,) in users_of_clients]  # one user per client
     assert numbers == sorted(set(numbers)) and set(numbers) <= set(large)
     assert len(numbers) == (clients or len(large))
 
@@ -216,7 +224,7 @@ def test_another_seed_draws_other_users():
     assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
 
 
-def test_users_and_a_long_tail_go_together():
+def test_users_combined_with_a_long_tail():
     labels, users = np.repeat([0, 1], 100), np.arange(200) % 4
     parts = partition(Spec("user"), labels, 4, Key.root(0), users, longtail=10)
     assert sum(map(len, parts)) == 110
@@ -225,36 +233,42 @@ def test_users_and_a_long_tail_go_together():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_client_at_the_average_size_gets_no_more(seed):
-    labels = np.repeat(
-        [0, 1, 2], [10, 4, 6]
-    )  # at this alpha a class goes to one client, and ten samples are the average
+    # at this alpha a class goes to one client, and ten samples are the average
+    labels = np.repeat([0, 1, 2], [10, 4, 6])
     parts = partition(Spec("dirichlet", {"alpha": 1e-6, "min_size": 1}), labels, 2, Key.root(seed))
     assert sorted(tuple(sorted(labels[rows])) for rows in parts) == [(0,) * 10, (1,) * 4 + (2,) * 6]
 
 
 @pytest.mark.parametrize("args", [{}, {"legacy_seed": 0}, {"legacy_seed": 1}])
 def test_balanced_clients_take_what_is_left_once_their_class_is_gone(args):
-    labels = (
-        np.arange(80) % 2
-    )  # twenty clients of four want one class each, hardly ever ten times each
+    # twenty clients of four samples want one class each, hardly ever ten of them the same
+    labels = np.arange(80) % 2
     parts = partition(Spec("dirichlet-balanced", {"alpha": 1e-6, **args}), labels, 20, Key.root(0))
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(80))
     assert sum(len(set(labels[rows])) == 1 for rows in parts) >= 19
 
 
 @pytest.mark.parametrize("alpha", [0.001, 0.01])
-def test_500_clients_end_in_time_with_the_smallest_size(alpha):
+def test_500_clients_finish_in_time_and_reach_the_minimum_size(alpha):
     labels, began = np.arange(20_000) % 10, time.monotonic()
     parts = partition(Spec("dirichlet", {"alpha": alpha}), labels, 500, Key.root(0))
     assert time.monotonic() - began < 15
-    assert min(map(len, parts)) == 10  # no draw reaches it here, so it is the repair that does
+    assert min(map(len, parts)) == 10  # no draw reaches it here, only the repair does
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(20_000))
 
 
-def test_repair_takes_the_tail_of_the_largest():
+def test_topping_up_takes_the_last_samples_of_the_largest():
     parts = [np.arange(5), np.arange(5, 9), np.arange(0)]
-    assert [list(rows) for rows in fill_up(parts, 3)] == [[0, 1, 2], [5, 6, 7], [3, 4, 8]]
-    assert [list(rows) for rows in fill_up(parts, 1)] == [[0, 1, 2, 3], [5, 6, 7, 8], [4]]
+    assert [list(rows) for rows in top_up_small_clients(parts, 3)] == [
+        [0, 1, 2],
+        [5, 6, 7],
+        [3, 4, 8],
+    ]
+    assert [list(rows) for rows in top_up_small_clients(parts, 1)] == [
+        [0, 1, 2, 3],
+        [5, 6, 7, 8],
+        [4],
+    ]
 
 
 @settings(max_examples=50, deadline=None)
@@ -263,8 +277,8 @@ def test_repair_takes_the_tail_of_the_largest():
     places=st.integers(1, 30),
     seed=st.integers(0, 10**6),
 )
-def test_simplex_never_underflows(alpha, places, seed):
-    drawn = simplex(np.random.RandomState(seed), alpha, places)
+def test_dirichlet_vectors_never_underflow(alpha, places, seed):
+    drawn = dirichlet_vector(np.random.RandomState(seed), alpha, places)
     assert drawn.min() >= 0
     assert drawn.sum() == pytest.approx(1)
 
@@ -275,13 +289,9 @@ def test_the_stream_is_the_frozen_mersenne_twister_of_the_digest():
     np.testing.assert_array_equal(stream(key).random_sample(4), expected.random_sample(4))
 
 
-def test_the_race_by_class_has_the_distribution_of_multinomial():
-    weights, left, size, runs = (
-        np.array([0.6, 0.3, 0.1, 0.0 + 1e-200]),
-        np.array([3, 10, 20, 5]),
-        8,
-        4000,
-    )
+def test_first_arrivals_have_the_distribution_of_multinomial():
+    weights, left = np.array([0.6, 0.3, 0.1, 0.0 + 1e-200]), np.array([3, 10, 20, 5])
+    size, runs = 8, 4000
     rng, generator = np.random.RandomState(0), torch.Generator().manual_seed(0)
     which = np.repeat(np.arange(4), left)
     samples = torch.from_numpy(weights[which]).expand(runs, -1)
@@ -290,12 +300,11 @@ def test_the_race_by_class_has_the_distribution_of_multinomial():
     raced = np.stack([first_arrivals(rng, weights, left, size) for _ in range(runs)])
     assert (raced <= left).all()
     assert (raced.sum(axis=1) == size).all()
-    np.testing.assert_allclose(
-        raced.mean(axis=0), expected.mean(axis=0), atol=0.06
-    )  # 3 to 4 standard errors
+    # the tolerance is 3 to 4 standard errors
+    np.testing.assert_allclose(raced.mean(axis=0), expected.mean(axis=0), atol=0.06)
     np.testing.assert_allclose(np.cov(raced.T), np.cov(expected.T), atol=0.12)
 
 
-def test_the_race_takes_classes_without_weight_last():
+def test_first_arrivals_take_classes_without_weight_last():
     counts = first_arrivals(np.random.RandomState(0), np.array([1.0, 1e-200]), np.array([3, 10]), 8)
     np.testing.assert_array_equal(counts, [3, 5])

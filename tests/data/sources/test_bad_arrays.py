@@ -1,4 +1,4 @@
-"""Bad LEAF files, archives and tables, and the sentence each of them gets."""
+"""Invalid LEAF files, archives and tables, and the error message of each."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ LEAF = {
         {},
     ),
     "a list": (raw("a.json", b"[]"), ("found a list",), {}),
-    "no test": (only_train, ("expected test/*.json beside train/*.json",), {}),
+    "no test": (only_train, ("expected test/*.json next to train/*.json",), {}),
     "nothing": (lambda w, p: p, ("expected all_data.json",), {"format": "leaf"}),
     "shapes": (two_shapes, ("found samples of shape (1, 3, 3), expected (1, 2, 2)",), {}),
     "user without data": (leaf(users=["u", "v"]), ("user 'v' in users only",), {}),
-    "users no list": (leaf(users=3), ("users that are no list of names",), {}),
+    "users no list": (leaf(users=3), ("users that are not a list of names",), {}),
     "lengths": (leaf([[0.5] * 4], [0, 1]), ("found 1 x and 2 y of user 'u'",), {}),
     "no x": (leaf(user_data={"u": {"y": [1]}}), ("user 'u' without lists x and y",), {}),
     "empty": (leaf([], []), ("found no samples",), {}),
     "no square": (
         leaf([[0.5] * 5] * 5),
-        ("found 5 numbers a sample, expected a square grey picture",),
+        ("found 5 numbers per sample, expected a square grey image",),
         {},
     ),
     "ragged": (leaf([[0.5], [0.5, 0.5]], [0, 1]), ("samples of several lengths or types",), {}),
     "pixels": (
         leaf([[-3.5] * 4] * 5),
-        ("pixels from -3.5 to -3.5, expected fractions of [0, 1]",),
+        ("pixels from -3.5 to -3.5, expected fractions in [0, 1]",),
         {},
     ),
-    "NaN": (leaf([[float("nan")] * 4] * 5), ("NaN or infinity in picture 0",), {}),
+    "NaN": (leaf([[float("nan")] * 4] * 5), ("NaN or infinity in image 0",), {}),
     "labels": (leaf(y=["a"] * 5), ("labels of type <U1, expected whole numbers from 0",), {}),
-    "file names": (leaf(["1.jpg"] * 5), ("label 0 to a text, expected one character",), {}),
+    "file names": (leaf(["1.jpg"] * 5), ("label 0 of a text, expected one character",), {}),
     "text lengths": (
         leaf(["ab", "a"], ["c", "d"]),
         ("a text of 1 characters as sample 1, expected 2",),
@@ -102,10 +102,10 @@ NPZ = {
     "half a test": (npz(x_train=X, y_train=Y, x_test=X), ("expected an array 'y_test'",), {}),
     "lengths": (npz(x=X, y=[0, 1]), ("found 10 samples and labels of shape (2,)",), {}),
     "users": (npz(x=X, y=Y, users=[1]), ("found 10 samples and users of shape (1,)",), {}),
-    "NaN": (npz(x=HOLE, y=Y), ("NaN or infinity in picture 3",), {}),
+    "NaN": (npz(x=HOLE, y=Y), ("NaN or infinity in image 3",), {}),
     "NaN in features": (npz(x=HOLE[:, 0], y=np.arange(10) % 2), ("NaN or infinity in sample",), {}),
     "words": (npz(x=np.full((10, 2), "a"), y=Y), ("features of type <U1",), {}),
-    "word pictures": (npz(x=np.full((10, 2, 2), "a"), y=Y), ("pixels of type <U1",), {}),
+    "text images": (npz(x=np.full((10, 2, 2), "a"), y=Y), ("pixels of type <U1",), {}),
     "five dimensions": (
         npz(x=X[:, None, None], y=Y),
         ("an array of shape (10, 1, 1, 2, 2)", "reshape it"),
@@ -113,7 +113,7 @@ NPZ = {
     ),
     "normalised": (
         npz(x=X - 1.5, y=Y),
-        ("pixels from -1.5 to -1.5", "leave normalisation to fedloom"),
+        ("pixels from -1.5 to -1.5", "pass the raw pixels: fedloom normalises them"),
         {},
     ),
     "negative label": (npz(x=X, y=Y - 1), ("found label -1, expected whole numbers from 0",), {}),
@@ -150,7 +150,7 @@ TABLE = {
     "header only": (raw("t.csv", b"a,b\n"), ("found no rows",), {}),
     "no header": (
         raw("t.csv", b"1,2\n3,4\n"),
-        ("numbers (1, 2) in the first line", "write a header line"),
+        ("numbers (1, 2) in the first line", "add a header line"),
         {},
     ),
     "not UTF-8": (raw("t.csv", b"a,b\n\xff,1\n"), ("found no readable text",), {}),
@@ -192,7 +192,7 @@ TABLE = {
     ),
     "only a target": (
         table("y", rows=many(lambda i: [i % 2])),
-        ("found no column beside the target",),
+        ("found no column apart from the target",),
         {},
     ),
     "nothing left": (table("a", "b", "y", rows=GOOD), ("found no column left",), {"drop": "a,b,y"}),
@@ -218,7 +218,7 @@ TABLE = {
     ),
     "names": (
         table("a", "y", rows=many(lambda i: [f"n{i}", i % 2])),
-        ("words in 79 training rows", "drop='a'"),
+        ("values in 79 training rows", "drop='a'"),
         {},
     ),
     "clients differ": (
@@ -236,18 +236,18 @@ TABLE = {
 
 
 @pytest.mark.parametrize("case", LEAF)
-def test_leaf(case, refuses):
-    refuses(*LEAF[case])
+def test_leaf(case, rejects):
+    rejects(*LEAF[case])
 
 
 @pytest.mark.parametrize("case", NPZ)
-def test_npz(case, refuses):
-    refuses(*NPZ[case])
+def test_npz(case, rejects):
+    rejects(*NPZ[case])
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_table(case, refuses):
-    refuses(*TABLE[case])
+def test_table(case, rejects):
+    rejects(*TABLE[case])
 
 
 def test_without_pyarrow_the_extra_is_named(write, tmp_path, monkeypatch):

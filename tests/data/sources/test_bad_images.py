@@ -1,4 +1,4 @@
-"""Bad paths and bad picture files, and the sentence each of them gets."""
+"""Invalid paths and image files, and the error message of each."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ IDX = {
         ("found 7 bytes of values, expected 8 for shape (2, 2, 2)",),
         {},
     ),
-    "empty": (idx(TRAIN_Y, b""), ("found 0 bytes", "a head of 8 bytes", "download it again"), {}),
+    "empty": (idx(TRAIN_Y, b""), ("found 0 bytes", "a header of 8 bytes", "download it again"), {}),
     "no samples": (
         idx(TEST_X, head(0x803, 0, 2, 2)),
         ("found no samples, expected at least one",),
@@ -111,7 +111,7 @@ IDX = {
     ),
     "sparse": (
         idx(TRAIN_Y, head(0x801, 2) + b"\0\xc8"),
-        ("labels up to 200 of which only 2 differ", "class numbers 0 to 1"),
+        ("labels up to 200 but only 2 distinct ones", "class numbers 0 to 1"),
         {},
     ),
     "cut gzip": (
@@ -182,14 +182,14 @@ def tiny(file, text):
 
 NOTES = "val/val_annotations.txt"
 TINY = {
-    "no folder": (tiny("wnids.txt", "n01\nn77"), ("n77", "expected the pictures of class n77"), {}),
-    "no classes": (tiny("wnids.txt", ""), ("found no class, expected one WNID a line",), {}),
+    "no folder": (tiny("wnids.txt", "n01\nn77"), ("n77", "expected the images of class n77"), {}),
+    "no classes": (tiny("wnids.txt", ""), ("found no class, expected one WNID per line",), {}),
     "no notes": (tiny(NOTES, None), ("expected val_annotations.txt",), {}),
     "empty notes": (tiny(NOTES, "\n"), ("found no line",), {}),
     "strange note": (tiny(NOTES, "a.png n01"), ("the line 'a.png n01'",), {}),
-    "picture gone": (
+    "image missing": (
         tiny("val/images/val_1.png", None),
-        ("found no val_1.png, expected all 2 pictures",),
+        ("found no val_1.png, expected all 2 images",),
         {},
     ),
     "not UTF-8": (tiny("words.txt", "n01\tcaf\xe9"), ("a text file in it is not UTF-8",), {}),
@@ -201,7 +201,7 @@ TINY = {
 }
 
 
-def pictures(*sizes, under=""):
+def images(*sizes, under=""):
     def make(w, p):
         for i, size in enumerate(sizes):
             w.picture(p / under / "cat" / f"{i}.png", (0, 0, 0), size)
@@ -212,74 +212,74 @@ def pictures(*sizes, under=""):
 
 def strange_class(w, p):
     w.picture(p / "val" / "dog" / "1.png", (0, 0, 0))
-    return pictures((4, 4), under="train")(w, p)
+    return images((4, 4), under="train")(w, p)
 
 
 def cut_short(w, p):
-    file = pictures((40, 40))(w, p) / "cat" / "0.png"
+    file = images((40, 40))(w, p) / "cat" / "0.png"
     file.write_bytes(file.read_bytes()[:60])
     return p
 
 
 FOLDER = {
     "sizes": (
-        pictures((4, 4), (4, 6)),
-        ("1.png: found a picture of 4 x 6 pixels, expected 4 x 4", "give size=N"),
+        images((4, 4), (4, 6)),
+        ("1.png: found an image of 4 x 6 pixels, expected 4 x 4", "set size=N"),
         {},
     ),
-    "size option": (pictures((4, 4)), ("size=0 must be at least 1",), {"size": 0}),
-    "no picture": (
+    "size option": (images((4, 4)), ("size=0 must be at least 1",), {"size": 0}),
+    "no image": (
         files("train/cat/1.png", "test/cat/1.png"),
-        ("found no picture", "replace or delete the file"),
+        ("found no readable image", "replace or delete the file"),
         {},
     ),
-    "cut short": (cut_short, ("0.png: found a damaged picture",), {}),
+    "cut short": (cut_short, ("0.png: found a damaged image",), {}),
     "no test": (
-        pictures((4, 4), under="train"),
-        ("expected a folder test or val beside train",),
+        images((4, 4), under="train"),
+        ("expected a folder test or val next to train",),
         {},
     ),
     "strange class": (strange_class, ("found the class dog, expected those of", "cat"), {}),
     "too few": (
-        pictures((4, 4)),
+        images((4, 4)),
         ("1 samples, of which a share of 0.2 leaves no test sample", "raise test_share"),
         {},
     ),
     "unsorted": (
         files("a.png"),
-        ("found a.png, expected folders of pictures",),
+        ("found a.png, expected one folder of images per class",),
         {"format": "image_folder"},
     ),
 }
 
 
 @pytest.mark.parametrize("case", PATHS)
-def test_paths(case, refuses):
-    refuses(*PATHS[case])
+def test_paths(case, rejects):
+    rejects(*PATHS[case])
 
 
 @pytest.mark.parametrize("case", IDX)
-def test_idx(case, refuses):
-    refuses(*IDX[case])
+def test_idx(case, rejects):
+    rejects(*IDX[case])
 
 
 @pytest.mark.parametrize("case", CIFAR)
-def test_cifar(case, refuses):
-    refuses(*CIFAR[case])
+def test_cifar(case, rejects):
+    rejects(*CIFAR[case])
 
 
 @pytest.mark.parametrize("case", TINY)
-def test_tiny_imagenet(case, refuses):
-    refuses(*TINY[case])
+def test_tiny_imagenet(case, rejects):
+    rejects(*TINY[case])
 
 
 @pytest.mark.parametrize("case", FOLDER)
-def test_image_folder(case, refuses):
-    refuses(*FOLDER[case])
+def test_image_folder(case, rejects):
+    rejects(*FOLDER[case])
 
 
 def test_without_pillow_the_extra_is_named(write, tmp_path, monkeypatch):
-    folder = pictures((4, 4))(write, tmp_path)
+    folder = images((4, 4))(write, tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UserError, match=r'needs Pillow, .* pip install "fedloom\[images\]"'):
         read(folder)

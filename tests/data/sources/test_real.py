@@ -1,4 +1,4 @@
-"""Real sets in their authors' layouts, where the packed data lie beside the repository."""
+"""Real data sets in their authors' formats, if the packed data lie next to the repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 pytestmark = [
     pytest.mark.shared,
     pytest.mark.skipif(
-        not (DATA / "unpack.py").is_file(), reason="no ../shared/data beside the repository"
+        not (DATA / "unpack.py").is_file(), reason="no ../shared/data next to the repository"
     ),
 ]
 
@@ -43,52 +43,56 @@ def counts(values):
 
 
 def test_heart(unpacked):
-    found = read(unpacked("heart") / "heart")
-    assert found.users == ("cleveland", "hungarian", "switzerland", "va")
-    both = [a + b for a, b in zip(counts(found.train.users), counts(found.test.users), strict=True)]
+    dataset = read(unpacked("heart") / "heart")
+    assert dataset.users == ("cleveland", "hungarian", "switzerland", "va")
+    both = [
+        a + b for a, b in zip(counts(dataset.train.users), counts(dataset.test.users), strict=True)
+    ]
     assert both == [303, 294, 123, 200]
-    assert found.classes == ("0", "1")
-    assert [a + b for a, b in zip(counts(found.train.y), counts(found.test.y), strict=True)] == [
+    assert dataset.classes == ("0", "1")
+    assert [
+        a + b for a, b in zip(counts(dataset.train.y), counts(dataset.test.y), strict=True)
+    ] == [
         411,
         509,
     ]
-    assert found.shape == (23,), "13 columns, 10 of them with gaps"
+    assert dataset.shape == (23,), "13 columns, 10 of them with missing values"
 
 
 def test_mnist_writers(unpacked):
-    found = read(unpacked("mnist-writers") / "mnist-writers")
-    assert (len(found.train), len(found.test), found.shape) == (60_000, 10_000, (1, 28, 28))
-    assert len(found.train.users.unique()) == 539
-    assert len(found.test.users.unique()) == 297
-    assert len(found.users) == 539 + 297
-    assert found.train.users.max() == 538, "users to train are the first 539"
-    assert (found.mean[0], found.std[0]) == pytest.approx((0.1307, 0.3081), abs=5e-5)
+    dataset = read(unpacked("mnist-writers") / "mnist-writers")
+    assert (len(dataset.train), len(dataset.test), dataset.shape) == (60_000, 10_000, (1, 28, 28))
+    assert len(dataset.train.users.unique()) == 539
+    assert len(dataset.test.users.unique()) == 297
+    assert len(dataset.users) == 539 + 297
+    assert dataset.train.users.max() == 538, "training users are the first 539"
+    assert (dataset.mean[0], dataset.std[0]) == pytest.approx((0.1307, 0.3081), abs=5e-5)
 
 
 def test_cifar10(unpacked):
-    found = read(unpacked("cifar10") / "cifar-10-batches-bin")
-    assert counts(found.train.y) == [2_000] * 10
-    assert counts(found.test.y) == [500] * 10
-    assert found.classes[:2] == ("airplane", "automobile")
-    pixels = found.train.x.float() / 255
-    assert pixels.mean(dim=(0, 2, 3)).tolist() == pytest.approx(found.mean, abs=0.005), (
+    dataset = read(unpacked("cifar10") / "cifar-10-batches-bin")
+    assert counts(dataset.train.y) == [2_000] * 10
+    assert counts(dataset.test.y) == [500] * 10
+    assert dataset.classes[:2] == ("airplane", "automobile")
+    pixels = dataset.train.x.float() / 255
+    assert pixels.mean(dim=(0, 2, 3)).tolist() == pytest.approx(dataset.mean, abs=0.005), (
         "channels are where they belong"
     )
 
 
 @pytest.mark.long
 def test_cifar100(unpacked):
-    found = read(unpacked("cifar100") / "cifar-100-binary")
-    assert counts(found.train.y) == [500] * 100
-    assert counts(found.test.y) == [100] * 100
+    dataset = read(unpacked("cifar100") / "cifar-100-binary")
+    assert counts(dataset.train.y) == [500] * 100
+    assert counts(dataset.test.y) == [100] * 100
 
 
 @pytest.mark.long
 def test_tiny_imagenet(unpacked):
-    found = read(unpacked("tiny-imagenet") / "tiny-imagenet-200")
-    assert counts(found.train.y) == [500] * 20
-    assert counts(found.test.y) == [50] * 20
-    assert found.shape == (3, 64, 64)
+    dataset = read(unpacked("tiny-imagenet") / "tiny-imagenet-200")
+    assert counts(dataset.train.y) == [500] * 20
+    assert counts(dataset.test.y) == [50] * 20
+    assert dataset.shape == (3, 64, 64)
 
 
 @pytest.mark.long
@@ -101,7 +105,7 @@ def test_leaf(unpacked):
     text = read(folder / "shakespeare")
     assert (text.kind, text.shape) == ("text", (80,))
     assert len(text.train.users.unique()) == len(text.users)
-    sixty = read(folder / "shakespeare", users=60, least=250)
+    sixty = read(folder / "shakespeare", users=60, min_samples=250)
     assert len(sixty.users) == 60 and sixty.classes == text.classes
     assert min(counts(sixty.train.users)) >= 200, "FedMix has 60 roles of at least 200 samples"
     assert min(counts(sixty.test.users)) >= 50, "every role is tested"

@@ -19,33 +19,33 @@ def pictures(count, label=lambda i: i % 2):
 
 def test_tensors():
     x = torch.rand(6, 3, 5, 5, generator=torch.Generator().manual_seed(0))
-    found = from_torch(
+    dataset = from_torch(
         TensorDataset(x, torch.arange(6) % 2),
         TensorDataset(x[:2], torch.tensor([1, 0])),
         "mine",
         ["a", "b"],
     )
-    assert (found.name, found.kind, found.classes) == ("mine", "image", ("a", "b"))
-    assert torch.equal(found.train.x, (x * 255).round().to(torch.uint8))
-    assert found.test.y.tolist() == [1, 0]
+    assert (dataset.name, dataset.kind, dataset.classes) == ("mine", "image", ("a", "b"))
+    assert torch.equal(dataset.train.x, (x * 255).round().to(torch.uint8))
+    assert dataset.test.y.tolist() == [1, 0]
 
 
-def test_pil_pictures_and_a_split_made_here():
-    found = from_torch(pictures(10))
-    assert found.shape == (3, 5, 6)
-    assert (len(found.train), len(found.test)) == (8, 2)
-    assert set(found.train.x[:, 0, 0, 0].tolist()) | set(found.test.x[:, 0, 0, 0].tolist()) == set(
-        range(10)
-    )
+def test_pil_images_and_a_held_out_test_split():
+    dataset = from_torch(pictures(10))
+    assert dataset.shape == (3, 5, 6)
+    assert (len(dataset.train), len(dataset.test)) == (8, 2)
+    assert set(dataset.train.x[:, 0, 0, 0].tolist()) | set(
+        dataset.test.x[:, 0, 0, 0].tolist()
+    ) == set(range(10))
 
 
 def test_features():
     x = torch.tensor([[0.0], [2.0]])
-    found = from_torch(
+    dataset = from_torch(
         TensorDataset(x, torch.tensor([0, 1])), TensorDataset(x, torch.tensor([0, 1]))
     )
-    assert found.kind == "table"
-    assert found.train.x.tolist() == [[-1.0], [1.0]]
+    assert dataset.kind == "table"
+    assert dataset.train.x.tolist() == [[-1.0], [1.0]]
 
 
 class Stream(IterableDataset):
@@ -64,10 +64,10 @@ class Stream(IterableDataset):
         ),
         ([torch.zeros(2)], "a Tensor as sample 0, expected a pair (x, label)"),
         ([(torch.zeros(1, 2, 2), "cat")], "label 'cat' at sample 0, expected a whole number"),
-        ([(torch.full((1, 2, 2), -1.0), 0)] * 5, "leave normalisation to fedloom"),
+        ([(torch.full((1, 2, 2), -1.0), 0)] * 5, "pass the raw pixels: fedloom normalises them"),
     ],
 )
-def test_what_cannot_be_read(source, says):
+def test_unreadable_datasets_are_rejected(source, says):
     with pytest.raises(UserError) as caught:
         from_torch(source)
     assert says in str(caught.value)

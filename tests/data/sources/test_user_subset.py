@@ -1,4 +1,4 @@
-"""Some of LEAF's users: those with enough samples, evenly spaced, the same in both splits."""
+"""A subset of LEAF's users: with enough samples, evenly spaced, the same in both splits."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ def one_file(write, tmp_path):
     ("options", "kept"),
     [
         ({}, "0123456789"),
-        ({"least": 8}, "3456789"),
+        ({"min_samples": 8}, "3456789"),
         ({"users": 5}, "02468"),
         ({"users": 3}, "036"),
-        ({"users": 3, "least": 8}, "357"),
-        ({"users": 7, "least": 8}, "3456789"),
-        ({"users": 1, "least": 14}, "9"),
+        ({"users": 3, "min_samples": 8}, "357"),
+        ({"users": 7, "min_samples": 8}, "3456789"),
+        ({"users": 1, "min_samples": 14}, "9"),
     ],
 )
-def test_who_is_kept(one_file, options, kept):
-    found = read(one_file, **options)
-    assert found.users == tuple(f"u{n}" for n in kept)
-    assert len(found.train) + len(found.test) == sum(int(n) + 5 for n in kept)
-    assert set(found.train.users.tolist()) == set(range(len(kept)))
-    assert ("kept" in found.about) == bool(options), "the data set says what was left out"
+def test_which_users_are_kept(one_file, options, kept):
+    dataset = read(one_file, **options)
+    assert dataset.users == tuple(f"u{n}" for n in kept)
+    assert len(dataset.train) + len(dataset.test) == sum(int(n) + 5 for n in kept)
+    assert set(dataset.train.users.tolist()) == set(range(len(kept)))
+    assert ("kept" in dataset.about) == bool(options), "the data set says what was left out"
 
 
-@pytest.mark.parametrize("options", [{"users": 11}, {"users": 8, "least": 8}, {"least": 15}])
-def test_too_much_is_refused(one_file, options):
+@pytest.mark.parametrize(
+    "options", [{"users": 11}, {"users": 8, "min_samples": 8}, {"min_samples": 15}]
+)
+def test_more_users_than_available_are_rejected(one_file, options):
     with pytest.raises(
         UserError,
-        match=r"users with at least \d+ samples, expected .* or more; lower the option users or least",
+        match=r"users with at least \d+ samples, expected .* or more; "
+        r"lower the option users or min_samples",
     ):
         read(one_file, **options)
 
@@ -55,21 +58,21 @@ def test_too_much_is_refused(one_file, options):
 def test_a_size_counts_both_splits_and_the_test_split_keeps_the_same_users(write, tmp_path):
     written(write, tmp_path / "train" / "a.json", {"few": 2, "many": 4, "more": 6})
     written(write, tmp_path / "test" / "a.json", {"few": 1, "many": 2, "other": 9})
-    found = read(tmp_path, least=6)
-    assert found.users == ("many", "more")
-    assert (len(found.train), len(found.test)) == (10, 2)
+    dataset = read(tmp_path, min_samples=6)
+    assert dataset.users == ("many", "more")
+    assert (len(dataset.train), len(dataset.test)) == (10, 2)
 
 
 def test_a_test_split_of_other_users_stays_whole(write, tmp_path):
     written(write, tmp_path / "train" / "a.json", {"a": 2, "b": 4})
     written(write, tmp_path / "test" / "a.json", {"c": 3, "d": 1})
-    found = read(tmp_path, users=1, least=3)
-    assert found.users == ("b", "c", "d")
-    assert len(found.test) == 4
+    dataset = read(tmp_path, users=1, min_samples=3)
+    assert dataset.users == ("b", "c", "d")
+    assert len(dataset.test) == 4
 
 
-def test_texts_keep_the_alphabet_of_everyone(write, tmp_path):
+def test_texts_keep_the_alphabet_of_all_users(write, tmp_path):
     users = {"a": (["abc"] * 5, list("abcab")), "b": (["xyz"] * 6, list("xyzxyz"))}
-    found = read(write.leaf(tmp_path / "all_data.json", users), least=6)
-    assert found.users == ("b",)
-    assert "".join(found.classes) == "abcxyz"
+    dataset = read(write.leaf(tmp_path / "all_data.json", users), min_samples=6)
+    assert dataset.users == ("b",)
+    assert "".join(dataset.classes) == "abcxyz"

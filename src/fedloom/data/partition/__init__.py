@@ -1,7 +1,8 @@
-"""Who holds which samples: named partitions as pure functions of the labels and a key, in bounded time.
+"""Partitions of the training data among clients: pure functions of the labels and a key.
 
-Every partition is disjoint and leaves no client empty, or is refused with a sentence. A word may carry `legacy_seed`, the
-numpy seed of a published split, which then comes out as its authors drew it.
+Every partition takes bounded time, is disjoint and leaves no client empty; if that is impossible,
+it raises an error. A spec may carry `legacy_seed`, the NumPy seed of a published split, to
+reproduce the authors' draw.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
-from fedloom.core.spec import Spec, call, complaints, parameters
+from fedloom.core.spec import Spec, argument_problems, call, parameters
 from fedloom.data import longtail as tail
 from fedloom.data.partition.balanced import dirichlet_balanced
 from fedloom.data.partition.dirichlet import dirichlet, dirichlet_rounded
@@ -38,22 +39,23 @@ PARTITIONS: Mapping[str, Callable[..., Parts]] = MappingProxyType(
         "user": user,
     }
 )
-GIVEN = frozenset(
-    {"labels", "clients", "rng", "users", "generator", "key"}
-)  # filled in by `partition`, never by a config
+# Arguments filled in by `partition`, never by a config.
+GIVEN = frozenset({"labels", "clients", "rng", "users", "generator", "key"})
 
 
-def check(word: Spec) -> None:
-    """Refuse an unknown partition or wrong arguments, all at once and before any data are read."""
-    if word.name not in PARTITIONS:
-        raise unknown_name("partition", word.name, PARTITIONS)
-    seed, own = _split_seed(word)
-    found = complaints(PARTITIONS[word.name], own, GIVEN) + complaints(stream, seed, GIVEN)
-    raise_all(found, f"partition '{word.name}'")
+def check(spec: Spec) -> None:
+    """Reject an unknown partition or wrong arguments, all at once and before any data are read."""
+    if spec.name not in PARTITIONS:
+        raise unknown_name("partition", spec.name, PARTITIONS)
+    seed, args = _split_off_seed(spec)
+    problems = argument_problems(PARTITIONS[spec.name], args, GIVEN) + argument_problems(
+        stream, seed, GIVEN
+    )
+    raise_all(problems, f"partition '{spec.name}'")
 
 
 def partition(
-    word: Spec,
+    spec: Spec,
     labels: np.ndarray,
     clients: int | None,
     key: Key,
@@ -62,57 +64,56 @@ def partition(
 ) -> Parts:
     """The rows of every client; clients=None or 0 means everyone, for 'user' only.
 
-    `longtail` > 1 first thins the data to that imbalance factor with the same stream, as FedAFA does; 1 keeps all.
+    `longtail` > 1 first subsamples the data to that imbalance factor, from the same stream as
+    FedAFA does; 1 keeps all.
     """
-    check(word)
-    _check_input(word.name, labels, clients or 0)
-    seed, own = _split_seed(word)
+    check(spec)
+    _check_input(spec.name, labels, clients or 0)
+    seed, args = _split_off_seed(spec)
     rng = stream(key, **seed)
-    kept = tail.subset(labels, longtail, rng)
-    generator = torch.Generator().manual_seed(seed["legacy_seed"]) if seed else None
-    whose = None if users is None else users[kept]
-    offered = {
+    kept = tail.kept_rows(labels, longtail, rng)
+    available = {
         "labels": labels[kept],
         "clients": clients or 0,
         "rng": rng,
-        "users": whose,
-        "generator": generator,
+        "users": None if users is None else users[kept],
+        "generator": torch.Generator().manual_seed(seed["legacy_seed"]) if seed else None,
     }
-    function = PARTITIONS[word.name]
-    given = {name: offered[name] for name in parameters(function) if name in offered}
-    parts = call("partition", word.name, function, own, **given)
-    return [kept[rows] for rows in _sound(parts, len(kept), word.name)]
+    function = PARTITIONS[spec.name]
+    given = {name: available[name] for name in parameters(function) if name in available}
+    parts = call("partition", spec.name, function, args, **given)
+    _check_parts(parts, len(kept), spec.name)
+    return [kept[rows] for rows in parts]
 
 
-def _split_seed(word: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The published seed, if the word names one or stands for it, and the arguments of the partition itself."""
-    named = {"legacy_seed": SEEDS.get(word.name), **word.args}["legacy_seed"]
-    seed = {} if named is None else {"legacy_seed": named}
-    return seed, {n: v for n, v in word.args.items() if n != "legacy_seed"}
+def _split_off_seed(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """{"legacy_seed": ...} if the spec has one or names a published split, and the other args."""
+    args = dict(spec.args)
+    legacy_seed = args.pop("legacy_seed", SEEDS.get(spec.name))
+    return {} if legacy_seed is None else {"legacy_seed": legacy_seed}, args
 
 
 def _check_input(name: str, labels: np.ndarray, clients: int) -> None:
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu":
         raise UserError(
-            f"partition '{name}': labels must be a non-empty row of integers, not {labels.dtype} {labels.shape}"
+            f"partition '{name}': labels must be a non-empty one-dimensional array of integers, "
+            f"not {labels.dtype} {labels.shape}"
         )
     if clients < 0 or (clients == 0 and name != "user"):
         raise UserError(
-            f"partition '{name}': clients={clients} must be at least 1 (0, everyone, is for 'user' only)"
+            f"partition '{name}': clients={clients} must be at least 1 "
+            "(0, everyone, is for 'user' only)"
         )
 
 
-def _sound(parts: Parts, samples: int, name: str) -> Parts:
-    """The parts, once they are known to be disjoint, in range and without an empty client."""
+def _check_parts(parts: Parts, samples: int, name: str) -> None:
+    """Raise unless the parts are disjoint, in range and without an empty client."""
     rows = np.concatenate(parts)
-    if (
-        rows.min(initial=0) < 0
-        or rows.max(initial=0) >= samples
-        or np.bincount(rows, minlength=samples).max() > 1
-    ):
+    is_in_range = rows.min(initial=0) >= 0 and rows.max(initial=0) < samples
+    if not is_in_range or np.bincount(rows, minlength=samples).max() > 1:
         raise RuntimeError(
-            f"partition '{name}' gave rows twice or outside the {samples} samples; this is a defect"
+            f"partition '{name}' returned rows twice or outside the {samples} samples; "
+            "this is a bug"
         )
     if not all(map(len, parts)):
-        raise RuntimeError(f"partition '{name}' left a client empty; this is a defect")
-    return parts
+        raise RuntimeError(f"partition '{name}' left a client empty; this is a bug")

@@ -7,15 +7,21 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from fedloom.data.partition.draws import Alpha, Parts, enough, rows_by_class, simplex
+from fedloom.data.partition.draws import (
+    Alpha,
+    Parts,
+    check_enough_samples,
+    dirichlet_vector,
+    rows_by_class,
+)
 
-Draw = Callable[
-    [np.ndarray, int], np.ndarray
-]  # (weight of each class, how many) -> rows that nobody holds yet
+# (weight of each class, number of samples) -> rows that no client holds yet
+Draw = Callable[[np.ndarray, int], np.ndarray]
 
-# A class of weight 0 comes last instead of never: the last clients must take what is left, and torch.multinomial,
-# asked for more samples than have weight, silently hands out samples that are already taken.
-LEAST_WEIGHT = 1e-200
+# A class of weight 0 is drawn last instead of never: the last clients must take what is left, and
+# torch.multinomial, asked for more samples than have weight, silently returns samples that are
+# already taken.
+MIN_WEIGHT = 1e-200
 
 
 def dirichlet_balanced(
@@ -25,45 +31,53 @@ def dirichlet_balanced(
     generator: torch.Generator | None,
     alpha: Alpha = 0.3,
 ) -> Parts:
-    """FedMLB's form (Kim et al., ICML 2022): each client draws floor(samples/clients) free samples, weighted by its classes.
+    """FedMLB's form (Kim et al., ICML 2022).
 
-    All clients have exactly the same size, and the later ones are pushed towards what is left. With a generator (a
-    published split) samples are drawn by torch.multinomial as the authors do, in time clients x samples; without one the
-    same distribution is drawn class by class, in time classes x samples and from numpy's frozen stream.
+    Each client draws floor(samples/clients) free samples, weighted by its class probabilities. All
+    clients have exactly the same size, and the later ones are pushed towards what is left. With a
+    generator (a published split) samples are drawn by torch.multinomial as the authors do, in time
+    clients x samples. Without one the same distribution is drawn class by class, in time
+    classes x samples and from NumPy's frozen stream.
     """
-    enough(len(labels), clients, 1, "dirichlet-balanced")
-    kinds, which = np.unique(labels, return_inverse=True)
-    draw = _by_class(labels, rng) if generator is None else _by_sample(which, generator)
+    check_enough_samples(len(labels), clients, 1, "dirichlet-balanced")
+    classes, class_index = np.unique(labels, return_inverse=True)
+    if generator is None:
+        draw = _draw_by_class(labels, rng)
+    else:
+        draw = _draw_by_sample(class_index, generator)
     size = len(labels) // clients
-    parts = [
-        draw(np.maximum(simplex(rng, alpha, len(kinds)), LEAST_WEIGHT), size)
-        for _ in range(clients)
-    ]
+    parts = []
+    for _ in range(clients):
+        weights = np.maximum(dirichlet_vector(rng, alpha, len(classes)), MIN_WEIGHT)
+        parts.append(draw(weights, size))
     for rows in parts:
         rng.shuffle(rows)
     return parts
 
 
-def _by_sample(which: np.ndarray, generator: torch.Generator) -> Draw:
-    free = np.ones(len(which), dtype=bool)
+def _draw_by_sample(class_index: np.ndarray, generator: torch.Generator) -> Draw:
+    is_free = np.ones(len(class_index), dtype=bool)
 
     def draw(weights: np.ndarray, size: int) -> np.ndarray:
-        chosen = torch.multinomial(
-            torch.from_numpy(weights[which] * free), size, generator=generator
-        ).numpy()
-        free[chosen] = False
-        return chosen
+        sample_weights = torch.from_numpy(weights[class_index] * is_free)
+        rows = torch.multinomial(sample_weights, size, generator=generator).numpy()
+        is_free[rows] = False
+        return rows
 
     return draw
 
 
-def _by_class(labels: np.ndarray, rng: np.random.RandomState) -> Draw:
-    piles = [rng.permutation(rows) for rows in rows_by_class(labels)]
-    left = np.array([len(pile) for pile in piles])
+def _draw_by_class(labels: np.ndarray, rng: np.random.RandomState) -> Draw:
+    shuffled = [rng.permutation(rows) for rows in rows_by_class(labels)]
+    left = np.array([len(rows) for rows in shuffled])
 
     def draw(weights: np.ndarray, size: int) -> np.ndarray:
         counts = first_arrivals(rng, weights, left, size)
-        taken = [pile[n - k : n] for pile, n, k in zip(piles, left, counts, strict=True) if k]
+        taken = [
+            rows[stop - count : stop]
+            for rows, stop, count in zip(shuffled, left, counts, strict=True)
+            if count
+        ]
         np.subtract(left, counts, out=left)
         return np.concatenate(taken)
 
@@ -73,10 +87,11 @@ def _by_class(labels: np.ndarray, rng: np.random.RandomState) -> Draw:
 def first_arrivals(
     rng: np.random.RandomState, weights: np.ndarray, left: np.ndarray, size: int
 ) -> np.ndarray:
-    """How many of each class are among `size` weighted draws without replacement.
+    """How many samples of each class are among `size` weighted draws without replacement.
 
-    Such draws are a race: each sample arrives after an exponential time of rate weights[class], the first `size` win. Of a
-    class only the arrivals matter, and the gap before the next one is exponential with the summed rate of those left.
+    Such draws are a race: each sample arrives after an exponential time of rate weights[class],
+    and the first `size` win. Within a class only the arrival times matter, and the gap before the
+    next one is exponential with the summed rate of those left.
     """
     depth = min(size, int(left.max()))
     rates = weights[:, None] * np.maximum(left[:, None] - np.arange(depth), 0)

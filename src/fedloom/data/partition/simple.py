@@ -1,4 +1,4 @@
-"""Partitions without a Dirichlet over labels: even, by shards, by classes, by size, by natural users."""
+"""Partitions without a Dirichlet over labels: even, by shards, by classes, by size, by user."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
-from fedloom.data.partition.draws import Alpha, Parts, cut, enough, fill_up, rows_by_class, simplex
+from fedloom.data.partition.draws import (
+    Alpha,
+    Parts,
+    check_enough_samples,
+    consecutive_pieces,
+    dirichlet_vector,
+    rows_by_class,
+    top_up_small_clients,
+)
 
 
 def iid(labels: np.ndarray, clients: int, rng: np.random.RandomState) -> Parts:
     """Shuffled and cut into sizes that differ by at most one."""
-    enough(len(labels), clients, 1, "iid")
+    check_enough_samples(len(labels), clients, 1, "iid")
     return np.array_split(rng.permutation(len(labels)), clients)
 
 
@@ -22,15 +30,15 @@ def shards(
     clients: int,
     rng: np.random.RandomState,
     shards: Annotated[
-        int, Param("pieces of the label-sorted data per client; many pieces approach iid", low=1)
+        int, Param("shards of the label-sorted data per client; many approach iid", low=1)
     ] = 2,
 ) -> Parts:
-    """McMahan et al., AISTATS 2017: sort by label, cut into equal shards, deal the same number to everyone."""
-    enough(len(labels), clients, shards, "shards")
+    """McMahan et al., AISTATS 2017: sort by label, cut into equal shards, assign them evenly."""
+    check_enough_samples(len(labels), clients, shards, "shards")
     ordered = np.concatenate([rng.permutation(rows) for rows in rows_by_class(labels)])
     pieces = np.array_split(ordered, clients * shards)
-    hands = rng.permutation(clients * shards).reshape(clients, shards)
-    return [np.concatenate([pieces[p] for p in hand]) for hand in hands]
+    assignment = rng.permutation(clients * shards).reshape(clients, shards)
+    return [np.concatenate([pieces[shard] for shard in assigned]) for assigned in assignment]
 
 
 def classes(
@@ -38,51 +46,58 @@ def classes(
     clients: int,
     rng: np.random.RandomState,
     classes: Annotated[
-        int, Param("distinct classes of every client; all of them approaches iid", low=1)
+        int, Param("distinct classes per client; all of them approaches iid", low=1)
     ] = 2,
 ) -> Parts:
-    """Exactly so many distinct classes for every client, each class split evenly over its holders; nothing is dropped.
+    """Exactly this many classes per client.
 
-    FedMix (Yoon et al., ICLR 2021) says no more than "2 classes per client". Slots that do not divide by the number of
-    classes go to random classes, one more each.
+    Each class is split evenly over the clients that hold it; no sample is dropped. FedMix (Yoon et
+    al., ICLR 2021) says no more than "2 classes per client". If clients x classes is not a
+    multiple of the number of classes, random classes get one more client each.
     """
     groups = rows_by_class(labels)
-    _check_slots(groups, clients, classes)
+    _check_class_count(groups, clients, classes)
     slots = np.full(len(groups), clients * classes // len(groups))
     slots[rng.permutation(len(groups))[: clients * classes % len(groups)]] += 1
-    _check_holders(groups, slots, labels)
-    piles = [
-        np.array_split(rng.permutation(rows), n) for rows, n in zip(groups, slots, strict=True)
+    _check_class_sizes(groups, slots, labels)
+    pieces = [
+        np.array_split(rng.permutation(rows), count)
+        for rows, count in zip(groups, slots, strict=True)
     ]
-    hands = [_hand(rng, slots, classes) for _ in range(clients)]
-    return [np.concatenate([piles[c].pop() for c in hand]) for hand in hands]
+    chosen = [_choose_classes(rng, slots, classes) for _ in range(clients)]
+    return [np.concatenate([pieces[c].pop() for c in client]) for client in chosen]
 
 
-def _hand(rng: np.random.RandomState, slots: np.ndarray, size: int) -> np.ndarray:
-    """Distinct classes with the most slots left, ties at random; slots thus never differ by more than one, so none runs dry."""
-    hand = np.argsort(-(slots + rng.random_sample(len(slots))), kind="stable")[:size]
-    slots[hand] -= 1
-    return hand
+def _choose_classes(rng: np.random.RandomState, slots: np.ndarray, count: int) -> np.ndarray:
+    """Distinct classes with the most free slots, ties broken at random; takes one slot of each.
+
+    Free slots thus never differ by more than one between classes, so none runs out early.
+    """
+    chosen = np.argsort(-(slots + rng.random_sample(len(slots))), kind="stable")[:count]
+    slots[chosen] -= 1
+    return chosen
 
 
-def _check_slots(groups: Parts, clients: int, classes: int) -> None:
+def _check_class_count(groups: Parts, clients: int, classes: int) -> None:
     if classes > len(groups):
         raise UserError(
-            f"partition 'classes': classes={classes} is more than the {len(groups)} classes of the data; take at most {len(groups)}"
+            f"partition 'classes': classes={classes} is more than the {len(groups)} classes "
+            f"of the data; use at most {len(groups)}"
         )
     if clients * classes < len(groups):
         raise UserError(
-            f"partition 'classes': {clients} clients with {classes} classes each leave some of the {len(groups)} classes "
-            f"without a client; take classes={-(-len(groups) // clients)} or more clients"
+            f"partition 'classes': {clients} clients with {classes} classes each leave some of "
+            f"the {len(groups)} classes without a client; "
+            f"use classes={-(-len(groups) // clients)} or more clients"
         )
 
 
-def _check_holders(groups: Parts, slots: np.ndarray, labels: np.ndarray) -> None:
+def _check_class_sizes(groups: Parts, slots: np.ndarray, labels: np.ndarray) -> None:
     for rows, holders in zip(groups, slots, strict=True):
         if len(rows) < holders:
             raise UserError(
-                f"partition 'classes': class {labels[rows[0]]} has {len(rows)} samples for {holders} clients; "
-                "take fewer clients or fewer classes per client"
+                f"partition 'classes': class {labels[rows[0]]} has {len(rows)} samples for "
+                f"{holders} clients; use fewer clients or fewer classes per client"
             )
 
 
@@ -91,13 +106,15 @@ def quantity(
     clients: int,
     rng: np.random.RandomState,
     alpha: Alpha = 0.5,
-    min_size: Annotated[int, Param("smallest client, filled up from the largest", low=1)] = 1,
+    min_size: Annotated[int, Param("smallest client, topped up from the largest", low=1)] = 1,
 ) -> Parts:
     """Sizes from one Dirichlet vector over the clients, labels at random."""
-    enough(len(labels), clients, min_size, "quantity")
-    stops = (np.cumsum(simplex(rng, alpha, clients)) * len(labels)).astype(np.int64)
+    check_enough_samples(len(labels), clients, min_size, "quantity")
+    shares = dirichlet_vector(rng, alpha, clients)
+    stops = (np.cumsum(shares) * len(labels)).astype(np.int64)
     stops[-1] = len(labels)
-    return fill_up(cut(rng.permutation(len(labels)), np.diff(stops, prepend=0)), min_size)
+    parts = consecutive_pieces(rng.permutation(len(labels)), np.diff(stops, prepend=0))
+    return top_up_small_clients(parts, min_size)
 
 
 def user(
@@ -109,16 +126,22 @@ def user(
         int, Param("users with fewer samples are left out; 1 keeps everyone", low=1)
     ] = 1,
 ) -> Parts:
-    """One client per natural user, in the order of their numbers; fewer `clients` than users are drawn, 0 is everyone."""
+    """One client per natural user, in the order of their numbers.
+
+    If `clients` is smaller than the number of users, that many are drawn; 0 takes everyone.
+    """
     if users is None:
         raise UserError(
-            "partition 'user': these data do not say whose sample is whose; choose another partition, such as iid"
+            "partition 'user': the data have no user ids; use another partition, such as iid"
         )
     parts = [rows for rows in rows_by_class(users) if len(rows) >= min_size]
     if clients > len(parts) or not parts:
+        remedy = "use a smaller min_size"
+        if parts:
+            remedy = f"use at most {len(parts)} clients, or clients=0 (everyone)"
         raise UserError(
-            f"partition 'user': clients={clients}, but {len(parts)} users have at least {min_size} samples; "
-            f"take {f'at most {len(parts)} clients, or clients=0 (everyone)' if parts else 'a smaller min_size'}"
+            f"partition 'user': clients={clients}, but {len(parts)} users have at least "
+            f"{min_size} samples; {remedy}"
         )
     drawn = rng.permutation(len(parts))[: clients or len(parts)]
     return [parts[u] for u in np.sort(drawn)]

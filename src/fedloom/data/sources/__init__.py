@@ -1,4 +1,4 @@
-"""Data as they lie on people's disks: one reader a format, found by looking at the files."""
+"""Readers of data on disk: one module per format, recognised by its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedloom.data.sources.torch_dataset import from_torch
 
 __all__ = ["SOURCES", "detect", "from_torch", "read"]
 
-# In the order in which they are tried: the more particular layouts first.
+# In the order in which they are tried: the more specific layouts first.
 SOURCES: Mapping[str, ModuleType] = MappingProxyType(
     {
         "cifar": cifar,
@@ -30,7 +30,7 @@ SOURCES: Mapping[str, ModuleType] = MappingProxyType(
 
 
 def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
-    """The data set at a path, in the format named or found; options are those of the format's `read`."""
+    """The data set at a path; "auto" detects the format. Options are those of its `read`."""
     place = Path(path).expanduser().resolve()
     if format not in ("auto", *SOURCES):
         raise unknown_name("data format", format, ("auto", *SOURCES))
@@ -45,34 +45,34 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
         ) from None
     except OSError as error:
         raise UserError(
-            f"cannot read {error.filename or place}: {error.strerror or error}; check the file and its permissions"
+            f"cannot read {error.filename or place}: {error.strerror or error}; "
+            "check the file and its permissions"
         ) from None
     return dataset
 
 
 def detect(path: Path) -> str:
     """The name of the format at a path."""
-    found = _format(path)
-    if found is not None:
-        return found
-    looked = "".join(f"\n  {name}: {source.LOOKS_FOR}" for name, source in SOURCES.items())
-    raise UserError(f"no known data format at {path}{_hint(path)}; looked for{looked}")
+    name = _matching_format(path)
+    if name is not None:
+        return name
+    expected = "".join(f"\n  {name}: {source.LOOKS_FOR}" for name, source in SOURCES.items())
+    raise UserError(f"no known data format at {path}{_hint(path)}; looked for{expected}")
 
 
-def _format(path: Path) -> str | None:
-    return next((name for name, source in SOURCES.items() if source.detect(path)), None)
+def _matching_format(path: Path) -> str | None:
+    for name, source in SOURCES.items():
+        if source.detect(path):
+            return name
+    return None
 
 
 def _hint(path: Path) -> str:
-    """Where it may be meant: one folder further down, or inside an archive."""
+    """Where the data may be instead: one folder further down, or inside an archive."""
     if path.suffix in (".gz", ".tgz", ".tar", ".zip"):
         return " (unpack the archive and give its folder)"
-    below = [p for p in sorted(path.iterdir()) if p.is_dir()] if path.is_dir() else []
-    return next(
-        (
-            f" (but its folder '{p.name}' is {found}: give that)"
-            for p in below
-            if (found := _format(p))
-        ),
-        "",
-    )
+    if path.is_dir():
+        for folder in sorted(p for p in path.iterdir() if p.is_dir()):
+            if name := _matching_format(folder):
+                return f" (but its folder '{folder.name}' is {name}: give that)"
+    return ""

@@ -1,4 +1,4 @@
-"""Data sets that arrive as arrays: pictures where a sample has two or three dimensions, a table where it has one."""
+"""Data sets given as arrays: images if a sample has two or three dimensions, a table if one."""
 
 from __future__ import annotations
 
@@ -9,61 +9,64 @@ import numpy as np
 
 from fedloom.data.dataset import Dataset, Kind
 from fedloom.data.sources import holdout
-from fedloom.data.sources.build import Part, dataset, part
-from fedloom.data.sources.errors import bad
-from fedloom.data.sources.pixel_arrays import images
+from fedloom.data.sources.build import RawSplit, build_dataset, raw_split
+from fedloom.data.sources.errors import data_error
+from fedloom.data.sources.pixel_arrays import as_uint8_images
 
 
-def samples(x: np.ndarray, y: object, where: object, users: object = None) -> Part:
-    """A split of pictures, uint8, or of features, float32."""
-    return part(_features(x, where) if x.ndim == 2 else images(x, where), y, where, users)
+def split_from_arrays(x: np.ndarray, y: object, where: object, users: object = None) -> RawSplit:
+    """A split of uint8 images or of float32 features."""
+    samples = _features(x, where) if x.ndim == 2 else as_uint8_images(x, where)
+    return raw_split(samples, y, where, users)
 
 
 def _features(x: np.ndarray, where: object) -> np.ndarray:
     if x.dtype.kind not in "biuf":
-        raise bad(
+        remedy = "encode them as numbers, or use the format table"
+        raise data_error(where, f"features of type {x.dtype}", "numbers", remedy)
+    features = to_float32(x)
+    is_finite = np.isfinite(features)
+    if not is_finite.all():
+        row = int(np.flatnonzero(~is_finite.all(axis=1))[0])
+        raise data_error(
             where,
-            f"features of type {x.dtype}",
-            "numbers",
-            "encode them as numbers, or use the format table",
+            f"NaN or infinity in sample {row}",
+            "finite float32 features",
+            "fill in the missing values, or use the format table",
         )
-    found = to_float32(x)
-    if not np.isfinite(found).all():
-        at = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise bad(
-            where,
-            f"NaN or infinity in sample {at}",
-            "finite features of float32",
-            "fill the gaps, or use the format table",
-        )
-    return found
+    return features
 
 
-def assembled(
+def dataset_from_splits(
     name: str,
-    train: Part,
-    test: Part | None,
-    share: float,
+    train: RawSplit,
+    test: RawSplit | None,
+    test_share: float,
     about: Mapping[str, str],
     classes: Sequence[str] = (),
 ) -> Dataset:
-    """The data set of one or two splits; tables are standardised by their training rows."""
-    made = {} if test is not None else {"test split": holdout.said(share, train.users is not None)}
-    first, second = (train, test) if test is not None else holdout.split(train, share)
-    kind: Kind = "table" if first.x.ndim == 2 else "image"
-    if kind == "table" and first.x.shape[1:] == second.x.shape[1:]:
-        centre, spread = moments(first.x)
-        first, second = (replace(p, x=to_float32((p.x - centre) / spread)) for p in (first, second))
-    return dataset(name, kind, first, second, {**about, **made}, classes)
+    """The data set of one or two splits; without a test split a share is held out.
+
+    Tables are standardised with the moments of their training rows.
+    """
+    about = dict(about)
+    if test is None:
+        about["test split"] = holdout.description(test_share, train.users is not None)
+        train, test = holdout.split_off_test(train, test_share)
+    kind: Kind = "table" if train.x.ndim == 2 else "image"
+    if kind == "table" and train.x.shape[1:] == test.x.shape[1:]:
+        mean, std = column_moments(train.x)
+        train, test = (replace(s, x=to_float32((s.x - mean) / std)) for s in (train, test))
+    return build_dataset(name, kind, train, test, about, classes)
 
 
 def to_float32(x: np.ndarray) -> np.ndarray:
-    """As float32; what is too large becomes infinity, for the checks to find."""
+    """As float32; values out of range become infinity, which the checks report."""
     with np.errstate(over="ignore"):
         return x.astype(np.float32)
 
 
-def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column in float64; a column of one value has spread 1."""
-    spread = x.std(axis=0, dtype=np.float64)
-    return x.mean(axis=0, dtype=np.float64), np.where(spread > 0, spread, 1.0)
+def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column in float64; std is 1 for a constant column."""
+    std = x.std(axis=0, dtype=np.float64)
+    return x.mean(axis=0, dtype=np.float64), np.where(std > 0, std, 1.0)

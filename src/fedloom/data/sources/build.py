@@ -1,4 +1,4 @@
-"""From the arrays a reader found to a checked data set."""
+"""From the arrays a reader has loaded to a checked data set."""
 
 from __future__ import annotations
 
@@ -13,148 +13,145 @@ from torch import Tensor
 
 from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset, Kind, Split
-from fedloom.data.sources.constants import Constants, constants
-from fedloom.data.sources.errors import bad
+from fedloom.data.sources.constants import Constants, constants_for
+from fedloom.data.sources.errors import data_error
 
 Name = Annotated[
-    str | None, Param("name of the data set; none is that of the set, the folder or the file")
+    str | None, Param("name of the data set; by default that of the set, the folder or the file")
 ]
 
-SPARSE = (
-    10  # labels up to this many times the number of different labels are taken as class numbers
-)
+# Labels are taken as class numbers if the highest is below this multiple of the distinct labels.
+MAX_LABEL_GAP = 10
 
 
 @dataclass(frozen=True)
-class Part:
-    """One split: samples in their final type, int64 labels, names of the users, and the file to blame."""
+class RawSplit:
+    """A split as NumPy arrays: samples in their final type, int64 labels, user names per sample.
+
+    `where` names the source in error messages.
+    """
 
     x: np.ndarray
     y: np.ndarray
     where: object
     users: np.ndarray | None = None
 
-    def take(self, rows: np.ndarray) -> Part:
-        """The samples of these rows."""
-        return Part(
-            self.x[rows], self.y[rows], self.where, None if self.users is None else self.users[rows]
-        )
+    def take(self, rows: np.ndarray) -> RawSplit:
+        """The samples at these rows (indices or a mask)."""
+        users = None if self.users is None else self.users[rows]
+        return RawSplit(self.x[rows], self.y[rows], self.where, users)
 
 
-def part(x: np.ndarray, y: object, where: object, users: object = None) -> Part:
-    """A split whose lengths agree and whose labels are class numbers."""
+def raw_split(x: np.ndarray, y: object, where: object, users: object = None) -> RawSplit:
+    """A split with one label (and one user) per sample; labels must be whole numbers from 0."""
     if len(x) == 0:
-        raise bad(where, "no samples", "at least one", "check that the file is complete")
-    labels = _labels(np.asarray(y), where)
-    owners = None if users is None else np.asarray(users).astype(str)
-    for what, values in (("labels", labels), ("users", owners)):
+        raise data_error(where, "no samples", "at least one", "check that the file is complete")
+    labels = _class_numbers(np.asarray(y), where)
+    user_names = None if users is None else np.asarray(users).astype(str)
+    for column, values in (("labels", labels), ("users", user_names)):
         if values is not None and values.shape != (len(x),):
-            raise bad(
-                where,
-                f"{len(x)} samples and {what} of shape {values.shape}",
-                f"one of the {what} a sample",
-                "make them match",
-            )
-    return Part(x, labels, where, owners)
+            found = f"{len(x)} samples and {column} of shape {values.shape}"
+            raise data_error(where, found, f"{column} of shape ({len(x)},)", "make them match")
+    return RawSplit(x, labels, where, user_names)
 
 
-def _labels(y: np.ndarray, where: object) -> np.ndarray:
-    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+def _class_numbers(y: np.ndarray, where: object) -> np.ndarray:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    expected, remedy = "whole numbers from 0", "replace each label by the number of its class"
     if y.dtype.kind not in "biuf":
-        raise bad(
-            where,
-            f"labels of type {y.dtype}",
-            "whole numbers from 0",
-            "replace each label by the number of its class",
-        )
-    if not np.isfinite(y).all() or (y != np.floor(y)).any() or (len(y) and y.min() < 0):
-        worst = next(
-            v for v in y.ravel().tolist() if not (np.isfinite(v) and v >= 0 and v == int(v))
-        )
-        raise bad(
-            where,
-            f"label {worst}",
-            "whole numbers from 0",
-            "replace each label by the number of its class",
-        )
+        raise data_error(where, f"labels of type {y.dtype}", expected, remedy)
+    is_valid = np.isfinite(y) & (y == np.floor(y)) & (y >= 0)
+    if not is_valid.all():
+        first_invalid = y[~is_valid][0]
+        raise data_error(where, f"label {first_invalid.item()}", expected, remedy)
     return y.astype(np.int64)
 
 
-def named(path: Path) -> str:
-    """What a data set is called if nobody says: the folder, or the file without its ending."""
+def default_name(path: Path) -> str:
+    """The name of a data set that was given none: the folder's, or the file's without suffix."""
     return path.name if path.is_dir() else path.stem
 
 
-def dataset(
+def build_dataset(
     name: str,
     kind: Kind,
-    train: Part,
-    test: Part,
+    train: RawSplit,
+    test: RawSplit,
     about: Mapping[str, str],
     classes: Sequence[str] = (),
-    known: Constants | None = None,
+    constants: Constants | None = None,
 ) -> Dataset:
-    """The data set of two splits; classes and constants of normalisation are derived where they are not given."""
+    """The data set of two splits; without `classes` the labels name them.
+
+    `constants` are the mean and std of images; by default those of a known data set of this name,
+    else measured on the training split.
+    """
     if train.x.shape[1:] != test.x.shape[1:]:
-        found, expected = (
-            f"samples of shape {test.x.shape[1:]}",
-            f"{train.x.shape[1:]} as in {train.where}",
-        )
-        raise bad(test.where, found, expected, "make both splits alike")
-    names = tuple(classes) or _numbers(train, test)
+        found = f"samples of shape {test.x.shape[1:]}"
+        expected = f"{train.x.shape[1:]} as in {train.where}"
+        raise data_error(test.where, found, expected, "use the same shape in both splits")
+    names = tuple(classes) or _numbered_classes(train, test)
     for split in (train, test):
-        _check(split, names)
-    mean, std = (known or constants(name, train.x)) if kind == "image" else ((), ())
-    users, numbered = _numbered(train.users, test.users)
-    splits = [
-        Split(torch.from_numpy(p.x), torch.from_numpy(p.y), u)
-        for p, u in zip((train, test), numbered, strict=True)
-    ]
-    return Dataset(name, kind, splits[0], splits[1], names, mean, std, users, dict(about))
+        _check_values(split, names)
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    if kind == "image":
+        mean, std = constants or constants_for(name, train.x)
+    users, (train_users, test_users) = _numbered_users(train.users, test.users)
+    return Dataset(
+        name,
+        kind,
+        Split(torch.from_numpy(train.x), torch.from_numpy(train.y), train_users),
+        Split(torch.from_numpy(test.x), torch.from_numpy(test.y), test_users),
+        names,
+        mean,
+        std,
+        users,
+        dict(about),
+    )
 
 
-def _numbers(train: Part, test: Part) -> tuple[str, ...]:
-    different, highest = np.unique(train.y), int(max(train.y.max(), test.y.max()))
-    if highest >= SPARSE * len(different):
-        found = f"labels up to {highest} of which only {len(different)} differ"
-        raise bad(
+def _numbered_classes(train: RawSplit, test: RawSplit) -> tuple[str, ...]:
+    """The classes "0", "1", ... up to the highest label."""
+    distinct = len(np.unique(train.y))
+    highest = int(max(train.y.max(), test.y.max()))
+    if highest >= MAX_LABEL_GAP * distinct:
+        raise data_error(
             train.where,
-            found,
-            f"class numbers 0 to {len(different) - 1}",
-            "number the classes without gaps, or name them all",
+            f"labels up to {highest} but only {distinct} distinct ones",
+            f"class numbers 0 to {distinct - 1}",
+            "number the classes without gaps, or name all of them",
         )
     return tuple(str(c) for c in range(highest + 1))
 
 
-def _check(split: Part, classes: Sequence[str]) -> None:
+def _check_values(split: RawSplit, classes: Sequence[str]) -> None:
     if split.x.dtype.kind == "f" and not np.isfinite(split.x).all():
-        raise bad(
-            split.where,
-            "features beyond float32",
-            "finite features",
-            "scale the columns down or leave them out",
-        )
+        remedy = "scale the columns down or leave them out"
+        raise data_error(split.where, "features beyond float32", "finite features", remedy)
     if (highest := int(split.y.max())) >= len(classes):
         expected = f"0 to {len(classes) - 1} ({len(classes)} classes)"
-        raise bad(
-            split.where, f"label {highest}", expected, "check the file, or name all the classes"
-        )
+        remedy = "check the file, or name all classes"
+        raise data_error(split.where, f"label {highest}", expected, remedy)
 
 
-def _numbered(*groups: np.ndarray | None) -> tuple[tuple[str, ...], list[Tensor | None]]:
-    """Names and numbers of the users; those of the training split come first, so they are 0 to n-1."""
+def _numbered_users(*splits: np.ndarray | None) -> tuple[tuple[str, ...], list[Tensor | None]]:
+    """Names and numbers of the users; those of the training split come first, so are 0 to n-1."""
     number: dict[str, int] = {}
-    for users in groups:
-        for name in sorted(np.unique(users).tolist(), key=_natural) if users is not None else ():
-            number.setdefault(name, len(number))
-    return tuple(number), [None if users is None else _lookup(users, number) for users in groups]
+    for users in splits:
+        if users is not None:
+            for name in sorted(np.unique(users).tolist(), key=_natural_order):
+                number.setdefault(name, len(number))
+    return tuple(number), [None if users is None else _numbers(users, number) for users in splits]
 
 
-def _natural(name: str) -> tuple[bool, int, str]:
-    """Numbers by their value, before words."""
+def _natural_order(name: str) -> tuple[bool, int, str]:
+    """Sort key: numbers by value, before words."""
     return (not name.isdecimal(), int(name) if name.isdecimal() else 0, name)
 
 
-def _lookup(users: np.ndarray, number: Mapping[str, int]) -> Tensor:
-    names, where = np.unique(users, return_inverse=True)
-    return torch.from_numpy(np.array([number[n] for n in names.tolist()], dtype=np.int64)[where])
+def _numbers(users: np.ndarray, number: Mapping[str, int]) -> Tensor:
+    names, inverse = np.unique(users, return_inverse=True)
+    numbers = np.array([number[name] for name in names.tolist()], dtype=np.int64)
+    return torch.from_numpy(numbers[inverse])

@@ -1,4 +1,4 @@
-"""What is odd about a data set that could be read: problems spoil a result, notes are worth knowing."""
+"""Checks of a data set that could be read: problems spoil a result, notes are worth knowing."""
 
 from __future__ import annotations
 
@@ -9,78 +9,101 @@ import numpy as np
 import torch
 
 from fedloom.data.dataset import Dataset, Split
-from fedloom.data.sources.errors import some
+from fedloom.data.sources.errors import shortened
 
-LEAK = 0.01  # a larger share of test samples known from training spoils the measured accuracy
-
-
-def findings(dataset: Dataset) -> list[str]:
-    """One line each, beginning with 'problem: ' or 'note: '."""
-    broken = [f"problem: {said}" for split in ("train", "test") for said in _broken(dataset, split)]
-    return broken or [*_classes(dataset), *_shared(dataset), *_constant(dataset), *_users(dataset)]
+# If more than this share of the test images occurs in training, the measured accuracy is spoilt.
+MAX_SHARED = 0.01
 
 
-def _broken(dataset: Dataset, name: str) -> Iterator[str]:
+def problems_and_notes(dataset: Dataset) -> list[str]:
+    """One line each, starting with 'problem: ' or 'note: '; empty if nothing is unusual."""
+    defects = [*_defects(dataset, "train"), *_defects(dataset, "test")]
+    if defects:
+        return [f"problem: {defect}" for defect in defects]
+    return [
+        *_absent_classes(dataset),
+        *_shared_samples(dataset),
+        *_constant_values(dataset),
+        *_idle_users(dataset),
+    ]
+
+
+def _defects(dataset: Dataset, name: str) -> Iterator[str]:
     """What would stop training."""
     split: Split = getattr(dataset, name)
     if not len(split):
         yield f"{name} has no samples"
         return
+    classes = len(dataset.classes)
+    shape = tuple(split.x.shape[1:])
     if len(split.x) != len(split.y):
         yield f"{name} has {len(split.x)} samples and {len(split.y)} labels"
-    if tuple(split.x.shape[1:]) != dataset.shape:
-        yield f"{name} has samples of shape {tuple(split.x.shape[1:])}, the training split {dataset.shape}"
-    if split.y.min() < 0 or split.y.max() >= len(dataset.classes):
-        yield f"{name} has labels {int(split.y.min())} to {int(split.y.max())} for {len(dataset.classes)} classes"
+    if shape != dataset.shape:
+        yield f"{name} has samples of shape {shape}, the training split {dataset.shape}"
+    if not _is_within(split.y, classes):
+        yield f"{name} has labels {_span(split.y)} for {classes} classes"
     if split.x.is_floating_point() and not torch.isfinite(split.x).all():
         yield f"{name} holds NaN or infinity"
-    if dataset.kind == "text" and (split.x.min() < 0 or split.x.max() >= len(dataset.classes)):
-        yield f"{name} has characters {int(split.x.min())} to {int(split.x.max())} for {len(dataset.classes)} known ones"
+    if dataset.kind == "text" and not _is_within(split.x, classes):
+        yield f"{name} has characters {_span(split.x)} for an alphabet of {classes}"
 
 
-def _classes(dataset: Dataset) -> Iterator[str]:
-    counts = [
-        np.bincount(s.labels, minlength=len(dataset.classes)) for s in (dataset.train, dataset.test)
-    ]
-    for said, wrong in (
-        (
-            "note: classes of the test split without a training sample",
-            (counts[0] == 0) & (counts[1] > 0),
-        ),
-        ("note: classes without a test sample", (counts[0] > 0) & (counts[1] == 0)),
-        ("note: classes without any sample", (counts[0] == 0) & (counts[1] == 0)),
+def _is_within(numbers: torch.Tensor, count: int) -> bool:
+    return bool(numbers.min() >= 0) and bool(numbers.max() < count)
+
+
+def _span(numbers: torch.Tensor) -> str:
+    return f"{int(numbers.min())} to {int(numbers.max())}"
+
+
+def _absent_classes(dataset: Dataset) -> Iterator[str]:
+    classes = len(dataset.classes)
+    in_train = np.bincount(dataset.train.labels, minlength=classes) > 0
+    in_test = np.bincount(dataset.test.labels, minlength=classes) > 0
+    for note, mask in (
+        ("classes of the test split without a training sample", ~in_train & in_test),
+        ("classes without a test sample", in_train & ~in_test),
+        ("classes without any sample", ~in_train & ~in_test),
     ):
-        if wrong.any():
-            yield f"{said}: {some(repr(dataset.classes[c]) for c in np.flatnonzero(wrong))}"
+        if mask.any():
+            names = shortened(repr(dataset.classes[c]) for c in np.flatnonzero(mask))
+            yield f"note: {note}: {names}"
 
 
-def _shared(dataset: Dataset) -> Iterator[str]:
-    """Test samples that are also trained on; rows of a table and lines of a text may repeat by nature."""
-    known = set(_digests(dataset.train))
-    count = sum(digest in known for digest in _digests(dataset.test))
+def _shared_samples(dataset: Dataset) -> Iterator[str]:
+    """Test samples that are also trained on; rows of tables and windows of text may well repeat."""
+    seen = set(_digests(dataset.train))
+    count = sum(digest in seen for digest in _digests(dataset.test))
     if count:
-        leak = dataset.kind == "image" and count > LEAK * len(dataset.test)
-        yield f"{'problem' if leak else 'note'}: {count} of {len(dataset.test)} test samples occur in the training split too"
+        is_leak = dataset.kind == "image" and count > MAX_SHARED * len(dataset.test)
+        severity = "problem" if is_leak else "note"
+        yield (
+            f"{severity}: {count} of {len(dataset.test)} test samples "
+            "occur in the training split too"
+        )
 
 
 def _digests(split: Split) -> Iterator[bytes]:
     return (hashlib.blake2b(row, digest_size=16).digest() for row in split.x.contiguous().numpy())
 
 
-def _constant(dataset: Dataset) -> Iterator[str]:
-    """Pictures and columns of one value."""
+def _constant_values(dataset: Dataset) -> Iterator[str]:
+    """Images and columns with a single value."""
     if dataset.kind == "table":
-        flat = (dataset.train.x == dataset.train.x[0]).all(dim=0)
-        if flat.any():
-            yield f"note: {int(flat.sum())} of {len(flat)} columns have one value in all training rows"
+        is_constant = (dataset.train.x == dataset.train.x[0]).all(dim=0)
+        if is_constant.any():
+            yield (
+                f"note: {int(is_constant.sum())} of {is_constant.numel()} columns "
+                "have one value in all training rows"
+            )
         return
     for name, split in (("train", dataset.train), ("test", dataset.test)):
         rows = split.x.flatten(1)
         if count := int((rows == rows[:, :1]).all(dim=1).sum()):
-            yield f"note: {count} of {len(split)} samples of {name} hold one value throughout"
+            yield f"note: {count} of {len(split)} samples of {name} have a single value throughout"
 
 
-def _users(dataset: Dataset) -> Iterator[str]:
+def _idle_users(dataset: Dataset) -> Iterator[str]:
     if dataset.train.users is not None:
         idle = len(dataset.users) - len(torch.unique(dataset.train.users))
         if idle:

@@ -1,27 +1,28 @@
-"""Columns as features; everything learnt from the data is learnt from the training rows.
+"""Table columns as features; medians, moments and categories come from the training rows only.
 
-Numbers: gaps take the median, then the column is standardised; where there are gaps a 0/1 column says so.
-Words:   a 0/1 column a word, up to 20 words; beyond that the place of the word in the sorted list, treated as a number.
+Numbers:     missing values take the median, then the column is standardised; a column with
+             missing values gets an extra 0/1 column that marks them.
+Categories:  one 0/1 column per category (one-hot), up to 20 categories; beyond that the category's
+             position in the sorted list, treated as a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from fedloom.data.sources.arrays import moments, to_float32
-from fedloom.data.sources.errors import bad
-from fedloom.data.sources.frames import Frame, gaps, words
+from fedloom.data.sources.arrays import column_moments, to_float32
+from fedloom.data.sources.errors import data_error
+from fedloom.data.sources.frames import Frame, as_text, is_missing
 
-FEW = 20
+MAX_ONE_HOT = 20  # more categories than this become one column of numbers
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One column of the result: its name, its values in both splits, and (median, mean, std) where it was standardised."""
+    """A feature: its name, its values in both splits, (median, mean, std) if standardised."""
 
     name: str
     train: np.ndarray
@@ -29,68 +30,101 @@ class Feature:
     scale: tuple[float, float, float] | None = None
 
     def described(self) -> dict[str, object]:
-        """What must be known to treat a new table alike, as JSON."""
-        known = (
-            {}
-            if self.scale is None
-            else dict(zip(("median", "mean", "std"), self.scale, strict=True))
-        )
-        return {"name": self.name, **known}
+        """What is needed to encode a new table in the same way, as JSON."""
+        if self.scale is None:
+            return {"name": self.name}
+        median, mean, std = self.scale
+        return {"name": self.name, "median": median, "mean": mean, "std": std}
 
 
-def features(train: Frame, test: Frame, categorical: Collection[str], path: Path) -> list[Feature]:
-    """The features of all columns in their order."""
+def encode(
+    train: Frame,
+    test: Frame,
+    categorical: Collection[str],
+    where: object,
+    standardise: bool = True,
+    drop: str = "leave the column out with drop='{}'",
+) -> list[Feature]:
+    """The features of all columns, in order.
+
+    Text columns and those named in `categorical` are categories. standardise=False keeps columns
+    of numbers as they are; missing values are then rejected. `drop` tells the user how to leave a
+    column out.
+    """
     if not train:
-        raise bad(path, "no column beside the target", "features", "add columns or drop fewer")
-    found: list[Feature] = []
+        remedy = "add columns or drop fewer"
+        raise data_error(where, "no column apart from the target", "features", remedy)
+    features: list[Feature] = []
     for name in train:
-        where = f"{path}, column '{name}'"
+        place, remedy = f"{where}, column '{name}'", drop.format(name)
         if train[name].dtype.kind != "f" or name in categorical:
-            found += _words(name, words(train[name]), words(test[name]), where)
+            texts = as_text(train[name]), as_text(test[name])
+            features += _categories(name, *texts, place, remedy)
+        elif standardise:
+            features += _standardised(name, train[name], test[name], place, remedy)
         else:
-            found += _numbers(name, train[name], test[name], where)
-    return found
+            features.append(_unchanged(name, train[name], test[name], place, remedy))
+    return features
 
 
-def matrix(found: Sequence[Feature]) -> tuple[np.ndarray, np.ndarray]:
-    """The features side by side in both splits, float32."""
-    train, test = (
-        np.stack(side, axis=1) for side in ([f.train for f in found], [f.test for f in found])
-    )
+def feature_matrices(features: Sequence[Feature]) -> tuple[np.ndarray, np.ndarray]:
+    """The features as columns, for both splits, float32."""
+    train = np.stack([feature.train for feature in features], axis=1)
+    test = np.stack([feature.test for feature in features], axis=1)
     return to_float32(train), to_float32(test)
 
 
-def _numbers(name: str, train: np.ndarray, test: np.ndarray, where: str) -> list[Feature]:
-    remedy = f"leave the column out with drop='{name}', or repair it"
+def _standardised(
+    name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
+) -> list[Feature]:
+    remedy = f"{drop}, or repair it"
     if any(np.isinf(to_float32(values)).any() for values in (train, test)):
-        raise bad(where, "infinity", "finite numbers of float32", remedy)
+        raise data_error(where, "infinity", "finite float32 numbers", remedy)
     if np.isnan(train).all():
-        raise bad(where, "no value in the training rows", "some", remedy)
+        raise data_error(where, "no value in the training rows", "at least one", remedy)
     median = float(np.nanmedian(train))
     filled = [np.where(np.isnan(values), median, values) for values in (train, test)]
-    mean, std = (float(m) for m in moments(filled[0]))
+    mean, std = (float(moment) for moment in column_moments(filled[0]))
     scaled = [(values - mean) / std for values in filled]
-    return [Feature(name, scaled[0], scaled[1], (median, mean, std)), *_gaps(name, train, test)]
+    feature = Feature(name, scaled[0], scaled[1], (median, mean, std))
+    return [feature, *_missing_marks(name, train, test)]
 
 
-def _gaps(name: str, train: np.ndarray, test: np.ndarray) -> list[Feature]:
-    missing = gaps(train), gaps(test)
-    return [Feature(f"{name} is missing", *missing)] if missing[0].any() or missing[1].any() else []
+def _unchanged(name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str) -> Feature:
+    for values in (train, test):
+        is_finite = np.isfinite(to_float32(values))
+        if not is_finite.all():
+            found = f"NaN or infinity in {int((~is_finite).sum())} rows"
+            remedy = f"fill in the missing values, or {drop}"
+            raise data_error(where, found, "finite float32 numbers", remedy)
+    return Feature(name, train, test)
 
 
-def _words(name: str, train: np.ndarray, test: np.ndarray, where: str) -> list[Feature]:
+def _missing_marks(name: str, train: np.ndarray, test: np.ndarray) -> list[Feature]:
+    """A 0/1 column that marks missing values, if there are any."""
+    missing = is_missing(train), is_missing(test)
+    if missing[0].any() or missing[1].any():
+        return [Feature(f"{name} is missing", *missing)]
+    return []
+
+
+def _categories(
+    name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
+) -> list[Feature]:
     levels = np.unique(train[train != ""])
-    if len(levels) <= FEW:
-        return [
+    if len(levels) <= MAX_ONE_HOT:
+        one_hot = [
             Feature(f"{name}={level}", train == level, test == level) for level in levels.tolist()
-        ] + _gaps(name, train, test)
+        ]
+        return one_hot + _missing_marks(name, train, test)
     if 2 * len(levels) > len(train):
-        found = f"{len(levels)} different words in {len(train)} training rows"
-        raise bad(where, found, "a category", f"leave the column out with drop='{name}'")
-    return _numbers(name, _places(levels, train), _places(levels, test), where)
+        found = f"{len(levels)} different values in {len(train)} training rows"
+        raise data_error(where, found, "a category", drop)
+    positions = _positions(levels, train), _positions(levels, test)
+    return _standardised(name, *positions, where, drop)
 
 
-def _places(levels: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """The place of each word in the sorted list; NaN for those not in it."""
-    place = np.minimum(np.searchsorted(levels, column), len(levels) - 1)
-    return np.where(levels[place] == column, place, np.nan)
+def _positions(levels: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """The position of each value in the sorted levels; NaN for unknown values."""
+    position = np.minimum(np.searchsorted(levels, column), len(levels) - 1)
+    return np.where(levels[position] == column, position, np.nan)

@@ -1,4 +1,7 @@
-"""Mean and standard deviation per channel, in units of [0, 1]: the papers' where known, else the training split's."""
+"""Mean and standard deviation per channel, in units of [0, 1].
+
+Those of the papers for known data sets, otherwise measured on the training split.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fedloom.data.dataset import Dataset
 
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
-# cifar10 and cifar100 are FedAlign's; FedMLB and FedAFA use one triple for both sets, each its own.
+# cifar10 and cifar100 are FedAlign's. FedMLB and FedAFA each use one triple for both sets.
 CONSTANTS: Mapping[str, Constants] = MappingProxyType(
     {
         "mnist": ((0.1307,), (0.3081,)),
@@ -27,30 +30,35 @@ CONSTANTS: Mapping[str, Constants] = MappingProxyType(
 )
 
 
-def constants(name: str, images: np.ndarray) -> Constants:
-    """Those known under the name, if the channels fit, else those measured on uint8 images (N,C,H,W)."""
-    known = CONSTANTS.get(name.lower())
-    return known if known is not None and len(known[0]) == images.shape[1] else measured(images)
+def constants_for(name: str, images: np.ndarray) -> Constants:
+    """The published constants of that name if the channels match, else those of the images."""
+    published = CONSTANTS.get(name.lower())
+    if published is not None and len(published[0]) == images.shape[1]:
+        return published
+    return measured_constants(images)
 
 
-def measured(images: np.ndarray) -> Constants:
-    """Mean and standard deviation of each channel, exact from its histogram; a channel of one value gets std 1.
+def measured_constants(images: np.ndarray) -> Constants:
+    """Mean and std of each channel of uint8 images (N,C,H,W), exact from its histogram.
 
-    >>> measured(np.array([0, 255], dtype=np.uint8).reshape(2, 1, 1, 1))
+    A channel with a single value gets std 1.
+
+    >>> measured_constants(np.array([0, 255], dtype=np.uint8).reshape(2, 1, 1, 1))
     ((0.5,), (0.5,))
     """
     levels = np.arange(256) / 255
-    mean, std = [], []
+    means, stds = [], []
     for channel in range(images.shape[1]):
-        share = np.bincount(images[:, channel].ravel(), minlength=256) / images[:, channel].size
-        centre = float(share @ levels)
-        mean.append(centre)
-        std.append(float(np.sqrt(share @ (levels - centre) ** 2)) or 1.0)
-    return tuple(mean), tuple(std)
+        values = images[:, channel].ravel()
+        share = np.bincount(values, minlength=256) / values.size
+        mean = float(share @ levels)
+        means.append(mean)
+        stds.append(float(np.sqrt(share @ (levels - mean) ** 2)) or 1.0)
+    return tuple(means), tuple(stds)
 
 
 def with_constants(dataset: Dataset, name: str) -> Dataset:
-    """The data set normalised by the constants of that name instead of its own."""
+    """The data set with the published constants of that name."""
     if name not in CONSTANTS:
         raise unknown_name("constants", name, CONSTANTS)
     mean, std = CONSTANTS[name]

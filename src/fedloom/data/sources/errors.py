@@ -1,4 +1,4 @@
-"""How every reader says what is wrong with a file: where, what was found, what was expected, what to do."""
+"""The common form of a reader's error: where, what was found, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -8,31 +8,39 @@ from pathlib import Path
 from fedloom.core.errors import UserError
 
 
-def bad(where: object, found: str, expected: str, remedy: str) -> UserError:
-    """The error for a file that does not hold what it should.
+def data_error(where: object, found: str, expected: str, remedy: str) -> UserError:
+    """The error for data that do not have the expected content.
 
-    >>> print(bad("t10k-labels", "3 labels", "4", "download it again"))
+    >>> print(data_error("t10k-labels", "3 labels", "4", "download it again"))
     t10k-labels: found 3 labels, expected 4; download it again
     """
-    return UserError(f"{where}: found {' '.join(found.split())}, expected {expected}; {remedy}")
+    one_line = " ".join(found.split())
+    return UserError(f"{where}: found {one_line}, expected {expected}; {remedy}")
 
 
-def missing_extra(what: str, library: str, extra: str) -> UserError:
+def missing_extra(task: str, library: str, extra: str) -> UserError:
     """The error for an optional library that is not installed."""
     return UserError(
-        f'{what} needs {library}, which is not installed; install it with: pip install "fedloom[{extra}]"'
+        f"{task} needs {library}, which is not installed; "
+        f'install it with: pip install "fedloom[{extra}]"'
     )
 
 
-def listing(folder: Path, most: int = 8) -> str:
-    """What a folder holds, for an error."""
-    return (
-        some((p.name for p in sorted(folder.iterdir())), most) if folder.is_dir() else "no folder"
-    )
+def folder_listing(folder: Path, limit: int = 8) -> str:
+    """The names of a folder's files, shortened for an error message."""
+    if not folder.is_dir():
+        return "no folder"
+    return shortened((path.name for path in sorted(folder.iterdir())), limit)
 
 
-def some(names: Iterable[str], most: int = 8) -> str:
-    """The first names of a list, for an error."""
-    known = list(names)
-    shown = ", ".join(known[:most])
-    return (f"{shown}, ... ({len(known)} in all)" if len(known) > most else shown) or "nothing"
+def shortened(names: Iterable[str], limit: int = 8) -> str:
+    """The first `limit` names of a list, for an error message.
+
+    >>> shortened("abc", 2), shortened([])
+    ('a, b, ... (3 in total)', 'nothing')
+    """
+    everything = list(names)
+    shown = ", ".join(everything[:limit])
+    if len(everything) > limit:
+        return f"{shown}, ... ({len(everything)} in total)"
+    return shown or "nothing"

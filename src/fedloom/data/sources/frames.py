@@ -1,4 +1,4 @@
-"""Tables as columns: float64 with NaN where a value is missing, or text with "" there."""
+"""Tables as columns: float64 with NaN for missing values, or text with "" for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.data.sources.errors import bad, missing_extra, some
+from fedloom.data.sources.errors import data_error, missing_extra, shortened
 
 Frame = dict[str, np.ndarray]
 
@@ -18,73 +18,69 @@ MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 SEPARATORS = ",;\t"
 
 
-def load(file: Path) -> Frame:
-    """The columns of a CSV, TSV or Parquet file, as they are written."""
+def read_frame(file: Path) -> Frame:
+    """The columns of a CSV, TSV or Parquet file; those of CSV and TSV as text."""
     frame = READERS[file.suffix.lower()](file)
     if not frame or not len(next(iter(frame.values()))):
-        raise bad(
-            file, "no rows", "a header and at least one row", "check that the file is complete"
-        )
+        expected, remedy = "a header and at least one row", "check that the file is complete"
+        raise data_error(file, "no rows", expected, remedy)
     return frame
 
 
-def _csv(file: Path) -> Frame:
+def _read_csv(file: Path) -> Frame:
     try:
         text = file.read_text(encoding="utf-8-sig")
         separator = max(SEPARATORS, key=text.partition("\n")[0].count)
-        rows = [
-            [v.strip() for v in row]
-            for row in csv.reader(io.StringIO(text), delimiter=separator, strict=True)
-            if row
-        ]
+        lines = csv.reader(io.StringIO(text), delimiter=separator, strict=True)
+        rows = [[value.strip() for value in line] for line in lines if line]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise bad(
-            file,
-            f"no readable text ({error})",
-            "a CSV file in UTF-8",
-            "save it again as CSV in UTF-8",
-        ) from None
+        found, remedy = f"no readable text ({error})", "save it again as CSV in UTF-8"
+        raise data_error(file, found, "a CSV file in UTF-8", remedy) from None
     header = rows[0] if rows else []
     _check_header(header, file)
-    if wrong := [i for i, row in enumerate(rows) if len(row) != len(header)]:
-        found = f"row {wrong[0] + 1} of length {len(rows[wrong[0]])}"
-        raise bad(file, found, f"{len(header)} as the header", "fill or quote the row")
+    _check_lengths(rows, file)
     return {
-        name: _plain(np.array([row[i] for row in rows[1:]], dtype=str))
+        name: _without_missing(np.array([row[i] for row in rows[1:]], dtype=str))
         for i, name in enumerate(header)
     }
 
 
-def _plain(values: np.ndarray) -> np.ndarray:
+def _without_missing(values: np.ndarray) -> np.ndarray:
+    """The text with "" for every spelling of a missing value."""
     return np.where(np.isin(np.char.lower(values), MISSING), "", values)
 
 
 def _check_header(header: Sequence[str], file: Path) -> None:
     if header and all(_is_number(name) for name in header):
-        raise bad(
-            file,
-            f"numbers ({some(header, 4)}) in the first line",
-            "the names of the columns",
-            "write a header line",
-        )
+        found = f"numbers ({shortened(header, 4)}) in the first line"
+        raise data_error(file, found, "the names of the columns", "add a header line")
     if "" in header:
         found = f"no name for column {header.index('') + 1}"
-        raise bad(
-            file, found, "a name for each", "name it, or write the table without its row numbers"
-        )
-    if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise bad(file, f"column '{twice[0]}' twice", "each name once", "rename one of them")
+        remedy = "name it, or write the table without its row numbers"
+        raise data_error(file, found, "a name for each", remedy)
+    duplicates = sorted({name for name in header if header.count(name) > 1})
+    if duplicates:
+        found = f"column '{duplicates[0]}' twice"
+        raise data_error(file, found, "each name once", "rename one of them")
 
 
-def _is_number(word: str) -> bool:
+def _check_lengths(rows: Sequence[Sequence[str]], file: Path) -> None:
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]):
+            found = f"row {number} of length {len(row)}"
+            expected = f"{len(rows[0])} as the header"
+            raise data_error(file, found, expected, "fill or quote the row")
+
+
+def _is_number(text: str) -> bool:
     try:
-        float(word)
+        float(text)
     except ValueError:
         return False
     return True
 
 
-def _parquet(file: Path) -> Frame:
+def _read_parquet(file: Path) -> Frame:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -93,87 +89,76 @@ def _parquet(file: Path) -> Frame:
     try:
         table = pyarrow.parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
-        raise bad(
-            file, f"no readable Parquet ({error})", "a Parquet file", "write it again"
-        ) from None
-    return {name: _arrow(table.column(name), name, file) for name in table.column_names}
+        found = f"no readable Parquet ({error})"
+        raise data_error(file, found, "a Parquet file", "write it again") from None
+    return {name: _from_arrow(table.column(name), name, file) for name in table.column_names}
 
 
-def _arrow(column: Any, name: str, file: Path) -> np.ndarray:
+def _from_arrow(column: Any, name: str, file: Path) -> np.ndarray:
     import pyarrow
     from pyarrow import types
 
-    kind = column.type
-    if (
-        types.is_boolean(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_null(kind)
-    ):
-        numbers = column.cast("int8") if types.is_boolean(kind) else column
-        return np.array([np.nan if v is None else v for v in numbers.to_pylist()], dtype=np.float64)
+    is_numeric = (types.is_boolean, types.is_integer, types.is_floating, types.is_null)
+    if any(check(column.type) for check in is_numeric):
+        if types.is_boolean(column.type):
+            column = column.cast("int8")
+        numbers = [np.nan if value is None else value for value in column.to_pylist()]
+        return np.array(numbers, dtype=np.float64)
     try:
-        return _plain(np.array([v or "" for v in column.cast("string").to_pylist()], dtype=str))
+        strings = [value or "" for value in column.cast("string").to_pylist()]
     except (pyarrow.ArrowException, ValueError):
-        raise bad(
-            file,
-            f"column '{name}' of type {kind}",
-            "numbers or text",
-            "leave the column out of the file",
-        ) from None
+        found = f"column '{name}' of type {column.type}"
+        remedy = "leave the column out of the file"
+        raise data_error(file, found, "numbers or text", remedy) from None
+    return _without_missing(np.array(strings, dtype=str))
 
 
-READERS: dict[str, Callable[[Path], Frame]] = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
+READERS: dict[str, Callable[[Path], Frame]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".parquet": _read_parquet,
+}
 
 
-def join(frames: Sequence[Frame], files: Sequence[Path]) -> Frame:
-    """The rows of all files, one after the other; every file must have the columns of the first."""
+def concatenated(frames: Sequence[Frame], files: Sequence[Path]) -> Frame:
+    """The rows of all files; every file must have the columns of the first."""
     for frame, file in zip(frames, files, strict=True):
         if differing := sorted(frame.keys() ^ frames[0].keys()):
-            raise bad(
-                file,
-                some(frame),
-                f"the columns of {files[0].name}",
-                f"add or remove: {some(differing)}",
-            )
-    return {name: _typed(_concatenated([f[name] for f in frames])) for name in frames[0]}
+            expected = f"the columns of {files[0].name}"
+            remedy = f"add or remove: {shortened(differing)}"
+            raise data_error(file, shortened(frame), expected, remedy)
+    return {name: _joined_column([frame[name] for frame in frames]) for name in frames[0]}
 
 
-def _concatenated(columns: Sequence[np.ndarray]) -> np.ndarray:
-    numeric = all(c.dtype.kind == "f" for c in columns)
-    return np.concatenate(columns if numeric else [words(c) for c in columns])
-
-
-def _typed(column: np.ndarray) -> np.ndarray:
-    """A column of text whose words are all numbers, as numbers."""
-    if column.dtype.kind == "f":
-        return column
+def _joined_column(pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """The pieces of one column as numbers if all of its values are numbers, else as text."""
+    if all(piece.dtype.kind == "f" for piece in pieces):
+        return np.concatenate(pieces)
+    column = np.concatenate([as_text(piece) for piece in pieces])
     try:
         return np.where(column == "", "nan", column).astype(np.float64)
     except ValueError:
         return column
 
 
-def words(column: np.ndarray) -> np.ndarray:
-    """A column as text, whole numbers without a point.
+def as_text(column: np.ndarray) -> np.ndarray:
+    """A column as text, whole numbers without a decimal point.
 
-    >>> words(np.array([1.0, 2.5, np.nan])).tolist()
+    >>> as_text(np.array([1.0, 2.5, np.nan])).tolist()
     ['1', '2.5', '']
     """
-    return (
-        np.array([_word(v) for v in column.tolist()], dtype=str)
-        if column.dtype.kind == "f"
-        else column
-    )
+    if column.dtype.kind != "f":
+        return column
+    return np.array([_number_as_text(value) for value in column.tolist()], dtype=str)
 
 
-def _word(value: float) -> str:
+def _number_as_text(value: float) -> str:
     if np.isnan(value):
         return ""
     return str(int(value)) if np.isfinite(value) and value == int(value) else repr(value)
 
 
-def gaps(column: np.ndarray) -> np.ndarray:
-    """Where a value is missing."""
+def is_missing(column: np.ndarray) -> np.ndarray:
+    """The mask of missing values."""
     missing: np.ndarray = np.isnan(column) if column.dtype.kind == "f" else column == ""
     return missing

@@ -1,9 +1,10 @@
-"""A test split for data that come without one: the same samples every time, no draw involved.
+"""A test split for data that come without one: always the same samples, nothing is drawn.
 
-Within each user (within each class where there are no users) the samples are put in order of class and every k-th one is
-held out, k = 1 / share, starting one place later for each next user, so that neither a user nor a class is left out or
-favoured. The next character of a text is held out differently: the last share of each user's samples, because windows of
-one text overlap and a later window may be trained on what an earlier one is asked.
+Within each user (within each class if there are no users) the samples are ordered by class and
+every k-th one is held out, k = 1 / share. Each next user starts one place later, so that no user
+and no class is left out or favoured. For next-character text the last share of each user's samples
+is held out instead: windows of one text overlap, and training on a later window would reveal the
+answer to an earlier one.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from typing import Annotated
 import numpy as np
 
 from fedloom.core.spec import Param
-from fedloom.data.sources.build import Part
-from fedloom.data.sources.errors import bad
+from fedloom.data.sources.build import RawSplit
+from fedloom.data.sources.errors import data_error
 
 TestShare = Annotated[
     float,
-    Param("share of the samples held out where the files bring no test split", above=0, below=1),
+    Param("share of the samples held out if the files have no test split", above=0, below=1),
 ]
 
 
-def held_out(
+def held_out_mask(
     y: np.ndarray, users: np.ndarray | None, share: float, where: object, tail: bool = False
 ) -> np.ndarray:
-    """The mask of the samples held out, at least one.
+    """The mask of the held-out samples, at least one; tail takes the last of each group.
 
-    >>> held_out(np.array([0, 1, 0, 1, 0, 1, 0, 1]), None, 0.25, "").nonzero()[0].tolist()
+    >>> held_out_mask(np.array([0, 1, 0, 1, 0, 1, 0, 1]), None, 0.25, "").nonzero()[0].tolist()
     [5, 6]
     """
     groups = np.unique(y if users is None else users, return_inverse=True)[1]
@@ -35,36 +36,42 @@ def held_out(
     sizes = np.bincount(groups)
     group = groups[order]
     rank = np.arange(len(y)) - (np.cumsum(sizes) - sizes)[group]
-    held = (
-        rank >= sizes[group] - _whole(sizes[group], share) if tail else _every(rank + group, share)
-    )
-    # A group of which nothing would be left to train on keeps its first sample.
-    gone = np.bincount(group, weights=held) == sizes
+    if tail:
+        held = rank >= sizes[group] - _whole_part(sizes[group], share)
+    else:
+        held = _is_kth(rank + group, share)
+    # A group that would have no training sample left keeps its first one.
+    is_exhausted = np.bincount(group, weights=held) == sizes
     mask = np.empty(len(y), dtype=bool)
-    mask[order] = held & ~(gone[group] & (rank == 0))
+    mask[order] = held & ~(is_exhausted[group] & (rank == 0))
     if not mask.any():
         found = f"{len(y)} samples, of which a share of {share:g} leaves no test sample"
-        raise bad(where, found, "enough for both splits", "raise test_share or bring a test split")
+        remedy = "raise test_share or provide a test split"
+        raise data_error(where, found, "enough for both splits", remedy)
     return mask
 
 
-def _whole(count: np.ndarray, share: float) -> np.ndarray:
+def _whole_part(count: np.ndarray, share: float) -> np.ndarray:
+    # The small constant keeps products such as 5 * 0.2 from falling just below a whole number.
     return np.floor(count * share + 1e-9)
 
 
-def _every(place: np.ndarray, share: float) -> np.ndarray:
-    return _whole(place + 1, share) > _whole(place, share)
+def _is_kth(place: np.ndarray, share: float) -> np.ndarray:
+    """Whether the count of held-out samples grows at this place."""
+    return _whole_part(place + 1, share) > _whole_part(place, share)
 
 
-def split(samples: Part, share: float, tail: bool = False) -> tuple[Part, Part]:
+def split_off_test(
+    samples: RawSplit, share: float, tail: bool = False
+) -> tuple[RawSplit, RawSplit]:
     """Training and test split of samples that come as one."""
-    test = held_out(samples.y, samples.users, share, samples.where, tail)
+    test = held_out_mask(samples.y, samples.users, share, samples.where, tail)
     return samples.take(~test), samples.take(test)
 
 
-def said(share: float, users: bool, tail: bool = False) -> str:
+def description(share: float, has_users: bool, tail: bool = False) -> str:
     """How the test split was made, for Dataset.about."""
     if tail:
-        return f"made here: the last {share:g} of each user's samples"
-    within = "user, in order of class" if users else "class"
-    return f"made here: a share of {share:g}, every k-th sample of each {within}"
+        return f"held out by fedloom: the last {share:g} of each user's samples"
+    group = "user, in order of class" if has_users else "class"
+    return f"held out by fedloom: a share of {share:g}, every k-th sample of each {group}"

@@ -1,6 +1,8 @@
-"""NumPy archives: train.npz and test.npz with x and y, one archive with x_train, y_train, x_test, y_test, or one with x and y.
+"""NumPy archives, in one of three forms:
 
-Beside them `users` (or `writer`, `client`) may say whose sample it is, and `classes` how the classes are called.
+a folder with train.npz and test.npz, each with x and y; one archive with x_train, y_train, x_test
+and y_test; or one with x and y. Optional arrays: `users` (or `writer`, `client`), the user of each
+sample, and `classes`, the class names.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ import numpy as np
 
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import holdout
-from fedloom.data.sources.arrays import assembled, samples
-from fedloom.data.sources.build import Name, Part, named
-from fedloom.data.sources.errors import bad, listing, some
+from fedloom.data.sources.arrays import dataset_from_splits, split_from_arrays
+from fedloom.data.sources.build import Name, RawSplit, default_name
+from fedloom.data.sources.errors import data_error, folder_listing, shortened
 
-LOOKS_FOR = "an .npz file with x and y (or x_train, y_train, x_test, y_test), or a folder with train.npz and test.npz"
+LOOKS_FOR = (
+    "an .npz file with x and y (or x_train, y_train, x_test, y_test), "
+    "or a folder with train.npz and test.npz"
+)
 USERS = ("users", "writer", "client")
 
-# What NumPy and zipfile raise on damaged or foreign bytes, encrypted or unknown compression included.
+# What NumPy and zipfile raise for damaged files, including encrypted ones and unknown compression.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -45,54 +50,55 @@ def detect(path: Path) -> bool:
 
 def read(path: Path, name: Name = None, test_share: holdout.TestShare = 0.2) -> Dataset:
     """The data set of one archive or of a folder with two."""
-    train, test, classes = _folder(path) if path.is_dir() else _file(path)
+    train, test, classes = _read_folder(path) if path.is_dir() else _read_file(path)
     about = {"format": "npz", "source": str(path)}
-    return assembled(name or named(path), train, test, test_share, about, classes)
+    return dataset_from_splits(name or default_name(path), train, test, test_share, about, classes)
 
 
-def _folder(path: Path) -> tuple[Part, Part, tuple[str, ...]]:
+def _read_folder(path: Path) -> tuple[RawSplit, RawSplit, tuple[str, ...]]:
     files = path / "train.npz", path / "test.npz"
     for file in files:
         if not file.is_file():
-            raise bad(
-                path,
-                listing(path),
-                file.name,
-                "add the missing split, or give the one archive itself to have a split made",
-            )
-    train, test = (_opened(file) for file in files)
-    return _part(train, files[0]), _part(test, files[1]), _classes(train)
+            remedy = "add the missing split, or give the archive itself to hold out a test split"
+            raise data_error(path, folder_listing(path), file.name, remedy)
+    train, test = (_load_archive(file) for file in files)
+    return _split(train, files[0]), _split(test, files[1]), _class_names(train)
 
 
-def _file(path: Path) -> tuple[Part, Part | None, tuple[str, ...]]:
-    archive = _opened(path)
+def _read_file(path: Path) -> tuple[RawSplit, RawSplit | None, tuple[str, ...]]:
+    archive = _load_archive(path)
+    classes = _class_names(archive)
     if "x_train" not in archive:
-        return _part(archive, path), None, _classes(archive)
-    return _part(archive, path, "_train"), _part(archive, path, "_test"), _classes(archive)
+        return _split(archive, path), None, classes
+    return _split(archive, path, "_train"), _split(archive, path, "_test"), classes
 
 
-def _opened(file: Path) -> dict[str, np.ndarray]:
+def _load_archive(file: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (*DAMAGED, *FOREIGN) as error:
-        # NumPy's own words on objects advise to unpickle them, which fedloom never does.
-        why = (
-            "it needs unpickling, which can run any code" if "pickle" in str(error) else str(error)
-        )
+        reason = str(error)
+        if "pickle" in reason:  # NumPy's message advises unpickling, which fedloom never does
+            reason = "it needs unpickling, which can run any code"
         remedy = "write it again with np.savez and plain arrays of numbers or text"
-        raise bad(file, f"no readable archive ({why})", "NumPy arrays", remedy) from None
+        found = f"no readable archive ({reason})"
+        raise data_error(file, found, "NumPy arrays", remedy) from None
 
 
-def _part(archive: Archive, file: Path, ending: str = "") -> Part:
-    for name in (f"x{ending}", f"y{ending}"):
+def _split(archive: Archive, file: Path, suffix: str = "") -> RawSplit:
+    for name in (f"x{suffix}", f"y{suffix}"):
         if name not in archive:
-            raise bad(
-                file, some(archive), f"an array '{name}'", "name the samples x and the labels y"
-            )
-    users = next((archive[f"{u}{ending}"] for u in USERS if f"{u}{ending}" in archive), None)
-    return samples(archive[f"x{ending}"], archive[f"y{ending}"], file, users)
+            remedy = "name the samples x and the labels y"
+            raise data_error(file, shortened(archive), f"an array '{name}'", remedy)
+    users = None
+    for name in USERS:
+        if users is None:
+            users = archive.get(f"{name}{suffix}")
+    return split_from_arrays(archive[f"x{suffix}"], archive[f"y{suffix}"], file, users)
 
 
-def _classes(archive: Archive) -> tuple[str, ...]:
-    return tuple(str(c) for c in archive["classes"].tolist()) if "classes" in archive else ()
+def _class_names(archive: Archive) -> tuple[str, ...]:
+    if "classes" not in archive:
+        return ()
+    return tuple(str(name) for name in archive["classes"].tolist())

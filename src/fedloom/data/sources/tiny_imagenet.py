@@ -1,4 +1,7 @@
-"""Tiny-ImageNet as its authors pack it: train/WNID/images/*.JPEG, val/images with val_annotations.txt, wnids.txt, words.txt."""
+"""Tiny-ImageNet as its authors pack it.
+
+Files: train/WNID/images/*.JPEG, val/images with val_annotations.txt, wnids.txt, words.txt.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedloom.data.dataset import Dataset
-from fedloom.data.sources.build import Name, Part, dataset, part
+from fedloom.data.sources.build import Name, RawSplit, build_dataset, raw_split
 from fedloom.data.sources.constants import CONSTANTS
-from fedloom.data.sources.errors import bad, listing, some
-from fedloom.data.sources.image_files import pictures_in, stack
+from fedloom.data.sources.errors import data_error, folder_listing, shortened
+from fedloom.data.sources.image_files import image_files_in, load_images
 
 LOOKS_FOR = (
     "wnids.txt, train/WNID/images/*.JPEG and val/val_annotations.txt in a folder (Tiny-ImageNet)"
 )
+UNPACK = "unpack the set again"
 
 
 def detect(path: Path) -> bool:
@@ -22,69 +26,66 @@ def detect(path: Path) -> bool:
 
 
 def read(path: Path, name: Name = None) -> Dataset:
-    """The data set of the folder tiny-imagenet-200; its val split is the test split, as everybody uses it."""
+    """The data set of the folder tiny-imagenet-200; its val split is the test split, as usual."""
     wnids = (path / "wnids.txt").read_text(encoding="utf-8").split()
     if not wnids:
-        raise bad(path / "wnids.txt", "no class", "one WNID a line", "download the set again")
+        raise data_error(path / "wnids.txt", "no class", "one WNID per line", UNPACK)
     about = {"format": "tiny_imagenet", "source": str(path), "test split": "the official val split"}
-    train, test = _train(path / "train", wnids), _val(path / "val", wnids)
-    return dataset(
+    return build_dataset(
         name or "tiny-imagenet",
         "image",
-        train,
-        test,
+        _read_train(path / "train", wnids),
+        _read_val(path / "val", wnids),
         about,
-        _words(path, wnids),
+        _class_names(path, wnids),
         CONSTANTS["tiny-imagenet"],
     )
 
 
-def _train(folder: Path, wnids: Sequence[str]) -> Part:
-    files, labels = [], []
+def _read_train(folder: Path, wnids: Sequence[str]) -> RawSplit:
+    files: list[Path] = []
+    labels: list[int] = []
     for label, wnid in enumerate(wnids):
         images = folder / wnid / "images"
-        found = pictures_in(images) if images.is_dir() else []
-        if not found:
-            raise bad(
-                images,
-                listing(images),
-                f"the pictures of class {wnid} of wnids.txt",
-                "unpack the set again",
-            )
-        files += found
-        labels += [label] * len(found)
-    return part(stack(files, channels=3), labels, folder)
+        class_files = image_files_in(images) if images.is_dir() else []
+        if not class_files:
+            expected = f"the images of class {wnid} of wnids.txt"
+            raise data_error(images, folder_listing(images), expected, UNPACK)
+        files += class_files
+        labels += [label] * len(class_files)
+    return raw_split(load_images(files, channels=3), labels, folder)
 
 
-def _val(folder: Path, wnids: Sequence[str]) -> Part:
-    notes = folder / "val_annotations.txt"
-    if not notes.is_file():
-        raise bad(
-            folder, listing(folder), "val_annotations.txt and images/", "unpack the set again"
-        )
-    label = {wnid: i for i, wnid in enumerate(wnids)}
-    rows = [
-        line.split("\t")[:2]
-        for line in notes.read_text(encoding="utf-8").splitlines()
-        if line.strip()
-    ]
-    if wrong := [row for row in rows if len(row) < 2 or row[1] not in label]:
-        expected = "a file name and a WNID of wnids.txt, with a tab between"
-        raise bad(notes, f"the line '{some(wrong[0])}'", expected, "unpack the set again")
-    files = [folder / "images" / file for file, _ in rows]
-    if absent := [f.name for f in files if not f.is_file()]:
-        raise bad(
-            folder / "images",
-            f"no {some(absent, 3)}",
-            f"all {len(files)} pictures of {notes.name}",
-            "unpack the set again",
-        )
+def _read_val(folder: Path, wnids: Sequence[str]) -> RawSplit:
+    annotations = folder / "val_annotations.txt"
+    if not annotations.is_file():
+        expected = "val_annotations.txt and images/"
+        raise data_error(folder, folder_listing(folder), expected, UNPACK)
+    label_of = {wnid: label for label, wnid in enumerate(wnids)}
+    files, labels = [], []
+    for line in annotations.read_text(encoding="utf-8").splitlines():
+        if not line.strip():
+            continue
+        fields = line.split("\t")[:2]
+        if len(fields) < 2 or fields[1] not in label_of:
+            expected = "a file name and a WNID of wnids.txt, separated by a tab"
+            raise data_error(annotations, f"the line '{shortened(fields)}'", expected, UNPACK)
+        files.append(folder / "images" / fields[0])
+        labels.append(label_of[fields[1]])
+    _check_files(files, annotations)
+    return raw_split(load_images(files, channels=3), labels, folder)
+
+
+def _check_files(files: Sequence[Path], annotations: Path) -> None:
     if not files:
-        raise bad(notes, "no line", "a picture a line", "unpack the set again")
-    return part(stack(files, channels=3), [label[wnid] for _, wnid in rows], folder)
+        raise data_error(annotations, "no line", "one image per line", UNPACK)
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        found, expected = f"no {shortened(missing, 3)}", f"all {len(files)} images of"
+        raise data_error(files[0].parent, found, f"{expected} {annotations.name}", UNPACK)
 
 
-def _words(path: Path, wnids: Sequence[str]) -> tuple[str, ...]:
+def _class_names(path: Path, wnids: Sequence[str]) -> tuple[str, ...]:
     """The class names of words.txt, else the WNIDs."""
     file = path / "words.txt"
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []

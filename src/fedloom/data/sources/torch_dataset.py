@@ -1,4 +1,4 @@
-"""Any map-style torch Dataset of (sample, label), read once into memory."""
+"""A map-style torch Dataset of (sample, label), read once into memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import IterableDataset
 
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
-from fedloom.data.sources.arrays import assembled, samples
-from fedloom.data.sources.build import Part
-from fedloom.data.sources.errors import bad
+from fedloom.data.sources.arrays import dataset_from_splits, split_from_arrays
+from fedloom.data.sources.build import RawSplit
+from fedloom.data.sources.errors import data_error
 
 
 def from_torch(
@@ -22,63 +23,74 @@ def from_torch(
     classes: Sequence[str] = (),
     test_share: float = 0.2,
 ) -> Dataset:
-    """The data set of two torch Datasets whose samples are tensors, arrays or PIL pictures of one shape, with integer labels.
+    """The data set of two torch Datasets, of one shape and with integer labels.
 
-    Pictures must be raw, [0, 1] or 0 to 255: leave Normalize and random transforms out, fedloom does both itself.
+    Samples are tensors, arrays or PIL images. Pixels must be raw, in [0, 1] or from 0 to 255:
+    leave out Normalize and random transforms, as fedloom applies both itself. Features of a table
+    are standardised.
     """
-    if not 0 < test_share < 1:
+    check_test_share(test_share)
+    train_split = _read_split(train, "train")
+    test_split = None if test is None else _read_split(test, "test")
+    about = {"format": "torch", "source": type(train).__name__}
+    return dataset_from_splits(name, train_split, test_split, test_share, about, classes)
+
+
+def check_test_share(test_share: float) -> None:
+    """Reject a share outside (0, 1)."""
+    if not isinstance(test_share, (int, float)) or not 0 < test_share < 1:
         raise UserError(
-            f"test_share={test_share!r} must lie between 0 and 1 (share of the samples held out for testing)"
+            f"test_share={test_share!r} must lie between 0 and 1 "
+            "(share of the samples held out for testing)"
         )
-    second = None if test is None else _part(test, "test")
-    return assembled(
-        name,
-        _part(train, "train"),
-        second,
-        test_share,
-        {"format": "torch", "source": type(train).__name__},
-        classes,
-    )
 
 
-def _part(source: Any, split: str) -> Part:
+def _read_split(source: Any, split: str) -> RawSplit:
     where = f"{split} ({type(source).__name__})"
-    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise bad(
-            where,
-            "no length or no access by index",
-            "a map-style torch Dataset",
-            "give it __len__ and __getitem__",
-        )
+    x, labels = stacked(source, where)
+    numbers = []
+    for i, label in enumerate(labels):
+        try:
+            numbers.append(float(label))  # not int, which would turn 0.7 into class 0
+        except (TypeError, ValueError):
+            found, remedy = f"label {label!r} at sample {i}", "return the number of the class"
+            raise data_error(where, found, "a whole number", remedy) from None
+    return split_from_arrays(x, numbers, where)
+
+
+def stacked(source: Any, where: object) -> tuple[np.ndarray, list[Any]]:
+    """All samples of a map-style Dataset as one array, and its labels as they are."""
+    is_map_style = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    if not is_map_style or isinstance(source, IterableDataset):
+        found, remedy = "no length or no access by index", "give it __len__ and __getitem__"
+        raise data_error(where, found, "a map-style torch Dataset", remedy)
     pairs = [_pair(source[i], i, where) for i in range(len(source))]
     if not pairs:
-        raise bad(
-            where, "no samples", "at least one", "check the folder and the split it was made from"
-        )
+        remedy = "check the folder and the split it was made from"
+        raise data_error(where, "no samples", "at least one", remedy)
     first = pairs[0][0]
     for i, (x, _) in enumerate(pairs):
         if x.shape != first.shape:
-            raise bad(
-                where,
-                f"sample {i} of shape {x.shape}",
-                f"{first.shape} as sample 0",
-                "resize all to one shape",
-            )
-    return samples(np.stack([x for x, _ in pairs]), [y for _, y in pairs], where)
+            found, expected = f"sample {i} of shape {x.shape}", f"{first.shape} as sample 0"
+            raise data_error(where, found, expected, "resize all samples to one shape")
+    return np.stack([x for x, _ in pairs]), [label for _, label in pairs]
 
 
-def _pair(item: Any, i: int, where: str) -> tuple[np.ndarray, int]:
+def _pair(item: Any, i: int, where: object) -> tuple[np.ndarray, Any]:
     if not (isinstance(item, (tuple, list)) and len(item) == 2):
-        raise bad(
-            where,
-            f"a {type(item).__name__} as sample {i}",
-            "a pair (x, label)",
-            "return x and label from __getitem__",
-        )
-    x, y = item
-    try:
-        return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x), int(y)
-    except (TypeError, ValueError):
-        raise bad(
-            where, f"label {y!r} at sample {i}", "a whole number", "return the number of the class"
-        ) from None
+        found = f"a {type(item).__name__} as sample {i}"
+        remedy = "return x and label from __getitem__"
+        raise data_error(where, found, "a pair (x, label)", remedy)
+    x, label = item
+    if isinstance(label, (torch.Tensor, np.ndarray, np.generic)):
+        label = label.tolist()
+    return tensor_to_numpy(x, where) if isinstance(x, torch.Tensor) else np.asarray(x), label
+
+
+def tensor_to_numpy(tensor: torch.Tensor, where: object) -> np.ndarray:
+    """The values of a dense tensor on any device; bfloat16, which NumPy lacks, as float32."""
+    if tensor.layout != torch.strided:
+        found, remedy = f"a tensor of layout {tensor.layout}", "call to_dense()"
+        raise data_error(where, found, "a dense tensor", remedy)
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -1,7 +1,8 @@
-"""Some of the users of a data set, as LEAF's own sampling keeps some: those with enough samples, evenly spaced, nothing drawn.
+"""A subset of a data set's users, as LEAF's own sampling makes one.
 
-A user's size is that of both splits together. The test split keeps the samples of the same users; where it is about other users
-altogether, it stays whole.
+Kept are users with enough samples, evenly spaced in the order of their names; nothing is drawn. A
+user's size counts both splits. The test split keeps the samples of the same users; if it holds
+entirely different users, it stays whole.
 """
 
 from __future__ import annotations
@@ -11,59 +12,57 @@ from typing import Annotated
 import numpy as np
 
 from fedloom.core.spec import Param
-from fedloom.data.sources.build import Part
-from fedloom.data.sources.errors import bad
+from fedloom.data.sources.build import RawSplit
+from fedloom.data.sources.errors import data_error
 
-Users = Annotated[
-    int, Param("only so many users, evenly spaced among those there are; 0 keeps all", low=0)
+UserCount = Annotated[
+    int, Param("number of users to keep, evenly spaced among all; 0 keeps all", low=0)
 ]
-Least = Annotated[int, Param("users with fewer samples are left out; 1 keeps everyone", low=1)]
+MinSamples = Annotated[int, Param("users with fewer samples are left out; 1 keeps everyone", low=1)]
 
 
-def of(train: Part, test: Part | None, users: int, least: int) -> tuple[Part, Part | None]:
-    """Both splits cut down to the users asked for."""
-    if not users and least == 1:
+def keep_users(
+    train: RawSplit, test: RawSplit | None, users: int, min_samples: int
+) -> tuple[RawSplit, RawSplit | None]:
+    """Both splits reduced to the chosen users."""
+    if not users and min_samples == 1:
         return train, test
-    names = _spaced(_large(train, test, least), users, least, train)
-    return train.take(np.isin(_whose(train), names)), _cut(test, names)
-
-
-def _whose(part: Part) -> np.ndarray:
-    """The user of each sample: readers that offer these options know them all."""
-    assert part.users is not None
-    return part.users
-
-
-def _large(train: Part, test: Part | None, least: int) -> np.ndarray:
-    """The users who train and have enough samples, in the order of their names."""
-    told = [_whose(part) for part in (train, test) if part is not None]
-    names, sizes = np.unique(np.concatenate(told), return_counts=True)
-    return names[(sizes >= least) & np.isin(names, _whose(train))]
-
-
-def _spaced(names: np.ndarray, users: int, least: int, train: Part) -> np.ndarray:
+    names = _large_users(train, test, min_samples)
     if users > len(names) or not len(names):
-        found, expected = (
-            f"{len(names)} users with at least {least} samples",
-            f"{users or 'one'} or more",
-        )
-        raise bad(train.where, found, expected, "lower the option users or least")
-    return names[np.arange(users) * len(names) // users] if users else names
+        found = f"{len(names)} users with at least {min_samples} samples"
+        expected = f"{users or 'one'} or more"
+        raise data_error(train.where, found, expected, "lower the option users or min_samples")
+    if users:
+        names = names[np.arange(users) * len(names) // users]
+    return train.take(np.isin(_users(train), names)), _reduced_test(test, names)
 
 
-def _cut(test: Part | None, names: np.ndarray) -> Part | None:
-    if test is None or not (memories := np.isin(_whose(test), names)).any():
-        return test
-    return test.take(memories)
+def _users(split: RawSplit) -> np.ndarray:
+    assert split.users is not None  # readers with these options always set them
+    return split.users
 
 
-def said(users: int, least: int) -> dict[str, str]:
-    """What was kept, for Dataset.about; nothing where that is everyone.
+def _large_users(train: RawSplit, test: RawSplit | None, min_samples: int) -> np.ndarray:
+    """The names of training users with enough samples, sorted."""
+    everyone = [_users(split) for split in (train, test) if split is not None]
+    names, sizes = np.unique(np.concatenate(everyone), return_counts=True)
+    return names[(sizes >= min_samples) & np.isin(names, _users(train))]
 
-    >>> said(60, 250), said(0, 1)
+
+def _reduced_test(test: RawSplit | None, names: np.ndarray) -> RawSplit | None:
+    if test is None:
+        return None
+    is_kept = np.isin(_users(test), names)
+    return test.take(is_kept) if is_kept.any() else test
+
+
+def description(users: int, min_samples: int) -> dict[str, str]:
+    """Which users were kept, for Dataset.about; empty if all were.
+
+    >>> description(60, 250), description(0, 1)
     ({'kept': '60 of the users with at least 250 samples, evenly spaced'}, {})
     """
-    if not users and least == 1:
+    if not users and min_samples == 1:
         return {}
-    large = f"users with at least {least} samples"
+    large = f"users with at least {min_samples} samples"
     return {"kept": f"{users} of the {large}, evenly spaced" if users else large}

@@ -1,18 +1,23 @@
-"""What a method costs: the work of a local step, what a client stores meanwhile, and what travels in a round.
+"""The cost of a method: the work of a local step, what a client stores, and what a round sends.
 
-Two ways of counting, both in multiply-accumulates (MACs) for one sample, both counted while real steps of the method run:
+There are two conventions. Both count multiply-accumulates (MACs) per sample while real steps of the
+method run:
 
-    torch   every convolution and matrix product, as torch's FLOP counter sees them (two flops are one MAC), those inside a loss
-            included. Going forward, and forward and back as the gradient is really taken. Stored: every parameter.
-    paper   only layers going forward: convolutions, linear (and recurrent) layers, and one MAC for each input of an adaptive
-            average pool. Norms, activations, max-pools, sums and products inside a loss are free. Stored: the weights and biases
-            of these layers, so no scale or shift of a norm. The tables of FedAlign are counted like this.
+    torch   Every convolution and matrix product, by torch's FLOP counter (two FLOPs are one MAC),
+            including those inside a loss. Counted for the forward pass, and for forward and
+            backward as the gradient is really taken. Stored: every parameter.
+    paper   Only the forward pass of layers: convolutions, linear and recurrent layers, and one MAC
+            per input of an adaptive average pool. Norms, activations, max-pools, and sums and
+            products inside a loss are free. Stored: the weights and biases of these layers, so no
+            scale or shift of a norm. FedAlign's tables use this convention.
 
-Stored are the model in training and whatever else the objective reads in a step that the step has not made itself: teachers,
-centres of springs, directions. The largest phase counts. In the papers' way it is that many copies of the layers' weights.
+A client stores the trained model and everything else that the objective reads in a step but that
+the step has not made itself: teachers, centres of proximal terms, control variates. The phase that
+stores most counts. In the paper convention this is expressed in copies of the layers' weights.
 
-Where a method draws (which branches to drop, which widths to run) the expectation is meant: the mean over many draws, spread
-evenly by a Latin hypercube, with its standard error. The whole step then grows as its layers do.
+If a method draws random choices (which branches to drop, which widths to run), the expectation is
+reported: a mean over many draws, spread evenly by a Latin hypercube, with its standard error. The
+MACs of the whole training step are scaled by the same factor as those of its layers.
 """
 
 from __future__ import annotations
@@ -22,26 +27,28 @@ from typing import Literal
 
 import torch
 
+from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.round_report import RoundReport
-from fedloom.diagnostics.cost.counting_solver import Book
-from fedloom.diagnostics.cost.dispatch import LAYERS, Meter
-from fedloom.diagnostics.cost.toy_federation import Scene, noted, play
+from fedloom.diagnostics.cost.counting_solver import CountingSolver
+from fedloom.diagnostics.cost.dispatch import COUNTED_LAYERS, MacCounter
+from fedloom.diagnostics.cost.toy_federation import Workload, collecting, run_two_rounds
 
 Convention = Literal["torch", "paper"]
-FEWEST = 2  # samples: batch norm takes no fewer
+MIN_BATCH = 2  # samples; batch norm accepts no fewer in training
 
 
 @dataclass(frozen=True)
 class Cost:
-    """MACs for one sample in both ways of counting, and what is stored and sent.
+    """MACs per sample in both conventions, parameters stored, and bytes sent per round.
 
-    error: standard error of the mean over draws, as a share of it; 0 where nothing is drawn. copies: of the model, stored.
+    forward_macs, training_macs: convention torch. layer_macs: convention paper. error: relative
+    standard error of the mean over draws, 0 if nothing is drawn. copies: of the model, stored.
     """
 
-    forward: float
-    training: float
-    layers: float
+    forward_macs: float
+    training_macs: float
+    layer_macs: float
     error: float
     parameters: int
     layer_parameters: int
@@ -50,48 +57,54 @@ class Cost:
     bytes_down: int
 
     def macs(self, convention: Convention) -> float:
-        """Of the way forward."""
-        return self.layers if convention == "paper" else self.forward
+        """MACs per sample of the forward pass."""
+        return self.layer_macs if convention == "paper" else self.forward_macs
 
     def stored(self, convention: Convention) -> float:
-        """Parameters at a client while it trains."""
+        """Parameters that a client stores while it trains."""
         return self.copies * (self.layer_parameters if convention == "paper" else self.parameters)
 
 
-def cost(scene: Scene, draws: int = 64) -> Cost:
-    """The cost of a method on a model, counted on tensors without numbers unless the method or the model needs them."""
-    small = replace(scene, batch=FEWEST)
+def count_cost(workload: Workload, draws: int = 64) -> Cost:
+    """Count the cost of a method on a model. draws: steps to average over if the method draws.
+
+    It runs on the meta device, or on the CPU if the method or the model needs values. The
+    workload's batch size has no influence.
+    """
+    smallest = replace(workload, batch=MIN_BATCH)
     try:
-        return _counted(small, torch.device("meta"), draws)
-    except Exception:  # whatever a loss or a layer says that looks at numbers; what is wrong with numbers too is said again
-        return _counted(small, torch.device("cpu"), draws)
+        return _count_on(torch.device("meta"), smallest, draws)
+    except Exception:  # whatever code that needs values raises; real errors occur again on the CPU
+        return _count_on(torch.device("cpu"), smallest, draws)
 
 
-def _counted(scene: Scene, device: torch.device, draws: int) -> Cost:
-    books: list[Book] = []
-    meter = Meter()
-    with meter, meter.layerwise():
-        report = play(scene, device, noted(books, lambda solver: Book(solver, meter, draws)))
-    return _summed(scene, books, report)
+def _count_on(device: torch.device, workload: Workload, draws: int) -> Cost:
+    solvers: list[CountingSolver] = []
+    counter = MacCounter()
+    observe = collecting(solvers, lambda solver: CountingSolver(solver, counter, draws))
+    with counter, counter.per_layer():
+        report = run_two_rounds(workload, device, observe)
+    return _total(workload, solvers, report)
 
 
-def _summed(scene: Scene, books: list[Book], report: RoundReport) -> Cost:
-    """A step is a batch through every phase."""
-    chain = scene.method.reshaped(scene.build(torch.device("meta")), Key.root(0))
-    forward, layers = (
-        sum(getattr(b, what) for b in books) / scene.batch for what in ("forward", "layers")
-    )
+def _total(workload: Workload, solvers: list[CountingSolver], report: RoundReport) -> Cost:
+    """The cost of one step, which is a batch through every phase."""
+    chain = workload.method.reshaped(workload.build(torch.device("meta")), Key.root(0))
     parameters = sum(p.numel() for p in chain.parameters())
     return Cost(
-        forward=forward,
-        training=sum(b.training for b in books) / scene.batch,
-        layers=layers,
-        error=max(b.error for b in books),
+        forward_macs=sum(s.forward for s in solvers) / workload.batch,
+        training_macs=sum(s.training for s in solvers) / workload.batch,
+        layer_macs=sum(s.layers for s in solvers) / workload.batch,
+        error=max(s.error for s in solvers),
         parameters=parameters,
-        layer_parameters=sum(
-            p.numel() for m in chain.modules() if isinstance(m, LAYERS) for p in m.parameters()
-        ),
-        copies=1 + max(b.beside for b in books) / parameters,
+        layer_parameters=_layer_parameters(chain),
+        copies=1 + max(s.extra_parameters for s in solvers) / parameters,
         bytes_up=report.bytes_up // len(report.clients),
         bytes_down=report.bytes_down // len(report.clients),
     )
+
+
+def _layer_parameters(chain: Chain) -> int:
+    """The weights and biases of the layers that the paper convention counts."""
+    layers = [module for module in chain.modules() if isinstance(module, COUNTED_LAYERS)]
+    return sum(p.numel() for layer in layers for p in layer.parameters())

@@ -1,10 +1,9 @@
-"""Watchers of torch: what it computes, which tensors it touches; and draws that are spread evenly."""
+"""Torch dispatch modes that watch every operation: one counts MACs, one tracks tensor memory."""
 
 from __future__ import annotations
 
-import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,21 +15,21 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fedloom.core.key import Key
+from fedloom.diagnostics.cost.latin_hypercube import TRANSFORMS, LatinHypercube
 
 aten = torch.ops.aten
-LAYERS = (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase)
-FEW = (
-    64  # a draw of more numbers than this is noise on a tensor, not a choice that changes the work
-)
+COUNTED_LAYERS = (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase)  # those that papers count
 
 
-class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Multiply-accumulates by the formulas of torch's FLOP counter (two flops each): all, those going forward, those of layers.
+class MacCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts multiply-accumulates by the formulas of torch's FLOP counter (two FLOPs each).
 
-    A gradient that a loss takes by itself is a way back like any other. The layers are those that papers count, going forward:
-    convolutions, linear and recurrent layers, and each input of an adaptive average pool that is a module. fresh: whether a layer
-    was met for the first time. cube: where draws come from, if they are not to be left as they are.
+    macs: all. forward: all but backward passes; a gradient taken inside a loss is a
+    backward pass too. layers: what papers count, within `per_layer`: the forward pass of
+    convolutions, linear and recurrent layers, and one MAC per input of an adaptive average pool
+    that is a module.
+    new_layer: set when a layer runs for the first time. sampler: where random choices come from,
+    or None to leave them to torch.
     """
 
     def __init__(self) -> None:
@@ -38,8 +37,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.macs = 0.0
         self.forward = 0.0
         self.layers = 0.0
-        self.fresh = False
-        self.cube: Hypercube | None = None
+        self.new_layer = False
+        self.sampler: LatinHypercube | None = None
         self._seen: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     def __torch_dispatch__(
@@ -50,29 +49,32 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        result = _without_numbers(func, args, kwargs) if _is_meta(args) else func(*args, **kwargs)
+        result = _run_on_meta(func, args, kwargs) if _is_meta(args) else func(*args, **kwargs)
         formula = flop_registry.get(func.overloadpacket)
         if formula is not None:
-            work = formula(*args, **kwargs, out_val=result) / 2
-            self.macs += work
-            self.forward += 0.0 if torch._C._current_autograd_node() else work
-        if self.cube is not None and func.overloadpacket in _PLACES:
-            self.cube.redraw(result, _PLACES[func.overloadpacket], args)
+            self._add(formula(*args, **kwargs, out_val=result) / 2)
+        if self.sampler is not None and func.overloadpacket in TRANSFORMS:
+            self.sampler.redraw(result, TRANSFORMS[func.overloadpacket], args)
         return result
 
+    def _add(self, macs: float) -> None:
+        self.macs += macs
+        if not torch._C._current_autograd_node():  # set during a backward pass
+            self.forward += macs
+
     @contextmanager
-    def layerwise(self) -> Iterator[None]:
-        """Inside, work is also booked on layers."""
+    def per_layer(self) -> Iterator[None]:
+        """Within this context the work of layers is also counted in `layers`."""
         before: list[float] = []
 
         def enter(module: nn.Module, inputs: Any) -> None:
-            if isinstance(module, LAYERS):
+            if isinstance(module, COUNTED_LAYERS):
                 before.append(self.forward)
-                self.fresh |= module not in self._seen
+                self.new_layer |= module not in self._seen
                 self._seen.add(module)
 
         def leave(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(module, LAYERS):
+            if isinstance(module, COUNTED_LAYERS):
                 self.layers += self.forward - before.pop()
             elif isinstance(module, nn.AdaptiveAvgPool2d):
                 self.layers += inputs[0].numel()
@@ -85,15 +87,19 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 hook.remove()
 
 
-class Footprint(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The tensors that are found (`held`) and the most bytes of tensors made inside that are alive at once (`peak`)."""
+class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tracks the memory of tensors.
+
+    inputs: the tensors that operations read and that were not made in this context. peak: the
+    largest number of bytes, alive at once, of tensors made in it.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.held: list[Tensor] = []
+        self.inputs: list[Tensor] = []
         self.peak = 0
-        self._live = 0
-        self._known = WeakIdKeyDictionary()
+        self._live_bytes = 0
+        self._seen = WeakIdKeyDictionary()
 
     def __torch_dispatch__(
         self,
@@ -102,104 +108,47 @@ class Footprint(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        self.held += [t for t, _ in self._new((args, kwargs))]
+        self.inputs += [t for t, _ in self._unseen((args, kwargs))]
         result = func(*args, **(kwargs or {}))
-        for _, storage in self._new(result):
-            self._live += storage.nbytes()
+        for _, storage in self._unseen(result):
+            self._live_bytes += storage.nbytes()
             weakref.finalize(storage, self._freed, storage.nbytes()).atexit = False
-        self.peak = max(self.peak, self._live)
+        self.peak = max(self.peak, self._live_bytes)
         return result
 
-    def _new(self, tree: Any) -> Iterator[tuple[Tensor, torch.UntypedStorage]]:
+    def _unseen(self, tree: Any) -> Iterator[tuple[Tensor, torch.UntypedStorage]]:
+        """The tensors in a nested structure whose storage has not been seen yet."""
         for t in tree_leaves(tree):
-            if isinstance(t, Tensor) and (storage := t.untyped_storage()) not in self._known:
-                self._known[storage] = True
+            if isinstance(t, Tensor) and (storage := t.untyped_storage()) not in self._seen:
+                self._seen[storage] = True
                 yield t, storage
 
     def _freed(self, count: int) -> None:
-        self._live -= count
+        self._live_bytes -= count
 
 
 def _is_meta(args: Sequence[Any]) -> bool:
     return bool(args) and isinstance(args[0], Tensor) and args[0].is_meta
 
 
-def _without_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An operation on shapes alone: goes on where numbers are asked for, and spares batch norm torch's slow way round."""
+_BATCH_NORMS = (aten.native_batch_norm.default, aten.native_batch_norm_backward.default)
+
+
+def _run_on_meta(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run an operation on the meta device, with three exceptions.
+
+    Reading a value gives 1, and a copy to a real device gives zeros, so that code which looks at
+    values continues. Batch norm returns its shapes directly, since torch's meta kernel is slow.
+    """
     first = args[0]
     if func is aten._local_scalar_dense.default:
         return 1.0 if first.is_floating_point() else 1
-    if func in (aten.native_batch_norm.default, aten.native_batch_norm_backward.default):
+    if func in _BATCH_NORMS:
         return torch.empty_like(first), *(first.new_empty(first.shape[1]) for _ in range(2))
-    if (
-        func is aten._to_copy.default
-        and torch.device(kwargs.get("device") or "meta").type != "meta"
-    ):
-        return torch.zeros(
-            first.shape, dtype=kwargs.get("dtype") or first.dtype, device=kwargs["device"]
-        )
-    return func(*args, **kwargs)
-
-
-class Hypercube:
-    """Latin hypercube sampling: over `size` steps, each of a step's draws visits every `size`-th part of its range once.
-
-    What each draw adds by itself is then nearly exact in the mean, with few steps. Whole tensors of noise are left as they are.
-    """
-
-    def __init__(self, key: Key, size: int) -> None:
-        self.drawn = 0
-        self._key = key
-        self._size = size
-        self._at = 0
-        self._columns: dict[tuple[int, int], Tensor] = {}
-
-    def turn_to(self, step: int) -> None:
-        """The next step begins."""
-        self._at, self.drawn = step, 0
-
-    def redraw(self, result: Any, place: Callable[..., Tensor], args: Sequence[Any]) -> None:
-        """Overwrite what an operation has drawn."""
-        if isinstance(result, Tensor) and not result.is_meta and 0 < result.numel() <= FEW:
-            numbers = torch.stack([self._next() for _ in range(result.numel())]).reshape(
-                result.shape
+    if func is aten._to_copy.default:
+        device = torch.device(kwargs.get("device") or "meta")
+        if device.type != "meta":
+            return torch.zeros(
+                first.shape, dtype=kwargs.get("dtype") or first.dtype, device=kwargs["device"]
             )
-            result.copy_(place(numbers, *args))
-
-    def _next(self) -> Tensor:
-        number, self.drawn = self.drawn, self.drawn + 1
-        cube, row = divmod(self._at, self._size)
-        if (cube, number) not in self._columns:
-            noise = self._key.fold(cube, number).generator()
-            order = torch.randperm(self._size, generator=noise)
-            self._columns[cube, number] = (
-                order + torch.rand(self._size, generator=noise)
-            ) / self._size
-        return self._columns[cube, number][row]
-
-
-def _whole(u: Tensor, *args: Any) -> Tensor:
-    numbers = [a for a in args if isinstance(a, int)]
-    low, high = numbers if len(numbers) == 2 else (0, numbers[0])
-    return torch.floor(low + u * (high - low))
-
-
-def _between(u: Tensor, result: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-    return low + u * (high - low)
-
-
-_PLACES: dict[
-    Any, Callable[..., Tensor]
-] = {  # from a number between 0 and 1 to what the operation would have drawn
-    aten.rand: lambda u, *args: u,
-    aten.uniform_: _between,
-    aten.randint: _whole,
-    aten.bernoulli: lambda u, p, *args: u < p,
-    aten.bernoulli_: lambda u, result, p=0.5, *args: u < p,
-}
-
-
-def mean_and_error(values: Sequence[float], size: int) -> tuple[float, float]:
-    """The mean of hypercubes of that size, and its standard error from how their means differ."""
-    cubes = torch.tensor(values, dtype=torch.float64).reshape(-1, size).mean(dim=1)
-    return float(cubes.mean()), float(cubes.std()) / math.sqrt(len(cubes))
+    return func(*args, **kwargs)

@@ -1,9 +1,11 @@
-"""What a step takes on this machine: seconds on one thread beside those of FedAvg, and the most memory that its tensors fill."""
+"""Measured cost on this machine: seconds per step on one thread, compared with FedAvg, and the peak
+memory of a step's tensors."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 
 import torch
@@ -15,17 +17,18 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.solver import DescentResult, Objective, Sgd, Solver
 from fedloom.core.step import Step
-from fedloom.diagnostics.cost.dispatch import Footprint
-from fedloom.diagnostics.cost.toy_federation import Scene, noted, play
+from fedloom.diagnostics.cost.dispatch import MemoryTracker
+from fedloom.diagnostics.cost.toy_federation import Workload, collecting, run_two_rounds
 
-TURNS = 2  # of the method and of FedAvg, one after the other, so that a busy machine slows both
+REPETITIONS = 2  # of FedAvg and the method in turns, so that a busy machine slows both
 
 
 @dataclass(frozen=True)
-class Measured:
-    """seconds: median of a step. ratio: to a step of FedAvg. peak: bytes of tensors alive at once in local training.
+class Measurement:
+    """seconds: median per step. ratio: to a step of FedAvg. peak: bytes of tensors alive at once.
 
-    In the peak are weights, gradients, activations, teachers and the batch; not in it are buffers inside kernels, and Python.
+    The peak is of local training. It includes weights, gradients, activations, teachers and the
+    batch, but not buffers inside kernels, nor Python.
     """
 
     seconds: float
@@ -33,33 +36,39 @@ class Measured:
     peak: int
 
 
-def measure(scene: Scene, steps: int = 5) -> Measured:
-    """Steps of the method and of FedAvg in turns, on the CPU, at the batch size of the scene."""
-    taken: dict[bool, list[list[float]]] = {True: [], False: []}
-    for _ in range(TURNS):
-        for plain in (True, False):
-            turn = replace(scene, method=Method("fedavg")) if plain else scene
-            taken[plain].append(_timed(turn, steps))
-    ours, base = (
-        sum(median(times) for times in zip(*taken[plain], strict=True)) for plain in (False, True)
-    )
-    scales: list[Scales] = []
-    play(scene, torch.device("cpu"), noted(scales, Scales))
-    return Measured(ours, ours / base, max(s.peak for s in scales))
+def measure(workload: Workload, steps: int = 5) -> Measurement:
+    """Time steps of the method and of FedAvg in turns, on the CPU, at the workload's batch size."""
+    fedavg = replace(workload, method=Method("fedavg"))
+    fedavg_times: list[list[float]] = []
+    method_times: list[list[float]] = []
+    for _ in range(REPETITIONS):
+        fedavg_times.append(_seconds_per_phase(fedavg, steps))
+        method_times.append(_seconds_per_phase(workload, steps))
+    seconds = _seconds_per_step(method_times)
+    solvers: list[MemorySolver] = []
+    run_two_rounds(workload, torch.device("cpu"), collecting(solvers, MemorySolver))
+    peak = max(solver.peak for solver in solvers)
+    return Measurement(seconds, seconds / _seconds_per_step(fedavg_times), peak)
 
 
-def _timed(scene: Scene, steps: int) -> list[float]:
-    """Of each phase, the median over its steps."""
-    clocks: list[Clock] = []
-    play(scene, torch.device("cpu"), noted(clocks, lambda solver: Clock(solver, steps)))
+def _seconds_per_step(repetitions: list[list[float]]) -> float:
+    """The median over repetitions of each phase, summed over the phases."""
+    total = sum(median(times) for times in zip(*repetitions, strict=True))
+    return float(total)
+
+
+def _seconds_per_phase(workload: Workload, steps: int) -> list[float]:
+    """For each phase the median over its steps."""
+    solvers: list[TimingSolver] = []
+    observe = collecting(solvers, lambda solver: TimingSolver(solver, steps))
+    run_two_rounds(workload, torch.device("cpu"), observe)
     return [
-        median(later - earlier for earlier, later in zip(c.starts, c.starts[1:], strict=False))
-        for c in clocks
+        median(later - earlier for earlier, later in pairwise(solver.starts)) for solver in solvers
     ]
 
 
-class Clock:
-    """A solver that notes when each step of the second round asks for its objective for the first time."""
+class TimingSolver:
+    """Records when each step of the second round first evaluates its objective."""
 
     def __init__(self, solver: Solver, steps: int) -> None:
         self._solver = solver
@@ -69,33 +78,31 @@ class Clock:
     def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
         if not job.round:
             return self._solver(model, objective, job, key)
-        seen: set[int] = set()
+        started: set[int] = set()
 
         def loss(step: Step) -> Tensor:
-            if step.number not in seen:
-                seen.add(step.number)
+            if step.number not in started:
+                started.add(step.number)
                 self.starts.append(time.perf_counter())
             return objective.loss(step)
 
-        more = (
-            replace(self._solver, steps=self._steps + 1)
-            if isinstance(self._solver, Sgd)
-            else self._solver
-        )
-        return more(model, replace(objective, loss=loss), job, key)
+        solver = self._solver
+        if isinstance(solver, Sgd):  # a duration needs the start of the next step
+            solver = replace(solver, steps=self._steps + 1)
+        return solver(model, replace(objective, loss=loss), job, key)
 
 
-class Scales:
-    """A solver that weighs the tensors of the second round."""
+class MemorySolver:
+    """Records the peak memory of the tensors of the second round."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
         self.peak = 0
 
     def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
-        footprint = Footprint()
-        with footprint:
-            trace = self._solver(model, objective, job, key)
+        tracker = MemoryTracker()
+        with tracker:
+            result = self._solver(model, objective, job, key)
         if job.round:
-            self.peak = footprint.peak + sum(t.untyped_storage().nbytes() for t in footprint.held)
-        return trace
+            self.peak = tracker.peak + sum(t.untyped_storage().nbytes() for t in tracker.inputs)
+        return result

@@ -1,4 +1,8 @@
-"""A toy federation in which a method plays two rounds, so that in the second it has its memories and what its server sends."""
+"""A toy federation that runs a method for two rounds.
+
+In the second round the method has its memories and what its server sends, so its cost can be
+counted there.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +27,19 @@ from fedloom.core.server import Reply
 from fedloom.core.solver import Sgd, Solver
 from fedloom.core.state import MemoryStore
 
-CLIENTS = 5  # enough for combiners that leave some out
-MOST = 1 << 20  # samples that a client may need before it answers a question
+CLIENTS = 5  # enough for combiners that leave some clients out
+MAX_SAMPLES = 1 << 20  # per client, when looking for the number that an exchange needs
 Build = Callable[[torch.device], Chain]
 Observe = Callable[[Solver], Solver]
 S = TypeVar("S", bound=Solver)
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What is played: a method on a model, made on a device and not yet reshaped, with samples of a shape, in batches."""
+class Workload:
+    """What is counted or measured: a method on a model, with samples of a shape, in batches.
+
+    build: makes the model on a device, before the method reshapes it.
+    """
 
     method: Method
     build: Build
@@ -42,8 +49,8 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Blank:
-    """A client with one batch of noise, or of first characters for a model of text, over and over where it has more samples."""
+class SyntheticClient:
+    """A client's data: the same batch (x, y) every time, for any number of labels."""
 
     x: Tensor
     y: Tensor
@@ -58,8 +65,8 @@ class Blank:
         return self.x[: len(positions)], self.y[: len(positions)]
 
 
-class Shelf(ModelPool):
-    """A bench that remembers which models were loaded."""
+class RecordingModelPool(ModelPool):
+    """A model pool that records which models were loaded, by label."""
 
     def __init__(self, build: Callable[[], Chain]) -> None:
         self.loaded: dict[str, Chain] = {}
@@ -70,80 +77,86 @@ class Shelf(ModelPool):
         return self.loaded[label]
 
 
-class Alike:
-    """An engine that plays one client and lets all others answer as it did."""
+class SingleClientEngine:
+    """An engine that runs the first client only and returns its answer for all of them."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
-        self.model_pool = Shelf(federation.build)
+        self.model_pool = RecordingModelPool(federation.build)
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         first, *others = tasks
-        said = answer(self.federation, self.model_pool, sent, first, Progress())
+        result = answer(self.federation, self.model_pool, sent, first, Progress())
         for task in (first, *others):
-            yield (
-                task.client,
-                replace(said, client=task.client) if isinstance(said, Reply) else said,
-            )
+            if isinstance(result, Reply):
+                yield task.number, replace(result, client=task.number)
+            else:
+                yield task.number, result
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
-def play(scene: Scene, device: torch.device, observe: Observe) -> RoundReport:
-    """The second of two rounds of two steps, under the eyes of what `observe` makes of each phase's solver."""
-    key, method = Key.root(0), scene.method
-    plain = Sgd(batch=scene.batch, steps=2)
-    seen = [
-        replace(p, solver=observe(_short(p.solver_for(plain), scene.batch))) for p in method.phases
+def run_two_rounds(workload: Workload, device: torch.device, observe: Observe) -> RoundReport:
+    """Run two rounds of two steps, and return the report of the second.
+
+    observe: wraps the solver of each phase, so that the wrapper sees its steps.
+    """
+    key, method = Key.root(0), workload.method
+    default_solver = Sgd(batch=workload.batch, steps=2)
+    phases = [
+        replace(p, solver=observe(_with_two_steps(p.solver_for(default_solver), workload.batch)))
+        for p in method.phases
     ]
     federation = Federation(
-        method=replace(method, phases=tuple(seen)),
-        build=lambda: method.reshaped(scene.build(device), key),
-        clients=[blank(scene, device)] * CLIENTS,
-        solver=plain,
+        method=replace(method, phases=tuple(phases)),
+        build=lambda: method.reshaped(workload.build(device), key),
+        clients=[synthetic_client(workload, device)] * CLIENTS,
+        solver=default_solver,
         key=key,
-        classes=scene.classes,
+        classes=workload.classes,
     )
     with one_thread(), torch.random.fork_rng(devices=[]):
-        simulation = Simulation(federation, everyone(), Alike(federation))
+        simulation = Simulation(federation, everyone(), SingleClientEngine(federation))
         state = init_state(simulation, build_isolated(federation.build))
         *_, (_, report) = rounds(simulation, state, MemoryStore(), until=2)
     return report
 
 
-def noted(kept: list[S], make: Callable[[Solver], S]) -> Observe:
-    """What `make` makes of each solver, to be looked at when the play is over."""
+def collecting(solvers: list[S], wrap: Callable[[Solver], S]) -> Observe:
+    """An `Observe` that wraps each solver and appends the wrapper to the list."""
 
     def observe(solver: Solver) -> Solver:
-        kept.append(make(solver))
-        return kept[-1]
+        solvers.append(wrap(solver))
+        return solvers[-1]
 
     return observe
 
 
-def _short(solver: Solver, batch: int) -> Solver:
+def _with_two_steps(solver: Solver, batch: int) -> Solver:
     return replace(solver, batch=batch, steps=2) if isinstance(solver, Sgd) else solver
 
 
-def blank(scene: Scene, device: torch.device) -> Blank:
-    """A client's data."""
-    chain = scene.build(torch.device("meta"))
-    labels = torch.arange(enough(scene.method, scene.batch)) % scene.classes
+def synthetic_client(workload: Workload, device: torch.device) -> SyntheticClient:
+    """A client with one batch of Gaussian noise, or of zero tokens if the model embeds text."""
+    batch = workload.batch
+    chain = workload.build(torch.device("meta"))
+    labels = torch.arange(samples_needed(workload.method, batch)) % workload.classes
     if any(isinstance(layer, nn.Embedding) for layer in chain.modules()):
-        x = torch.zeros(scene.batch, *scene.shape, dtype=torch.int64)
+        x = torch.zeros(batch, *workload.shape, dtype=torch.int64)
     else:
-        x = torch.randn(scene.batch, *scene.shape, generator=Key.root(0).fold("noise").generator())
-    return Blank(x.to(device), labels[: scene.batch].to(device), labels)
+        generator = Key.root(0).fold("noise").generator()
+        x = torch.randn(batch, *workload.shape, generator=generator)
+    return SyntheticClient(x.to(device), labels[:batch].to(device), labels)
 
 
-def enough(method: Method, batch: int) -> int:
-    """A batch, or as many samples as a client must have to be asked the questions of the method."""
+def samples_needed(method: Method, batch: int) -> int:
+    """The samples that a client needs for the method's prologue, at least one batch."""
     count = batch
-    while count < MOST:
+    while count < MAX_SAMPLES:
         try:
-            for question in method.prologue:
-                question.notice([count] * CLIENTS, 1)
+            for exchange in method.prologue:
+                exchange.notice([count] * CLIENTS, 1)
         except UserError:
             count *= 2
         else:

@@ -1,0 +1,230 @@
+"""Reading Python values: (X, y), torch Datasets and pandas DataFrames as features and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset as TorchDataset
+
+from fedloom.core.errors import UserError
+from fedloom.data.sources.arrays import to_float32
+from fedloom.data.sources.dataframe import (
+    frame_from_pandas,
+    is_dataframe,
+    pop_series,
+    without_missing,
+)
+from fedloom.data.sources.errors import data_error, shortened
+from fedloom.data.sources.frames import Frame
+from fedloom.data.sources.pixel_arrays import as_uint8_images
+from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
+
+FORMS = "(X, y), a torch Dataset, a pandas DataFrame with target=, or a fedloom Dataset"
+PAIR, TORCH, DATAFRAME = "a pair (X, y)", "a torch Dataset", "a DataFrame"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One split as passed: features as an array or as the columns of a table."""
+
+    x: np.ndarray | Frame
+    labels: np.ndarray  # int64, bool or str
+    users: np.ndarray | None
+    where: str
+
+    def take(self, rows: np.ndarray) -> Samples:
+        """The samples selected by a mask."""
+        users = None if self.users is None else self.users[rows]
+        if isinstance(self.x, dict):
+            columns = {name: column[rows] for name, column in self.x.items()}
+            return Samples(columns, self.labels[rows], users, self.where)
+        return Samples(self.x[rows], self.labels[rows], users, self.where)
+
+
+def reject_options(given: dict[str, bool], reason: str) -> None:
+    """Raise if any of the options was given; `reason` says why it cannot be."""
+    names = [f"{name}=" for name, is_given in given.items() if is_given]
+    if names:
+        raise UserError(f"data: {', '.join(names)} cannot be used here, because {reason}")
+
+
+def read_values(
+    data: Any, test: Any, client_ids: Any, target: str | None, client: str | None
+) -> tuple[Samples, Samples | None]:
+    """The training split, and the test split unless `test` is None."""
+    form = _form(data, "data")
+    if test is not None and _form(test, "test") != form:
+        found, remedy = f"a {type(test).__name__}", "pass both splits in the same form"
+        raise data_error("test", found, f"{form} as in data", remedy)
+    if form == DATAFRAME:
+        reject_options(
+            {"client_ids": client is not None and client_ids is not None},
+            "the column client= already names the clients",
+        )
+        train = _from_dataframe(data, target, client, "data")
+        held_out = None if test is None else _from_test_dataframe(test, target, client)
+    else:
+        reject_options(
+            {"target": target is not None, "client": client is not None},
+            "only a DataFrame has columns; pass (X, y) and client_ids=",
+        )
+        train = _from_pairs(data, "data")
+        held_out = None if test is None else _from_pairs(test, "test")
+    if client_ids is not None:
+        train = replace(train, users=_client_names(client_ids, len(train.labels), "client_ids"))
+    return train, held_out
+
+
+def _form(data: Any, where: str) -> str:
+    """Which of the accepted forms it is."""
+    if is_dataframe(data):
+        return DATAFRAME
+    if isinstance(data, tuple):
+        if len(data) == 2:
+            return PAIR
+        remedy = "pass data=(X, y) and the test split as test=(X, y)"
+        raise data_error(where, f"a tuple of {len(data)}", PAIR, remedy)
+    if isinstance(data, (np.ndarray, torch.Tensor, list)):
+        found = f"a {type(data).__name__} without labels"
+        raise data_error(where, found, FORMS, "pass the pair (X, y)")
+    is_indexable = hasattr(data, "__getitem__") and not isinstance(data, (str, bytes, dict))
+    if isinstance(data, TorchDataset) or is_indexable:
+        return TORCH
+    raise data_error(where, repr(data)[:60], FORMS, "pass one of these")
+
+
+def _from_pairs(data: Any, where: str) -> Samples:
+    """The samples of (X, y) or of a torch Dataset."""
+    x, y = data if isinstance(data, tuple) else stacked(data, f"{where} ({type(data).__name__})")
+    features = _features(_as_array(x, f"{where}, X"), where)
+    labels = _label_values(_as_array(y, f"{where}, y"), where)
+    if len(labels) != len(features):
+        found = f"{len(features)} samples and {len(labels)} labels"
+        raise data_error(where, found, "one label per sample", "make X and y match")
+    return Samples(features, labels, None, where)
+
+
+def _from_dataframe(data: Any, target: str | None, client: str | None, where: str) -> Samples:
+    if target is None:
+        found = f"a DataFrame with the columns {shortened(map(str, data.columns))}"
+        raise data_error(where, found, "the name of the label column", "set target=COLUMN")
+    data, labels = pop_series(data, target, where)
+    users = None
+    if client is not None:
+        data, ids = pop_series(data, client, where)
+        users = _client_names(without_missing(ids), len(ids), f"{where}, column '{client}'")
+    if not len(labels):
+        raise data_error(where, "no rows", "at least one sample", "check how it was selected")
+    values = np.array(without_missing(labels), dtype=object)
+    return Samples(
+        frame_from_pandas(data, where),
+        _label_values(values, f"{where}, column '{target}'"),
+        users,
+        where,
+    )
+
+
+def _from_test_dataframe(test: Any, target: str | None, client: str | None) -> Samples:
+    """The test split, which need not have the column of the clients."""
+    has_clients = client is not None and str(client) in map(str, test.columns)
+    return _from_dataframe(test, target, client if has_clients else None, "test")
+
+
+def _as_array(values: Any, where: str) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        return tensor_to_numpy(values, where)
+    if isinstance(values, (list, tuple)):
+        values = [tensor_to_numpy(v, where) if isinstance(v, torch.Tensor) else v for v in values]
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError):
+        found, remedy = "entries of several shapes or types", "bring them to one shape and type"
+        raise data_error(where, found, "a rectangular array", remedy) from None
+
+
+def _features(x: np.ndarray, where: str) -> np.ndarray:
+    """uint8 images (N,C,H,W), or a float32 copy of the features in the shape they have."""
+    if x.dtype.kind not in "biuf":
+        remedy = "encode them as numbers, or pass a pandas DataFrame with target="
+        raise data_error(where, f"features of type {x.dtype}", "numbers", remedy)
+    if x.size == 0:
+        found = f"X of shape {x.shape}"
+        raise data_error(where, found, "at least one sample and one feature", "check the selection")
+    if x.ndim < 2:
+        remedy = "for a single feature use X.reshape(-1, 1)"
+        raise data_error(where, f"X of shape {x.shape}", "(samples, features, ...)", remedy)
+    if x.dtype == np.uint8 and x.ndim in (3, 4):
+        return as_uint8_images(x, where).copy()  # later changes of the user's array do not count
+    features = to_float32(x)
+    is_finite = np.isfinite(features).reshape(len(x), -1).all(axis=1)
+    if not is_finite.all():
+        found = f"NaN or infinity in sample {int(np.flatnonzero(~is_finite)[0])}"
+        remedy = "fill in the missing values or leave the samples out"
+        raise data_error(where, found, "finite float32 features", remedy)
+    return features
+
+
+def _client_names(ids: Any, samples: int, where: str) -> np.ndarray:
+    """The client ids as text, one per sample."""
+    values = _as_array(ids, where)
+    if values.shape != (samples,):
+        found = f"ids of shape {values.shape} for {samples} samples"
+        raise data_error(where, found, "one id per sample", "make them match")
+    return np.array([_client_name(value, where) for value in values.tolist()], dtype=str)
+
+
+def _client_name(value: Any, where: str) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, (int, str)):
+        found, remedy = f"the id {value!r}", "name a client for each sample"
+        raise data_error(where, found, "whole numbers or strings", remedy)
+    return str(value)
+
+
+def _label_values(y: np.ndarray, where: str) -> np.ndarray:
+    """The labels as int64, bool or text, one per sample."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        remedy = "give one class label per sample; for one-hot labels y.argmax(1)"
+        raise data_error(where, f"labels of shape {y.shape}", "one dimension", remedy)
+    if y.dtype.kind == "O":
+        y = _plain_labels(y.tolist(), where)
+    if y.dtype.kind == "f":
+        _check_whole(y, where)
+    if y.dtype.kind in "iuf":
+        return y.astype(np.int64)
+    if y.dtype.kind not in "bU":
+        remedy = "replace each label by the number or name of its class"
+        raise data_error(where, f"labels of type {y.dtype}", "whole numbers or strings", remedy)
+    return y
+
+
+def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
+    """A list of labels as an array of numbers or of text."""
+    missing = [i for i, value in enumerate(values) if value is None]
+    if missing:
+        found = f"{len(missing)} samples without a label (the first is sample {missing[0]})"
+        raise data_error(where, found, "one per sample", "fill them in or leave the samples out")
+    types = {"text" if isinstance(value, str) else "numbers" for value in values}
+    if len(types) > 1:
+        remedy = "convert all labels to strings"
+        raise data_error(where, "labels of numbers and text mixed", "one of both", remedy)
+    return np.array(values)
+
+
+def _check_whole(y: np.ndarray, where: str) -> None:
+    is_whole = np.isfinite(y) & (y == np.floor(y))
+    if not is_whole.all():
+        sample = int(np.flatnonzero(~is_whole)[0])
+        raise data_error(
+            where,
+            f"label {y[sample].item()} at sample {sample}",
+            "a whole number or a string",
+            "classification needs class labels: sort measured values into classes first",
+        )

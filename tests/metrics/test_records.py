@@ -1,0 +1,267 @@
+"""Records survive JSON with every field; other formats and damaged records are rejected."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedloom.core.errors import RunError, UserError
+from fedloom.metrics.records import (
+    FORMAT,
+    ClientScores,
+    History,
+    RoundRecord,
+    RunResult,
+    Spread,
+)
+
+score = st.floats(0, 1)
+count = st.integers(0, 2**40)
+seconds = st.floats(0, 1e6)
+loss = st.floats(0, 1e6)
+name = st.text(min_size=1, max_size=12)
+spreads = st.builds(Spread, score, score, score)
+client_scores = st.builds(
+    ClientScores,
+    label_weighted_accuracy=spreads,
+    mean_class_recall=spreads,
+    class_recall=st.lists(st.none() | score, max_size=4).map(tuple),
+    group_recall=st.dictionaries(st.sampled_from(["head", "middle", "tail"]), score),
+    correct=st.lists(st.lists(count, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
+    test_samples=st.lists(count, max_size=3).map(tuple),
+)
+rounds = st.builds(
+    RoundRecord,
+    round=st.integers(1, 10**6),
+    participants=st.lists(st.integers(0, 10**6), max_size=4).map(tuple),
+    rejected=st.dictionaries(st.integers(0, 10**6), st.text(max_size=20), max_size=3),
+    train_loss=loss,
+    steps=count,
+    bytes_up=count,
+    bytes_down=count,
+    seconds=seconds,
+    accuracy=st.none() | score,
+    test_loss=st.none() | loss,
+    evaluation_seconds=st.none() | seconds,
+    global_model=st.none() | client_scores,
+    personal_models=st.none() | client_scores,
+)
+results = st.builds(
+    RunResult,
+    method=name,
+    rounds=st.integers(1, 10**6),
+    accuracy=score,
+    test_loss=loss,
+    seconds=seconds,
+    weights_sha256=name,
+    seed=count,
+    model=name,
+    data=name,
+    clients=count,
+    rejected=count,
+    bytes_up=count,
+    bytes_down=count,
+    personalised=st.booleans(),
+    global_model=client_scores,
+    rounds_to_target=st.none() | st.integers(1, 10**6),
+    personal_models=st.none() | client_scores,
+)
+
+SCORES = ClientScores(
+    Spread(0.5, 0.1, 0.25),
+    Spread(0.75, 0.2, 0.125),
+    (1.0, None),
+    {"head": 0.5},
+    ((3, 0), (1, 2)),
+    (4, 4),
+)
+ROUND = RoundRecord(
+    3, (7, 2), {2: "no reply"}, 0.5, 12, 100, 200, 1.5, 0.25, 2.0, 0.125, SCORES, SCORES
+)
+RESULT = RunResult(
+    "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES
+)  # fmt: skip
+every_record = pytest.mark.parametrize("record", [ROUND, RESULT], ids=["round", "result"])
+
+
+def through_json(record: Any) -> Any:
+    """A record as another process reads it."""
+    return type(record).from_json(json.loads(json.dumps(record.to_json())))
+
+
+@given(rounds)
+def test_a_round_survives_json(record: RoundRecord) -> None:
+    assert through_json(record) == record
+
+
+@given(results)
+def test_a_result_survives_json(record: RunResult) -> None:
+    assert through_json(record) == record
+
+
+@every_record
+def test_every_field_is_written_by_its_own_name(record: Any) -> None:
+    """The records above have a value in every field, so none can be forgotten here."""
+    written = record.to_json()
+    assert written.keys() == {"format", *(f.name for f in fields(record))}
+    assert written["format"] == FORMAT
+    for model in ("global_model", "personal_models"):
+        assert written[model] == {
+            "label_weighted_accuracy": {"mean": 0.5, "std": 0.1, "worst_tenth": 0.25},
+            "mean_class_recall": {"mean": 0.75, "std": 0.2, "worst_tenth": 0.125},
+            "class_recall": [1.0, None],
+            "group_recall": {"head": 0.5},
+            "correct": [[3, 0], [1, 2]],
+            "test_samples": [4, 4],
+        }
+    assert through_json(record) == record
+
+
+def test_what_was_not_evaluated_is_left_out() -> None:
+    plain = RoundRecord(1, (), {}, 0.5, 12, 100, 200, 1.5)
+    assert plain.to_json() == {
+        "format": FORMAT,
+        "round": 1,
+        "participants": [],
+        "rejected": {},
+        "train_loss": 0.5,
+        "steps": 12,
+        "bytes_up": 100,
+        "bytes_down": 200,
+        "seconds": 1.5,
+    }
+    assert through_json(plain) == plain
+
+
+PLACES = {RoundRecord: "a line of metrics.jsonl", RunResult: "result.json"}
+
+
+@every_record
+@pytest.mark.parametrize("version", [FORMAT - 1, FORMAT + 1, None, str(FORMAT)])
+def test_another_format_is_rejected(record: Any, version: object) -> None:
+    """Format and place are named, and what to do. The content is not looked at."""
+    with pytest.raises(RunError) as error:
+        type(record).from_json({"format": version})
+    message = str(error.value)
+    assert message.startswith(f"{PLACES[type(record)]} has record format {version},")
+    assert f"reads format {FORMAT}" in message and "use the version that wrote it" in message
+
+
+@every_record
+def test_a_record_without_a_format_is_rejected(record: Any) -> None:
+    facts = record.to_json()
+    del facts["format"]
+    with pytest.raises(RunError, match="has record format none"):
+        type(record).from_json(facts)
+
+
+OPTIONAL = {
+    "accuracy",
+    "test_loss",
+    "evaluation_seconds",
+    "global_model",
+    "personal_models",
+    "rounds_to_target",
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        *((ROUND, f.name) for f in fields(ROUND) if f.name not in OPTIONAL),
+        *((RESULT, f.name) for f in fields(RESULT) if f.name not in OPTIONAL),
+        (RESULT, "accuracy"),
+        (RESULT, "global_model"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_missing_field_is_named(record: Any, field: str) -> None:
+    facts = record.to_json()
+    del facts[field]
+    with pytest.raises(RunError, match=f"is damaged: field '{field}' is missing or unknown"):
+        type(record).from_json(facts)
+
+
+@every_record
+@pytest.mark.parametrize("field", ["refused", "loss", "own_models"])
+def test_an_unknown_field_is_named(record: Any, field: str) -> None:
+    facts = {**record.to_json(), field: 1}
+    with pytest.raises(RunError, match=f"is damaged: field '{field}' is missing or unknown"):
+        type(record).from_json(facts)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"mean_class_recall": SCORES.mean_class_recall.__dict__},
+        {**ROUND.to_json()["global_model"], "weighted": {}},
+        {**ROUND.to_json()["global_model"], "mean_class_recall": {"mean": 0.5}},
+        {**ROUND.to_json()["global_model"], "mean_class_recall": 0.5},
+        [],
+    ],
+    ids=["missing", "unknown", "missing in a spread", "number", "list"],
+)
+@every_record
+def test_damaged_scores_are_rejected(record: Any, scores: object) -> None:
+    with pytest.raises(RunError, match="is damaged: global_model has wrong scores"):
+        type(record).from_json({**record.to_json(), "global_model": scores})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("participants", 5), ("rejected", ["2"]), ("rejected", {"two": "no reply"})],
+)
+def test_damaged_clients_are_rejected(field: str, value: object) -> None:
+    with pytest.raises(RunError, match=r"a line of metrics\.jsonl is damaged"):
+        RoundRecord.from_json({**ROUND.to_json(), field: value})
+
+
+def test_the_scores_of_clients_are_those_of_the_models_they_end_with() -> None:
+    other = replace(SCORES, test_samples=())
+    personal = replace(RESULT, global_model=other)
+    assert personal.client_scores is SCORES
+    assert replace(personal, personal_models=None).client_scores is None
+    assert replace(personal, personalised=False, personal_models=None).client_scores is other
+
+
+HISTORY = History([replace(ROUND, round=1, accuracy=None), replace(ROUND, round=2), ROUND])
+
+
+def test_a_history_is_a_sequence() -> None:
+    assert len(HISTORY) == 3 and HISTORY[-1] is ROUND
+    assert [record.round for record in HISTORY] == [1, 2, 3]
+    assert isinstance(HISTORY[1:], History) and list(HISTORY[1:]) == [HISTORY[1], ROUND]
+    assert repr(HISTORY) == "<History of 3 rounds, accuracy 0.2500>"
+    assert repr(History()) == "<History of 0 rounds>"
+
+
+def test_totals_and_the_accuracy_curve_of_a_history() -> None:
+    assert HISTORY.accuracy == {2: 0.25, 3: 0.25}
+    assert (HISTORY.total("bytes_up"), HISTORY.total("seconds")) == (300, 4.5)
+    sparse = History([replace(ROUND, evaluation_seconds=None), ROUND])
+    assert sparse.total("evaluation_seconds") == 0.125
+
+
+def test_a_history_becomes_a_table() -> None:
+    pytest.importorskip("pandas")
+    table = HISTORY.to_pandas()
+    assert list(table["round"]) == [1, 2, 3] and table["accuracy"].isna().tolist() == [True, 0, 0]
+    assert table["global_model.mean_class_recall.mean"].tolist() == [0.75] * 3
+
+
+def test_without_pandas_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match="needs pandas; install it with: pip install pandas"):
+        HISTORY.to_pandas()
+
+
+def test_records_do_not_import_torch() -> None:
+    program = "import sys, fedloom.metrics.records; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
