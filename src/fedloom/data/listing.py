@@ -23,7 +23,7 @@ ADD_HINT = "add it with: fedloom data add NAME --from PATH"
 SYNTHETIC_HINT = "crowd-N, such as crowd-1000: a synthetic federation of N users"
 
 PACKAGED = "fashion-mnist"
-PACKAGED_DESCRIPTION: dict[str, Any] = {
+PACKAGED_SIZES: dict[str, Any] = {
     "name": PACKAGED,
     "kind": "image",
     "train": 10_000,
@@ -31,6 +31,8 @@ PACKAGED_DESCRIPTION: dict[str, Any] = {
     "classes": 10,
     "shape": "1 x 28 x 28",
     "users": 0,
+}
+PACKAGED_ABOUT = {
     "format": "packaged",
     "source": "Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist "
     "(Debian package dataset-fashion-mnist)",
@@ -70,7 +72,7 @@ def describe(name: str, root: Root = None) -> dict[str, Any]:
     Raises UserError if there is no such data set or if its info.json is damaged.
     """
     if name == PACKAGED:
-        return dict(PACKAGED_DESCRIPTION)
+        return {**PACKAGED_SIZES, **PACKAGED_ABOUT}
     if name not in names(root):
         raise UserError(f"{unknown_name('data set', name, names(root))}; {ADD_HINT}")
     folder = home(root) / name

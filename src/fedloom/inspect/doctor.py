@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fedloom.data import store
+from fedloom.data import listing
 from fedloom.experiment.execute import execute
 from fedloom.settings.config import load
 
@@ -51,7 +51,7 @@ def examine() -> dict[str, Any]:
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "extras": [extra for extra, package in EXTRAS.items() if _is_installed(package)],
-        "data_folder": str(store.home()),
+        "data_folder": str(listing.home()),
         "folder_writable": writable,
         "reproducible": reproducible,
         "ok": reproducible and writable,
