@@ -238,7 +238,7 @@ UNFIT = {
     "another encoder": (
         fedmix(at="stem"),
         bare(),
-        r"begins with an embedding called 'stem' \(for other blocks, .* every_round=true\), and",
+        r"begins with an embedding called 'stem' \(for other blocks, .* every_round=true\), but",
     ),
     "no block to ask about": (
         naivemix(at="head", every_round=True),
