@@ -1,4 +1,4 @@
-"""A user's model: an nn.Module, a class, or a function of (shape, classes) that returns a module."""
+"""A user's model: an nn.Module, a class, or a function of (shape, classes)."""
 
 from __future__ import annotations
 
