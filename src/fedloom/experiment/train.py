@@ -141,7 +141,8 @@ def _evaluated_rounds(
     prepared: PreparedRun, state: ServerState, store: ClientStore
 ) -> Iterator[tuple[ServerState, RoundRecord]]:
     """Rounds with their records, evaluated in the rounds that the settings name."""
-    for reached, report in rounds(prepared.simulation, state, store, prepared.config.rounds):
+    until, model = prepared.config.rounds, prepared.model
+    for reached, report in rounds(prepared.simulation, state, store, until, model):
         started = time.perf_counter()
         scores = _evaluate(prepared, reached, store)
         if scores:
