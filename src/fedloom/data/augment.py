@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedloom.core.errors import raise_all, unknown_name
-from fedloom.core.spec import Param, Spec, call, argument_problems
+from fedloom.core.spec import Param, Spec, argument_problems, call
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 

@@ -15,7 +15,7 @@ import torch
 
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
-from fedloom.core.spec import Spec, call, argument_problems, parameters
+from fedloom.core.spec import Spec, argument_problems, call, parameters
 from fedloom.data import longtail as tail
 from fedloom.data.partition.balanced import dirichlet_balanced
 from fedloom.data.partition.dirichlet import dirichlet, dirichlet_rounded
