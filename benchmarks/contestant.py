@@ -1,9 +1,12 @@
-"""A contestant of benchmarks.engines: a process that plays rounds of a workload on command.
+"""A contestant of benchmarks.engines: a process that runs rounds of a workload on command.
 
-    python -m benchmarks.contestant WORK floor WHICH OF     the bare loop on every OF-th client of the cohort, from the WHICH-th
-    python -m benchmarks.contestant WORK ENGINE             our engine, in processes set up as `fedloom run` does
+    python -m benchmarks.contestant WORK floor FIRST STEP   the plain PyTorch loop on every STEP-th
+                                                            client of the cohort, from the FIRST-th
+    python -m benchmarks.contestant WORK ENGINE             one of our engines, set up as in
+                                                            `fedloom run`
 
-At every line it reads it takes the next turn, and says so when it is done: get ready, play, get ready, play, ...
+For each line on stdin it takes the next turn and prints a line when done. Turns alternate:
+prepare a round, run it, prepare the next, run it, ...
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.overhead import Bare, coloured
+from benchmarks.overhead import PlainLoop, colour_noise
 from fedloom.core.key import Key
 from fedloom.core.round import init_state, rounds
 from fedloom.core.state import MemoryStore
@@ -48,68 +51,55 @@ TURN = "turn"
 
 
 def data_of(work: str) -> Dataset:
-    """Noise of the right shape and size."""
+    """Noise of the workload's shape and size."""
     if work == "w2":
-        return coloured()
+        return colour_noise()
     n = 200_000 if work == "w3" else 10_000
     g = Key.root(0).fold("bench").generator()
-    x, y = (
-        torch.randint(0, 256, (n, 1, 28, 28), dtype=torch.uint8, generator=g),
-        torch.randint(0, 10, (n,), generator=g),
-    )
-    return Dataset(
-        "noise",
-        "image",
-        Split(x, y),
-        Split(x[:100], y[:100]),
-        tuple(map(str, range(10))),
-        (0.5,),
-        (0.25,),
-    )
+    x = torch.randint(0, 256, (n, 1, 28, 28), dtype=torch.uint8, generator=g)
+    y = torch.randint(0, 10, (n,), generator=g)
+    train, test, classes = Split(x, y), Split(x[:100], y[:100]), tuple(map(str, range(10)))
+    return Dataset("noise", "image", train, test, classes, (0.5,), (0.25,))
 
 
-def study_of(work: str, engine: str) -> PreparedRun:
-    """The workload on one of our engines."""
-    prepared = prepare(
-        load({**WORK[work], "rounds": 100_000, "engine": engine, "workers": 2}), data_of(work)
-    )
+def prepare_work(work: str, engine: str) -> PreparedRun:
+    """The workload on one of our engines; exits if the engine declines it."""
+    settings = {**WORK[work], "rounds": 100_000, "engine": engine, "workers": 2}
+    prepared = prepare(load(settings), data_of(work))
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
         sys.exit(why_not)
     return prepared
 
 
-def floor(prepared: PreparedRun, which: int, of: int) -> Iterator[None]:
-    """Rounds of the bare loop; its batches are drawn before the clock starts."""
-    bare, weights = Bare(prepared), dict(prepared.model.state_dict())
+def plain_turns(prepared: PreparedRun, first: int, step: int) -> Iterator[None]:
+    """Turns of the plain loop; its batches are drawn while it prepares a round."""
+    loop, weights = PlainLoop(prepared), dict(prepared.model.state_dict())
     for number in itertools.count():
-        cohort = bare.orders(number)[which::of]
+        cohort = loop.orders(number)[first::step]
         yield
-        weights = bare.round(weights, cohort)
+        weights = loop.round(weights, cohort)
         yield
 
 
-def ours(prepared: PreparedRun) -> Iterator[None]:
-    """Rounds of ours, which draw their batches themselves."""
+def our_turns(prepared: PreparedRun) -> Iterator[None]:
+    """Turns of ours, which draws its batches within the round."""
+    simulation = prepared.simulation
+    state = init_state(simulation, prepared.model)
     yield
-    for _ in rounds(
-        prepared.simulation,
-        init_state(prepared.simulation, prepared.model),
-        MemoryStore(),
-        prepared.config.rounds,
-    ):
+    for _ in rounds(simulation, state, MemoryStore(), prepared.config.rounds):
         yield
         yield
 
 
 def main(work: str, name: str, *share: str) -> None:
-    """Take turns until nobody asks any more."""
+    """Take turns until stdin ends."""
     torch.set_num_threads(1)
     if name == "floor":
-        turns, prepared = floor(study_of(work, "inprocess"), *map(int, share)), None
+        turns, prepared = plain_turns(prepare_work(work, "inprocess"), *map(int, share)), None
     else:
         keep_freed_memory()
-        prepared = study_of(work, name)
-        turns = ours(prepared)
+        prepared = prepare_work(work, name)
+        turns = our_turns(prepared)
     for _ in turns:
         print(TURN, flush=True)
         if not sys.stdin.readline():

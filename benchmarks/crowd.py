@@ -1,14 +1,18 @@
-"""Does memory stay flat? `fedloom run --preset crowd`: 100,000 clients with a memory each, 100 a round, 50 rounds of SCAFFOLD.
+"""Memory with very many clients: `fedloom run --preset crowd` and clients with personal models.
 
     python -m benchmarks.crowd [--only rounds,own] [--json FILE] [--own-json FILE]
 
-The run and its workers are watched from outside: PSS, summed over its processes, ten times a second, and how many rounds it has
-written down. Memory at a round is the median of the samples in some rounds from there on, growth that of the last five rounds
-over that of rounds 10 to 14.
+The first case, `rounds`: 100,000 clients with a state each, 100 per round, 50 rounds of SCAFFOLD.
+Does memory stay flat? The run and its workers are observed from outside, ten times per second:
+PSS, summed over the processes, and the number of rounds recorded so far. "Memory at round 10" is
+the median of the samples in rounds 10 to 14; growth compares the last five rounds with these.
 
-The second case, `own`, is Ditto: every client has a model of its own, and when the rounds are over every one of them is scored.
-Crowds of three sizes say what a further client takes: in the rounds, where it brings its data, and on top of that in the scoring,
-where it brings a row of every table of clients by classes and its line in result.json. Missing a mark fails the run.
+The second case, `own`: Ditto, where every client has a personal model, and all of them are scored
+after the last round. Three numbers of clients show what one more client costs: its data during
+the rounds, and on top of that, while scoring, a row of every clients-by-classes table and a line
+in result.json.
+
+Exceeding a limit fails the benchmark.
 """
 
 from __future__ import annotations
@@ -22,15 +26,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.measure import fail, family, fedloom_run, keep, memory
+from benchmarks.measure import fail, family, fedloom_run, memory, save
 
 ENGINES = ("inprocess", "pool")
-EARLY, LATE = range(10, 15), range(45, 50)  # rounds done
-EVERY = 0.1  # seconds between two samples
-MARKS = {"peak_mib": 1536.0, "growth": 0.05, "first_round_seconds": 20.0}
+EARLY, LATE = range(10, 15), range(45, 50)  # completed rounds
+INTERVAL = 0.1  # seconds between two samples
+LIMITS = {"peak_mib": 1536.0, "growth": 0.05, "first_round_seconds": 20.0}
 SIZES = (1_000, 10_000, 100_000)
 ROUNDS = 10  # of the second case
-OWN_MARKS = {"rounds_bytes": 4096.0, "scoring_bytes": 1024.0}  # of a further client
+CLIENT_LIMITS = {"rounds_bytes": 4096.0, "scoring_bytes": 1024.0}  # of one more client
 
 
 class Sample(NamedTuple):
@@ -39,45 +43,38 @@ class Sample(NamedTuple):
     mib: float
 
 
-class Watched(NamedTuple):
-    """A run from its start to its end, and the size of what it came to."""
+class Observed(NamedTuple):
+    """Samples from the start of a run to its end, and the size of its result.json."""
 
     samples: list[Sample]
     result_bytes: int
 
 
-def watch(*options: str) -> Watched:
-    """A run of the preset with these options."""
+def observe(*options: str) -> Observed:
+    """Run the preset with these options and sample its memory."""
     with tempfile.TemporaryDirectory() as folder:
-        run, said, samples, started = (
-            Path(folder) / "run",
-            Path(folder) / "said",
-            list[Sample](),
-            time.perf_counter(),
-        )
+        run, log = Path(folder) / "run", Path(folder) / "log"
+        samples: list[Sample] = []
+        started = time.perf_counter()
         command = fedloom_run(run, "--preset", "crowd", *options)
-        with said.open("w") as output:
+        with log.open("w") as output:
             process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
         while process.poll() is None:
-            samples.append(
-                Sample(
-                    time.perf_counter() - started,
-                    lines(run / "metrics.jsonl"),
-                    memory(family(process.pid)),
-                )
-            )
-            time.sleep(EVERY)
+            elapsed = time.perf_counter() - started
+            rounds = count_lines(run / "metrics.jsonl")
+            samples.append(Sample(elapsed, rounds, memory(family(process.pid))))
+            time.sleep(INTERVAL)
         if process.returncode:
-            sys.exit(said.read_text()[-2000:])
-        return Watched(samples, (run / "result.json").stat().st_size)
+            sys.exit(log.read_text()[-2000:])
+        return Observed(samples, (run / "result.json").stat().st_size)
 
 
-def lines(journal: Path) -> int:
+def count_lines(journal: Path) -> int:
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
 
 def summary(samples: list[Sample]) -> dict[str, float]:
-    """The figures that have marks, and what they come from."""
+    """The measurements that have limits, and those they derive from."""
     early, late = (
         statistics.median(s.mib for s in samples if s.rounds in span) for span in (EARLY, LATE)
     )
@@ -91,98 +88,95 @@ def summary(samples: list[Sample]) -> dict[str, float]:
     }
 
 
-def own(clients: int) -> dict[str, float]:
-    """A crowd of that size with models of its own: memory in the rounds, and the most while all are scored."""
-    crowd = (
+def with_personal_models(clients: int) -> dict[str, float]:
+    """Memory of that many clients during the rounds, and the peak while all models are scored."""
+    settings = (
         f"data.name=crowd-{clients}",
         f"data.clients={clients}",
         f"evaluate.every={ROUNDS}",
         "evaluate.batch=1000",
     )
-    told = [word for setting in crowd for word in ("--set", setting)]
-    samples, result = watch(
-        "--method", "ditto", "--rounds", str(ROUNDS), "--engine", "inprocess", *told
+    sets = [argument for setting in settings for argument in ("--set", setting)]
+    samples, result_bytes = observe(
+        "--method", "ditto", "--rounds", str(ROUNDS), "--engine", "inprocess", *sets
     )
     scoring = [s for s in samples if s.rounds == ROUNDS]
     return {
         "rounds_mib": statistics.median(s.mib for s in samples if 0 < s.rounds < ROUNDS),
         "scoring_mib": max(s.mib for s in scoring),
         "scoring_seconds": scoring[-1].seconds - scoring[0].seconds,
-        "result_mib": result / 2**20,
+        "result_mib": result_bytes / 2**20,
     }
 
 
-def further(found: dict[int, dict[str, float]]) -> dict[str, float]:
-    """Bytes that a further client takes in the rounds, and on top of that in the scoring."""
-    (few, small), *_, (many, large) = found.items()
-    grown = {
-        name: (large[name] - small[name]) * 2**20 / (many - few)
-        for name in ("rounds_mib", "scoring_mib")
-    }
+def per_client(by_size: dict[int, dict[str, float]]) -> dict[str, float]:
+    """Bytes that one more client takes during the rounds, and on top of that while scoring."""
+    (few, small), *_, (many, large) = by_size.items()
+
+    def growth(name: str) -> float:
+        return (large[name] - small[name]) * 2**20 / (many - few)
+
+    during_rounds = growth("rounds_mib")
     return {
-        "rounds_bytes": grown["rounds_mib"],
-        "scoring_bytes": grown["scoring_mib"] - grown["rounds_mib"],
+        "rounds_bytes": during_rounds,
+        "scoring_bytes": growth("scoring_mib") - during_rounds,
     }
 
 
-def shown(name: str, figures: dict[str, float]) -> None:
-    """One line of figures."""
-    print(
-        f"{name:<18}" + "   ".join(f"{what} {figure:.3f}" for what, figure in figures.items()),
-        flush=True,
-    )
+def show(name: str, measured: dict[str, float]) -> None:
+    """Print one line of measurements."""
+    cells = "   ".join(f"{key} {value:.3f}" for key, value in measured.items())
+    print(f"{name:<18}{cells}", flush=True)
 
 
-def missed(name: str, figures: dict[str, float], marks: dict[str, float]) -> list[str]:
-    """The figures that are above their marks."""
+def exceeded(name: str, measured: dict[str, float], limits: dict[str, float]) -> list[str]:
+    """The measurements that are above their limits."""
     return [
-        f"{name} {what} {figures[what]:.3f}, mark {mark:g}"
-        for what, mark in marks.items()
-        if figures[what] > mark
+        f"{name} {key} {measured[key]:.3f}, limit {limit:g}"
+        for key, limit in limits.items()
+        if measured[key] > limit
     ]
 
 
 def over_rounds(path: Path) -> list[str]:
-    """The first case, with either engine."""
+    """The first case, with each engine; returns the limits that were exceeded."""
     results = {
-        engine: summary(watch("--engine", engine, "--workers", "2").samples) for engine in ENGINES
+        engine: summary(observe("--engine", engine, "--workers", "2").samples) for engine in ENGINES
     }
-    keep(results, path)
-    for engine, figures in results.items():
-        shown(engine, figures)
-    return [
-        sentence
-        for engine, figures in results.items()
-        for sentence in missed(engine, figures, MARKS)
-    ]
+    save(results, path)
+    problems = []
+    for engine, measured in results.items():
+        show(engine, measured)
+        problems += exceeded(engine, measured, LIMITS)
+    return problems
 
 
-def of_own_models(path: Path) -> list[str]:
-    """The second case, with crowds of all sizes."""
+def over_sizes(path: Path) -> list[str]:
+    """The second case, with every number of clients; returns the limits that were exceeded."""
     results = {}
     for clients in SIZES:
-        results[clients] = own(clients)
-        shown(f"{clients:,} clients", results[clients])
-    client = further(results)
-    keep({"sizes": results, "further client": client}, path)
-    shown("a further client", client)
-    return missed("a further client", client, OWN_MARKS)
+        results[clients] = with_personal_models(clients)
+        show(f"{clients:,} clients", results[clients])
+    one_more = per_client(results)
+    save({"sizes": results, "further client": one_more}, path)
+    show("one more client", one_more)
+    return exceeded("one more client", one_more, CLIENT_LIMITS)
 
 
 def main() -> None:
-    """Measure, print, and fail where a mark is missed."""
+    """Measure, print, and fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="rounds,own")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/crowd.json"))
     parser.add_argument("--own-json", type=Path, default=Path("benchmarks/results/crowd-own.json"))
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     cases = {
-        "rounds": lambda: over_rounds(asked.json),
-        "own": lambda: of_own_models(asked.own_json),
+        "rounds": lambda: over_rounds(arguments.json),
+        "own": lambda: over_sizes(arguments.own_json),
     }
-    fail([sentence for name in asked.only.split(",") for sentence in cases[name]()])
+    fail([problem for name in arguments.only.split(",") for problem in cases[name]()])
 
 
 if __name__ == "__main__":

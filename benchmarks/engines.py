@@ -1,17 +1,21 @@
-"""Our engines beside the floor on three workloads: rounds of each in turn, one thread a process; medians a round.
+"""Our engines compared with a plain PyTorch loop on three workloads: medians per round.
 
     python -m benchmarks.engines [--rounds N] [--only w1,w2,w3] [--json FILE]
 
-floor        the bare loop of benchmarks/overhead.py, one process
-floor x 2    two such processes, half of the cohort each; the round lasts until both are done
-inprocess, pool, vectorised, ray    our engines; pool and Ray with two workers, Ray in a network of loopback alone
+floor        the plain loop of benchmarks/overhead.py, one process
+floor x 2    two such processes with half of the cohort each; the round ends when both are done
+inprocess, pool, vectorised, ray
+             our engines; the pool and Ray with two workers, Ray in a network with loopback only
 
-W1: LeNet-5, 100 clients of 100 samples, 10 a round, batch 10. W2: ResNet-8 with group norm, 16 clients of 128 pictures, all a
-round, batch 32, 2 epochs; it takes fewer rounds, and the vectorised engine leaves it to the in-process one. W3: MLP 784-64-10,
-10,000 clients of 20 samples, 100 a round, batch 20. Evaluation and checkpoints are left out.
+W1: LeNet-5, 100 clients of 100 samples, 10 per round, batch size 10. W2: ResNet-8 with group
+norm, 16 clients of 128 images, all in every round, batch size 32, 2 epochs; it runs fewer rounds,
+and the vectorised engine leaves it to the in-process one. W3: MLP 784-64-10, 10,000 clients of 20
+samples, 100 per round, batch size 20. Nothing is evaluated and no checkpoints are written.
 
-Every contestant has processes of its own. CPU is their user and system time in a round. Memory is the largest of the sums of their
-PSS after each round; pages of libraries, which all contestants share, are divided among all. Missing a mark fails the run.
+Every contestant has its own processes, with one thread each; contestants take turns, round by
+round. CPU is their user and system time in a round. Memory is the largest sum of their PSS after
+a round; pages of libraries that all contestants share are split among them. Exceeding a limit
+fails the benchmark.
 """
 
 from __future__ import annotations
@@ -28,15 +32,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.contestant import TURN, WORK
-from benchmarks.measure import cpu, fail, family, keep, memory
+from benchmarks.measure import cpu, fail, family, memory, save
 
 LOOPBACK = Path(__file__).parents[1] / "scripts" / "loopback.sh"
-WARM = 2  # rounds that count for nothing
-RATIOS = (("inprocess", "floor"), ("pool", "floor x 2"), ("pool", "floor"), ("vectorised", "floor"), ("vectorised", "inprocess"),
-          ("ray", "floor x 2"))  # fmt: skip
-MARKS = {("w1", "inprocess / floor"): 1.05, ("w2", "inprocess / floor"): 1.02, ("w3", "inprocess / floor"): 1.15,
-         ("w1", "pool / floor x 2"): 1.10, ("w2", "pool / floor x 2"): 1.10,
-         ("w3", "vectorised / floor"): 0.45, ("w1", "vectorised / inprocess"): 1.00}  # fmt: skip
+WARM_UP = 2  # rounds that are not counted
+RATIOS = (
+    ("inprocess", "floor"),
+    ("pool", "floor x 2"),
+    ("pool", "floor"),
+    ("vectorised", "floor"),
+    ("vectorised", "inprocess"),
+    ("ray", "floor x 2"),
+)
+LIMITS = {
+    ("w1", "inprocess / floor"): 1.05,
+    ("w2", "inprocess / floor"): 1.02,
+    ("w3", "inprocess / floor"): 1.15,
+    ("w1", "pool / floor x 2"): 1.10,
+    ("w2", "pool / floor x 2"): 1.10,
+    ("w3", "vectorised / floor"): 0.45,
+    ("w1", "vectorised / inprocess"): 1.00,
+}
 
 
 class Round(NamedTuple):
@@ -46,7 +62,7 @@ class Round(NamedTuple):
 
 
 class Contestant:
-    """The processes of one contestant, ready for a round."""
+    """The processes of one contestant, ready to run a round."""
 
     def __init__(self, work: str, name: str, folder: Path) -> None:
         commands = {
@@ -55,24 +71,30 @@ class Contestant:
         }.get(name, [[name]])
         network = [str(LOOPBACK)] if name == "ray" else []
         env = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder), "RAY_TMPDIR": str(folder)}
-        env |= {"RAY_worker_niceness": "0"}  # 15 by default, and the others have 0
+        env |= {"RAY_worker_niceness": "0"}  # 15 by default; the other contestants have 0
         env.pop("RAY_ADDRESS", None)
-        self.name, self.said = name, (folder / f"{name}.log").open("w+")
+        self.name, self.log = name, (folder / f"{name}.log").open("w+")
         self.processes = [
-            subprocess.Popen([*network, sys.executable, "-m", "benchmarks.contestant", work, *command], env=env, text=True,
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
+            subprocess.Popen(
+                [*network, sys.executable, "-m", "benchmarks.contestant", work, *command],
+                env=env,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+            )
             for command in commands
-        ]  # fmt: skip
+        ]
         self._wait()
 
     def round(self) -> Round:
-        """One round; the next one is made ready after the clock has stopped."""
+        """Time one round; the next one is prepared after the clock has stopped."""
         pids = family(*(p.pid for p in self.processes))
         before, started = cpu(pids), time.perf_counter()
         self._turn()
-        found = Round(time.perf_counter() - started, cpu(pids) - before, memory(pids))
+        measured = Round(time.perf_counter() - started, cpu(pids) - before, memory(pids))
         self._turn()
-        return found
+        return measured
 
     def _turn(self) -> None:
         for process in self.processes:
@@ -82,17 +104,17 @@ class Contestant:
     def _wait(self) -> None:
         for process in self.processes:
             if (process.stdout.readline() if process.stdout else "") != f"{TURN}\n":
-                self.said.seek(0)
-                sys.exit(f"{self.name} ended: {self.said.read()[-2000:]}")
+                self.log.seek(0)
+                sys.exit(f"{self.name} ended: {self.log.read()[-2000:]}")
 
     def close(self) -> None:
         for process in self.processes:
             process.communicate()
-        self.said.close()
+        self.log.close()
 
 
-def no_ray() -> str | None:
-    """Why Ray cannot take part, or None."""
+def why_no_ray() -> str | None:
+    """Why Ray cannot be measured; None if it can."""
     if importlib.util.find_spec("ray") is None:
         return "not measured: Ray is not installed"
     if subprocess.run([LOOPBACK, "true"], capture_output=True).returncode:
@@ -101,80 +123,73 @@ def no_ray() -> str | None:
 
 
 def measure(work: str, count: int) -> dict[str, Any]:
-    """What every contestant takes for a round, and the ratios of wall time."""
-    absent = no_ray()
+    """The cost of a round for every contestant, and the ratios of wall time."""
+    ray_missing = why_no_ray()
     names = [
         "floor",
         "floor x 2",
         "inprocess",
         "pool",
         *(["vectorised"] if work != "w2" else []),
-        *([] if absent else ["ray"]),
+        *([] if ray_missing else ["ray"]),
     ]
-    with tempfile.TemporaryDirectory(
-        prefix="b-"
-    ) as folder:  # a short name: Ray's sockets lie under it
+    # A short name, because Ray's sockets are in the folder.
+    with tempfile.TemporaryDirectory(prefix="b-") as folder:
         contestants = {name: Contestant(work, name, Path(folder)) for name in names}
-        seen = [{name: c.round() for name, c in contestants.items()} for _ in range(count + WARM)][
-            WARM:
+        turns = [
+            {name: contestant.round() for name, contestant in contestants.items()}
+            for _ in range(WARM_UP + count)
         ]
         for contestant in contestants.values():
             contestant.close()
-    table: dict[str, Any] = {name: summary([turn[name] for turn in seen]) for name in names}
+    table: dict[str, Any] = {
+        name: summary([turn[name] for turn in turns[WARM_UP:]]) for name in names
+    }
     pairs = [(a, b) for a, b in RATIOS if a in table and b in table]
     ratios = {f"{a} / {b}": table[a]["seconds"] / table[b]["seconds"] for a, b in pairs}
-    if absent:
-        table["ray"] = {"not measured": absent}
+    if ray_missing:
+        table["ray"] = {"not measured": ray_missing}
     return {"rounds": count, "contestants": table, "ratios": ratios}
 
 
-def summary(seen: list[Round]) -> dict[str, float]:
-    seconds, cpu_seconds, mib = zip(*seen, strict=True)
+def summary(rounds: list[Round]) -> dict[str, float]:
+    seconds, cpu_seconds, mib = zip(*rounds, strict=True)
     return Round(statistics.median(seconds), statistics.median(cpu_seconds), max(mib))._asdict()
 
 
-def show(work: str, found: dict[str, Any]) -> None:
-    """The contestants and ratios of a workload as lines."""
-    print(f"{work}, {found['rounds']} rounds{'wall, s':>12}{'CPU, s':>10}{'MiB':>8}")
-    for name, r in found["contestants"].items():
-        print(
-            f"   {name:<14}",
-            *r.values() if "not measured" in r else [f"{v:9.3f}" for v in r.values()],
-        )
-    for name, ratio in found["ratios"].items():
-        mark = MARKS.get((work, name))
-        print(f"   {name:<26}{ratio:8.3f}" + (f"   mark {mark:.2f}" if mark else ""))
+def show(work: str, result: dict[str, Any]) -> None:
+    """Print the contestants and ratios of a workload."""
+    print(f"{work}, {result['rounds']} rounds{'wall, s':>12}{'CPU, s':>10}{'MiB':>8}")
+    for name, r in result["contestants"].items():
+        cells = r.values() if "not measured" in r else [f"{v:9.3f}" for v in r.values()]
+        print(f"   {name:<14}", *cells)
+    for name, ratio in result["ratios"].items():
+        limit = LIMITS.get((work, name))
+        print(f"   {name:<26}{ratio:8.3f}" + (f"   limit {limit:.2f}" if limit else ""))
 
 
 def main() -> None:
-    """Measure, print, and fail where a mark is missed."""
+    """Measure, print, and fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default=",".join(WORK))
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/engines.json"))
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     counts = {
-        work: max(1, asked.rounds // 2) if work == "w2" else asked.rounds
-        for work in asked.only.split(",")
+        work: max(1, arguments.rounds // 2) if work == "w2" else arguments.rounds
+        for work in arguments.only.split(",")
     }
     results = {work: measure(work, count) for work, count in counts.items()}
-    keep(results, asked.json)
-    for work, found in results.items():
-        show(work, found)
-    ratios = {
-        (work, name): ratio
-        for work, found in results.items()
-        for name, ratio in found["ratios"].items()
-    }
-    fail(
-        [
-            f"{work} {name} {ratio:.3f}"
-            for (work, name), ratio in ratios.items()
-            if ratio > MARKS.get((work, name), ratio)
-        ]
-    )
+    save(results, arguments.json)
+    exceeded = []
+    for work, result in results.items():
+        show(work, result)
+        for name, ratio in result["ratios"].items():
+            if ratio > LIMITS.get((work, name), ratio):
+                exceeded.append(f"{work} {name} {ratio:.3f}")
+    fail(exceeded)
 
 
 if __name__ == "__main__":

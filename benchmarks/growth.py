@@ -1,24 +1,25 @@
-"""How the cost of a round grows: with the number of clients, with the size of the model, with the size of the cohort.
+"""How the cost of a round grows with the number of clients, the model's size and the cohort's size.
 
     python -m benchmarks.growth [--json FILE] [--png FILE]
 
-One thread, in-process, SCAFFOLD, which has a memory for every client, on a made-up crowd. A slope is that of the straight line
-through the points in log-log; the last two points decide, since small runs measure only their fixed cost.
+In-process on one thread, SCAFFOLD, which keeps a state for every client, on synthetic clients.
+The slope is that of the line through the last two points in a log-log plot, since small runs
+measure only their fixed cost.
 
-A figure is a median of rounds, in seconds of the processor spent by this process: on one thread that is the time of a round on an
-idle machine, and what neighbours take of the core is not in it. The sizes are visited in turns, so that a machine that becomes
-faster or slower does so for all of them, and of two rounds in a row the second is timed: the first finds another size's numbers
-in the caches. The learning rate falls with the width. At a fixed one the first step of a wide layer saturates the softmax, and
-the gradients fill with subnormal numbers, on which a product takes up to twenty times as long.
+Each time is a median over rounds of the CPU time of this process: on one thread that is the time
+of a round on an idle machine, without what other processes take of the core. The sizes take
+turns, so that a machine that speeds up or slows down affects all of them. Of two consecutive
+rounds the second is timed, since the first finds another size's data in the caches. The learning
+rate falls with the width: at a fixed one the first step of a wide layer saturates the softmax,
+and the gradients fill with subnormal numbers, which take up to twenty times as long to multiply.
 
-With the size of the model the bare loop of benchmarks/overhead.py is measured beside ours, in turns: its slope tells what the
-machine's caches have to do with it, and excuses nothing.
+For the size of the model the plain loop of benchmarks/overhead.py is measured in alternation with
+ours: its slope shows the effect of the machine's caches. It does not change the limit.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -29,36 +30,28 @@ from typing import Any
 
 import torch
 
-from benchmarks.contestant import floor, ours
+from benchmarks.contestant import our_turns, plain_turns
+from benchmarks.measure import save
 from fedloom.engines.malloc import keep_freed_memory
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
 
 CLIENTS = (10, 100, 1_000, 10_000, 100_000)
-WIDTHS = (
-    320,
-    1_000,
-    3_200,
-    10_000,
-    32_000,
-    100_000,
-    350_000,
-)  # of one hidden layer: 10 thousand to 11 million parameters
+# Widths of one hidden layer: 10 thousand to 11 million parameters.
+WIDTHS = (320, 1_000, 3_200, 10_000, 32_000, 100_000, 350_000)
 COHORTS = (10, 30, 100, 300, 1_000)
 AXES = {
-    "clients": "clients, 10 a round",
-    "parameters": "parameters, 4 clients a round",
-    "cohort": "clients a round, of 2,000",
+    "clients": "clients, 10 per round",
+    "parameters": "parameters, 4 clients per round",
+    "cohort": "clients per round, of 2,000",
 }
-STEEPEST = 1.1  # a slope above this is worse than linear, beyond what noise explains
-FIRST, VISITS = (
-    3,
-    15,
-)  # visits of each size: those in which the clients' first memories are made, and those that count
+MAX_SLOPE = 1.1  # a larger slope is worse than linear, by more than noise explains
+WARM_UP = 3  # turns of each size in which the clients' first states are created; not counted
+TURNS = 15  # turns of each size that are counted
 
 
-def study_of(clients: int, width: int, cohort: int) -> PreparedRun:
-    """A crowd of so many clients with one hidden layer, of whom a cohort takes part in each round."""
+def prepare_size(clients: int, width: int, cohort: int) -> PreparedRun:
+    """A run with that many clients, width of the one hidden layer, and clients per round."""
     settings = {
         "rounds": 1000,
         "engine": "inprocess",
@@ -72,14 +65,14 @@ def study_of(clients: int, width: int, cohort: int) -> PreparedRun:
 
 
 def medians(contestants: Sequence[Iterator[None]]) -> list[float]:
-    """Seconds of a round of each, visited in turns."""
+    """Median seconds per round of each contestant; they take turns."""
     clocks = [timed(turns) for turns in contestants]
-    visits = [[second(clock) for clock in clocks] for _ in range(FIRST + VISITS)]
-    return [statistics.median(times) for times in zip(*visits[FIRST:], strict=True)]
+    times = [[second(clock) for clock in clocks] for _ in range(WARM_UP + TURNS)]
+    return [statistics.median(of_one) for of_one in zip(*times[WARM_UP:], strict=True)]
 
 
 def timed(turns: Iterator[None]) -> Iterator[float]:
-    """Seconds of round after round; every other turn gets ready for the next."""
+    """Seconds of one round after the other; every other turn prepares the next round."""
     for _ in turns:
         started = time.process_time()
         next(turns)
@@ -87,52 +80,48 @@ def timed(turns: Iterator[None]) -> Iterator[float]:
 
 
 def second(clock: Iterator[float]) -> float:
-    """The second of two rounds in a row."""
+    """The time of the second of two consecutive rounds."""
     next(clock)
     return next(clock)
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Of the last two points, in log-log."""
+    """The slope through the last two points, in log-log."""
     (x0, y0), (x1, y1) = points[-2:]
     return math.log(y1 / y0) / math.log(x1 / x0)
 
 
 def measure() -> dict[str, Any]:
-    """Points and slope along every axis."""
-    by_clients = medians([ours(study_of(n, 16, 10)) for n in CLIENTS])
-    by_cohort = medians([ours(study_of(2_000, 16, c)) for c in COHORTS])
-    studies = [study_of(20, w, 4) for w in WIDTHS]
-    sizes = [sum(p.numel() for p in prepared.model.parameters()) for prepared in studies]
-    both = medians([ours(s) for s in studies] + [floor(s, 0, 1) for s in studies])
-    by_width, bare = both[: len(sizes)], both[len(sizes) :]
+    """Points and slope for each axis."""
+    by_clients = medians([our_turns(prepare_size(n, 16, 10)) for n in CLIENTS])
+    by_cohort = medians([our_turns(prepare_size(2_000, 16, c)) for c in COHORTS])
+    runs = [prepare_size(20, width, 4) for width in WIDTHS]
+    sizes = [sum(p.numel() for p in run.model.parameters()) for run in runs]
+    both = medians([our_turns(run) for run in runs] + [plain_turns(run, 0, 1) for run in runs])
+    by_width, plain = both[: len(sizes)], both[len(sizes) :]
     axes = {
         "clients": (CLIENTS, by_clients),
         "parameters": (sizes, by_width),
         "cohort": (COHORTS, by_cohort),
     }
     points = {name: list(zip(xs, ys, strict=True)) for name, (xs, ys) in axes.items()}
-    found: dict[str, Any] = {name: {"points": p, "slope": slope(p)} for name, p in points.items()}
-    found["parameters"]["bare_slope"] = slope(list(zip(sizes, bare, strict=True)))
-    return found
+    results: dict[str, Any] = {name: {"points": p, "slope": slope(p)} for name, p in points.items()}
+    results["parameters"]["bare_slope"] = slope(list(zip(sizes, plain, strict=True)))
+    return results
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
-    """The three curves side by side."""
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Plot the three curves side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 3.6), dpi=140, layout="constrained")
-    for axes, (name, facts) in zip(figure.subplots(1, 3), found.items(), strict=True):
-        xs, ys = zip(*facts["points"], strict=True)
+    for axes, (name, result) in zip(figure.subplots(1, 3), results.items(), strict=True):
+        xs, ys = zip(*result["points"], strict=True)
         axes.loglog(xs, ys, "o-", color="#0072B2", lw=1.6, ms=5)
-        axes.loglog(
-            xs, [ys[-1] * x / xs[-1] for x in xs], ":", color="#999999", lw=1, label="linear"
-        )
-        axes.set(
-            xlabel=AXES[name],
-            ylabel="seconds a round",
-            title=f"slope at the end {facts['slope']:.2f}",
-        )
+        linear = [ys[-1] * x / xs[-1] for x in xs]
+        axes.loglog(xs, linear, ":", color="#999999", lw=1, label="linear")
+        title = f"slope at the end {result['slope']:.2f}"
+        axes.set(xlabel=AXES[name], ylabel="seconds per round", title=title)
         axes.grid(color="#e6e6e6", lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
@@ -141,27 +130,23 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print, draw, and fail where something grows faster than linearly."""
+    """Measure, plot, print, and fail if the time grows faster than linearly."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/growth.json"))
     parser.add_argument("--png", type=Path, default=Path("docs/img/growth.png"))
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()  # as the command line does
-    found = measure()
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_text(json.dumps(found, indent=2) + "\n")
-    draw(found, asked.png)
-    for name, facts in found.items():
-        print(
-            f"{AXES[name]:<34}"
-            + "  ".join(f"{x:g}: {y:.4f}" for x, y in facts["points"])
-            + f"   slope {facts['slope']:.2f}"
-        )
-    print(f"bare loop, parameters: slope {found['parameters']['bare_slope']:.2f}")
-    steep = [name for name, facts in found.items() if facts["slope"] > STEEPEST]
+    results = measure()
+    save(results, arguments.json)
+    draw(results, arguments.png)
+    for name, result in results.items():
+        points = "  ".join(f"{x:g}: {y:.4f}" for x, y in result["points"])
+        print(f"{AXES[name]:<34}{points}   slope {result['slope']:.2f}")
+    print(f"plain loop, parameters: slope {results['parameters']['bare_slope']:.2f}")
+    steep = [name for name, result in results.items() if result["slope"] > MAX_SLOPE]
     if steep:
         sys.exit(f"worse than linear in {', '.join(steep)}")
 

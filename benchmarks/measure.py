@@ -1,4 +1,4 @@
-"""What the benchmarks share: processor time and memory of processes as Linux counts them, runs to watch, results and marks."""
+"""Shared by the benchmarks: CPU time and memory of processes on Linux, results, limits."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from typing import Any
 
 
 def family(*pids: int) -> list[int]:
-    """The processes and all that descend from them."""
+    """The processes and all their descendants."""
     children: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended in the meantime
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children[parent].append(int(stat.parent.name))
-    found = list(pids)
-    for pid in found:
-        found += children[pid]
-    return found
+    members = list(pids)
+    for pid in members:  # the list grows while it is traversed
+        members += children[pid]
+    return members
 
 
 def cpu(pids: Iterable[int]) -> float:
-    """Seconds that the processes have computed so far, user and system, all threads; one that has ended counts nothing."""
+    """CPU seconds of the processes so far, user and system, all threads; 0 if one has ended."""
     total = 0.0
     for pid in pids:
         with suppress(OSError):
-            total += time.clock_gettime(
-                ~pid << 3 | 2
-            )  # the clock of that process, as clock_getcpuclockid(3) makes it
+            clock = ~pid << 3 | 2  # the CPU clock of that process, as in clock_getcpuclockid(3)
+            total += time.clock_gettime(clock)
     return total
 
 
 def memory(pids: Iterable[int]) -> float:
-    """Proportional memory (PSS) in MiB: a page that several processes share is divided among them."""
+    """Proportional memory (PSS) in MiB: a page shared by several processes is split among them."""
     total = 0
     for pid in pids:
         with suppress(OSError):
@@ -47,17 +46,17 @@ def memory(pids: Iterable[int]) -> float:
 
 
 def fedloom_run(folder: Path, *options: str) -> list[str]:
-    """The command of a run into the folder."""
+    """The command of a run in that folder."""
     return [sys.executable, "-m", "fedloom", "run", "--out", str(folder), *options]
 
 
-def keep(results: dict[str, Any], path: Path) -> None:
-    """Write the results down as JSON."""
+def save(results: dict[str, Any], path: Path) -> None:
+    """Write the results as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=2) + "\n")
 
 
-def fail(missed: Sequence[str]) -> None:
-    """End with an error where marks were missed."""
-    if missed:
-        sys.exit("missed: " + "; ".join(missed))
+def fail(exceeded: Sequence[str]) -> None:
+    """Exit with an error if any limit was exceeded."""
+    if exceeded:
+        sys.exit("limits exceeded: " + "; ".join(exceeded))

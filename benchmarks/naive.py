@@ -1,4 +1,4 @@
-"""FedMLB as its authors run it, one pathway after the other: what taking them together saves, in the same benchmark."""
+"""FedMLB as in its authors' code, one pathway after the other: shows what batching them saves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from fedloom.losses.distillation import kl
 
 
 def fedmlb_by_pathway() -> Method:
-    """The loss of `fedmlb()`."""
+    """The same loss as `fedmlb()`, computed pathway by pathway."""
 
     def branches(step: Step) -> Tensor:
         received = step.job.once(Job.frozen)
         hybrids = [received.run(step.taps[cut], after=cut) for cut in step.model.names[:-1]]
-        return torch.stack(
-            [F.cross_entropy(h, step.y) + kl(h, step.logits) for h in hybrids]
-        ).mean()
+        losses = [F.cross_entropy(h, step.y) + kl(h, step.logits) for h in hybrids]
+        return torch.stack(losses).mean()
 
     return Method("fedmlb_by_pathway", (Phase(terms=(branches,)),))

@@ -1,4 +1,4 @@
-"""The work of a play, counted: multiply-accumulates, and how many samples go through each block of a model, forward and back."""
+"""Counts work: multiply-accumulates, and the samples that pass each block, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from fedloom.diagnostics.cost.dispatch import MacCounter
 
 
 class Passes:
-    """Counts of samples by block, of all models together: forward, and backward wherever a gradient comes to a block's output.
+    """Samples by block over all models: forward, and backward if a gradient reaches its output.
 
-    macs: multiply-accumulates of convolutions and matrix products, as torch's FLOP counter has them, those of gradients included.
+    macs: multiply-accumulates of convolutions and matrix products, including those of the backward
+    pass, as torch's FLOP counter counts them.
     """
 
     def __init__(self) -> None:
@@ -27,9 +28,9 @@ class Passes:
 
     @contextmanager
     def watching(self, chains: Iterable[Chain]) -> Iterator[None]:
-        """Inside, what goes through these models is counted."""
+        """A context in which everything that passes through these models is counted."""
         hooks = [
-            chain.block(name).register_forward_hook(partial(self._through, name))
+            chain.block(name).register_forward_hook(partial(self._count, name))
             for chain in chains
             for name in chain.names
         ]
@@ -41,7 +42,7 @@ class Passes:
                 hook.remove()
         self.macs += meter.macs
 
-    def _through(self, name: str, block: nn.Module, inputs: Any, output: Tensor) -> None:
+    def _count(self, name: str, block: nn.Module, inputs: Any, output: Tensor) -> None:
         samples = len(output)
         self.forward[name] += samples
         if output.requires_grad:

@@ -1,15 +1,18 @@
-"""What a training step of each method costs beside FedAvg's: interleaved, one thread, medians of neighbours' ratios.
+"""The cost of a training step of each method relative to FedAvg: time, memory and work.
 
     python -m benchmarks.steps [--repeats N] [--only fedalign] [--json FILE]
 
-Each method plays the same client for a few steps, in turn with the others, through the package's own door; what a client costs
-beside its steps is in the figure, as it is in a run. A round was played before, so that client and server have their memories, and
-FedGKD its teacher. Memory is the most that tensors fill at once in these steps: weights, gradients, activations, teachers and the
-batch; not in it are buffers inside kernels, and Python. Missing a mark fails the run.
+Each method trains the same client for a few steps, through the same call as in a run, so the
+fixed cost of a client is included. The methods take turns on one thread; a ratio is the median
+over turns of the ratio to FedAvg in the same turn. One round is run before, so that client and
+server have their state, and FedGKD its teacher. Memory is the peak of all tensors in these steps:
+weights, gradients, activations, teachers and the batch, but not buffers inside kernels, nor
+Python. Exceeding a limit fails the benchmark.
 
-The suite `fedafa` asks for what follows the last round instead: the client makes the model its own, in one epoch, beside one epoch
-of fine-tuning. Counted are multiply-accumulates, and how many samples go through each block, forward and back, for every sample of
-an epoch; printed is what that is beyond the base.
+The suite `fedafa` measures what follows the last round: the client personalises the model for one
+epoch, compared with one epoch of fine-tuning. It counts multiply-accumulates, and how many
+samples pass each block, forward and backward, per sample of an epoch; printed is the difference
+from the base.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.measure import fail, keep
+from benchmarks.measure import fail, save
 from benchmarks.passes import Passes
 from fedloom.core.client import Broadcast, ClientTask, Work, answer
 from fedloom.core.job import Progress
@@ -41,18 +44,19 @@ from fedloom.settings.config import load
 
 
 class Suite(NamedTuple):
-    """A model, how it is trained, and the methods with their marks: time and memory of a step relative to the base's.
+    """A model, how it is trained, and the methods with limits on time relative to the base.
 
-    A method whose mark is None is printed only. work: what the client is asked for. labels: its samples of each class; as many as
-    the steps take, of any class, if there are none.
+    limits: by method; None is no limit. memory_limits: the same for memory. work: what the client
+    does. labels: its number of samples of each class; if empty, it has as many samples of random
+    classes as the steps take.
     """
 
     model: str
     batch: int
     steps: int
     train: dict[str, Any]
-    marks: dict[str, float | None]
-    memory: dict[str, float]
+    limits: dict[str, float | None]
+    memory_limits: dict[str, float]
     repeats: int = 7
     shape: tuple[int, int, int] = (3, 32, 32)
     classes: int = 100
@@ -66,18 +70,8 @@ FEDMLB = {"lr": 0.1, "weight_decay": 1e-3, "clip": 10.0}
 FEDMIX = {"lr": 0.01}
 FEDAFA = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
 PERSONAL = {"ros": None, "crt": None, "fedafa": 6.0, "fedafa(features=local)": 6.0}
-LONG_TAIL = (
-    16,
-    6,
-    138,
-    22,
-    1,
-    12,
-    32,
-    2,
-    3,
-    1,
-)  # as a client of CIFAR-10-LT has them, at 0.4 of its size: four batches
+# The labels of a client of CIFAR-10-LT, at 0.4 of its size: four batches.
+LONG_TAIL = (16, 6, 138, 22, 1, 12, 32, 2, 3, 1)
 MIXED = {"naivemix": 1.1, "fedmix": 2.1, "mixup": None}
 TAUGHT = {
     "fedmlb": 2.3,
@@ -87,61 +81,63 @@ TAUGHT = {
     "fedgkd": 1.4,
     "fitnet": None,
 }
-WARM = 4  # visits, in which the heap takes its shape; not counted
+WARM_UP = 4  # turns that are not counted, in which the heap takes its shape
 SUITES = {
     "fedalign": Suite(
         "resnet56", 64, 2, FEDALIGN,
-        {"fedprox": 1.05, "moon": 1.75, "mixup": 1.03, "stochdepth": 1.03, "gradaug": 2.30, "fedalign": 1.12},
+        {"fedprox": 1.05, "moon": 1.75, "mixup": 1.03, "stochdepth": 1.03,
+         "gradaug": 2.30, "fedalign": 1.12},
         {"fedalign": 1.10},
     ),
     "fedmlb": Suite("resnet18", 10, 2, FEDMLB, TAUGHT, {}, repeats=9),
     "fedmlb-narrow": Suite("resnet18(width=16)", 10, 8, FEDMLB, TAUGHT, {}, repeats=31),
     "fedmlb-narrow-50": Suite("resnet18(width=16)", 50, 2, FEDMLB, TAUGHT, {}, repeats=31),
-    "fedmix-femnist": Suite("lenet5", 10, 100, FEDMIX, MIXED, {}, repeats=21, shape=(1, 28, 28), classes=62),
+    "fedmix-femnist": Suite(
+        "lenet5", 10, 100, FEDMIX, MIXED, {}, repeats=21, shape=(1, 28, 28), classes=62
+    ),
     "fedmix-cifar10": Suite("vgg", 10, 10, FEDMIX, MIXED, {}, classes=10),
     "fedafa": Suite(
-        "resnet32", 64, 4, FEDAFA, PERSONAL, {}, repeats=3, classes=10, base="finetune", work="personalise", labels=LONG_TAIL
+        "resnet32", 64, 4, FEDAFA, PERSONAL, {}, repeats=3, classes=10,
+        base="finetune", work="personalise", labels=LONG_TAIL,
     ),
 }  # fmt: skip
 
 
-class Player:
-    """One method at its client, warmed up by a round, so that both sides have memories."""
+class MeasuredClient:
+    """A client of one method, after a round that creates the state of client and server."""
 
     def __init__(self, suite: Suite, method: str) -> None:
         train = {**suite.train, "batch": suite.batch, "steps": suite.steps}
         settings = {"method": method, "model": suite.model, "engine": "inprocess", "train": train}
         settings |= {"data": {"clients": 1, "partition": "iid"}, "sample": {"per_round": 1}}
         prepared, store = prepare(load(settings), noise(suite)), MemoryStore()
-        self.federation, self.model_pool, self.work = (
-            prepared.simulation.federation,
-            RecordingModelPool(prepared.simulation.federation.build),
-            suite.work,
-        )
-        ((self.state, _),) = rounds(
-            prepared.simulation, init_state(prepared.simulation, prepared.model), store, until=1
-        )
+        simulation = prepared.simulation
+        self.federation, self.work = simulation.federation, suite.work
+        self.model_pool = RecordingModelPool(simulation.federation.build)
+        first_state = init_state(simulation, prepared.model)
+        ((self.state, _),) = rounds(simulation, first_state, store, until=1)
         self.task = ClientTask(0, store.recall(0))
 
-    def play(self, round: int) -> None:
-        """The client's round of that number, from the same weights, as if they had just arrived: it is the first to load them."""
-        shared = {word: _arrived(p) for word, p in self.state.shared.items()}
-        sent = Broadcast(self.work, round, _arrived(self.state.params), shared)
+    def work_once(self, round: int) -> None:
+        """The client's work in that round, from the same weights, as if they had just arrived."""
+        shared = {name: _as_received(p) for name, p in self.state.shared.items()}
+        sent = Broadcast(self.work, round, _as_received(self.state.params), shared)
         answer(self.federation, self.model_pool, sent, self.task, Progress())
 
     def seconds(self, round: int) -> float:
-        """The time of one reply, as this process has computed: others on the machine do not count."""
+        """CPU seconds of this process for one reply, whatever else runs on the machine."""
         started = time.process_time()
-        self.play(round)
+        self.work_once(round)
         return time.process_time() - started
 
 
-def _arrived(params: Params) -> Params:
-    return {n: t.view_as(t) for n, t in params.items()}
+def _as_received(params: Params) -> Params:
+    """The same tensors as new objects, so that the client loads them as newly arrived ones."""
+    return {name: tensor.view_as(tensor) for name, tensor in params.items()}
 
 
 def noise(suite: Suite) -> Dataset:
-    """Coloured noise, one client's worth."""
+    """Colour noise for one client."""
     g = Key.root(0).fold("bench").generator()
     n = sum(suite.labels) or suite.batch * suite.steps
     x = torch.randint(0, 256, (n, *suite.shape), dtype=torch.uint8, generator=g)
@@ -149,51 +145,44 @@ def noise(suite: Suite) -> Dataset:
     if suite.labels:
         y = torch.arange(suite.classes).repeat_interleave(torch.tensor(suite.labels))
     classes = tuple(map(str, range(suite.classes)))
-    return Dataset(
-        "noise",
-        "image",
-        Split(x, y),
-        Split(x[:10], y[:10]),
-        classes,
-        (0.5,) * suite.shape[0],
-        (0.25,) * suite.shape[0],
-    )
+    train, test, channels = Split(x, y), Split(x[:10], y[:10]), suite.shape[0]
+    return Dataset("noise", "image", train, test, classes, (0.5,) * channels, (0.25,) * channels)
 
 
-def examined(player: Player, round: int) -> tuple[float, Passes]:
-    """MB of the tensors that are alive at once while the client plays, and the work that it does."""
+def count_work(client: MeasuredClient, round: int) -> tuple[float, Passes]:
+    """The peak of the client's tensors in MB, and the work that it does."""
     passes = Passes()
-    with passes.watching(player.model_pool.loaded.values()), MemoryTracker() as tensors:
-        player.play(round)
-    return float(
-        tensors.peak + sum(t.untyped_storage().nbytes() for t in tensors.inputs)
-    ) / 1e6, passes
+    with passes.watching(client.model_pool.loaded.values()), MemoryTracker() as tensors:
+        client.work_once(round)
+    held = sum(t.untyped_storage().nbytes() for t in tensors.inputs)
+    return float(tensors.peak + held) / 1e6, passes
 
 
 def measure(suite: Suite, repeats: int) -> dict[str, Any]:
-    """Every method beside the base."""
-    methods = [suite.base, *suite.marks]
-    players = {m: Player(suite, m) for m in methods}
-    seconds: dict[str, list[float]] = {m: [] for m in methods}
-    for number in range(WARM + repeats):
-        for m in methods:
-            seconds[m].append(players[m].seconds(number + 1))
-    found = {m: examined(players[m], WARM + repeats + 1) for m in methods}
-    rows, (base_mb, base) = {}, found[suite.base]
-    for m in methods:
-        counted = seconds[m][WARM:]
-        ratios = [a / b for a, b in zip(counted, seconds[suite.base][WARM:], strict=True)]
-        memory, work = found[m]
-        rows[m.rpartition(":")[2]] = {
-            "step_seconds": statistics.median(counted) / suite.steps,
+    """The cost of every method, relative to the base."""
+    methods = [suite.base, *suite.limits]
+    clients = {method: MeasuredClient(suite, method) for method in methods}
+    seconds: dict[str, list[float]] = {method: [] for method in methods}
+    for number in range(WARM_UP + repeats):
+        for method in methods:
+            seconds[method].append(clients[method].seconds(number + 1))
+    counts = {method: count_work(clients[method], WARM_UP + repeats + 1) for method in methods}
+    rows, (base_mb, base) = {}, counts[suite.base]
+    base_seconds = seconds[suite.base][WARM_UP:]
+    for method in methods:
+        timed = seconds[method][WARM_UP:]
+        ratios = [t / of_base for t, of_base in zip(timed, base_seconds, strict=True)]
+        memory, work = counts[method]
+        rows[method.rpartition(":")[2]] = {
+            "step_seconds": statistics.median(timed) / suite.steps,
             "ratio": statistics.median(ratios),
-            "mark": suite.marks.get(m),
+            "mark": suite.limits.get(method),
             "memory_mb": memory,
             "memory_ratio": memory / base_mb,
-            "memory_mark": suite.memory.get(m),
+            "memory_mark": suite.memory_limits.get(method),
             "macs_ratio": work.macs / base.macs,
-            "more_forward": beyond(work.forward, base.forward),
-            "more_backward": beyond(work.backward, base.backward),
+            "more_forward": additional_passes(work.forward, base.forward),
+            "more_backward": additional_passes(work.backward, base.backward),
         }
     return {
         "model": suite.model,
@@ -205,56 +194,48 @@ def measure(suite: Suite, repeats: int) -> dict[str, Any]:
     }
 
 
-def beyond(found: Counter[str], base: Counter[str]) -> dict[str, float]:
-    """Passes through each block for one of the base, without that one."""
-    return {name: found[name] / samples - 1 for name, samples in base.items()}
+def additional_passes(samples: Counter[str], base: Counter[str]) -> dict[str, float]:
+    """Passes through each block per pass of the base, minus that one."""
+    return {block: samples[block] / of_base - 1 for block, of_base in base.items()}
 
 
-def show(name: str, found: dict[str, Any]) -> list[str]:
-    """Print a suite; the marks that it missed."""
-    missed = []
-    print(f"{name}: {found['model']}, batch {found['batch']}, {found['repeats']} repeats")
-    for method, row in found["methods"].items():
-        seconds, ratio, space, more = (
-            row[n] for n in ("step_seconds", "ratio", "memory_mb", "memory_ratio")
-        )
-        print(
-            f"   {method:<28}{seconds:>9.4f} s{ratio:>8.3f}x{space:>9.0f} MB{more:>8.3f}x{row['macs_ratio']:>8.3f}x MACs"
-        )
-        for way in ("forward", "backward"):
-            print(
-                f"      more {way}: "
-                + ", ".join(f"{n} {p:+.2f}" for n, p in row[f"more_{way}"].items()),
-                flush=True,
-            )
-        for what, mark in (("ratio", row["mark"]), ("memory_ratio", row["memory_mark"])):
-            missed += (
-                [f"{name} {method} {what} {row[what]:.3f} > {mark}"]
-                if mark and row[what] > mark
-                else []
-            )
-    return missed
+def show(name: str, result: dict[str, Any]) -> list[str]:
+    """Print a suite and return the limits that it exceeded."""
+    exceeded = []
+    print(f"{name}: {result['model']}, batch {result['batch']}, {result['repeats']} repeats")
+    for method, row in result["methods"].items():
+        time_cells = f"{row['step_seconds']:>9.4f} s{row['ratio']:>8.3f}x"
+        memory_cells = f"{row['memory_mb']:>9.0f} MB{row['memory_ratio']:>8.3f}x"
+        print(f"   {method:<28}{time_cells}{memory_cells}{row['macs_ratio']:>8.3f}x MACs")
+        for direction in ("forward", "backward"):
+            passes = ", ".join(f"{b} {p:+.2f}" for b, p in row[f"more_{direction}"].items())
+            print(f"      additional {direction}: {passes}", flush=True)
+        for key, limit in (("ratio", row["mark"]), ("memory_ratio", row["memory_mark"])):
+            if limit and row[key] > limit:
+                exceeded.append(f"{name} {method} {key} {row[key]:.3f} > {limit}")
+    return exceeded
 
 
 def main() -> None:
-    """Measure, print, and fail where a mark is missed."""
+    """Measure, print, and fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--repeats", type=int, help="of every suite; each has its own number otherwise"
+        "--repeats", type=int, help="turns per method; by default each suite has its own number"
     )
     parser.add_argument("--only", default=",".join(SUITES))
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/steps.json"))
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    known, missed = json.loads(asked.json.read_text()) if asked.json.exists() else {}, []
-    for name in asked.only.split(","):
-        known[name] = measure(SUITES[name], asked.repeats or SUITES[name].repeats)
-        missed += show(name, known[name])
-        keep(known, asked.json)
-    fail(missed)
+    results = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    exceeded = []
+    for name in arguments.only.split(","):
+        results[name] = measure(SUITES[name], arguments.repeats or SUITES[name].repeats)
+        exceeded += show(name, results[name])
+        save(results, arguments.json)
+    fail(exceeded)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every test stands on: one thread, and what is imported as `support`."""
+"""Every test runs on one thread and can import `support`."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ sys.path.insert(
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Numbers compared bit for bit come from one thread, whatever ran before."""
+    """Results that are compared bit by bit are computed on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

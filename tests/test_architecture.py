@@ -1,4 +1,4 @@
-"""The shape of the package, read off its syntax: who may import whom, where draws and gradients come from, how long things are."""
+"""The structure of the package, from its syntax: imports, random draws, gradients, lengths."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ def tree(file: Path) -> ast.Module:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """The full names of the modules a file imports, wherever in the file it does."""
+    """The full names of the modules that a file imports, at any level."""
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -45,7 +45,7 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
-    """Every call with the dotted name it is made by; what stands before a call or an index in it is left out."""
+    """Every call with its dotted name, without what precedes a call or an index in it."""
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Call):
             parts, at = [], node.func
@@ -72,7 +72,7 @@ def test_imports_go_one_way(file: Path) -> None:
 @pytest.mark.parametrize(
     "file", [f for f in FILES if package_of(f) == "core"], ids=lambda f: f.name
 )
-def test_core_stands_on_torch_alone(file: Path) -> None:
+def test_core_imports_only_torch(file: Path) -> None:
     allowed = {*sys.stdlib_module_names, "torch"}
     foreign = [
         n
@@ -105,7 +105,7 @@ SEEDED = ("default_rng", "RandomState", "random.Random", "PCG64")
 
 
 def unkeyed(name: str, call: ast.Call) -> bool:
-    """Whether a call draws from a generator that nobody handed to it."""
+    """Whether a call draws from a generator that was not passed to it."""
     given = {keyword.arg for keyword in call.keywords}
     if name.endswith(SEEDED):
         return not call.args and not given
@@ -126,7 +126,7 @@ SEEDS = re.compile(r"^torch\.(\w+\.)*manual_seed$|^manual_seed$|\.seed_layers$")
 
 @every_file
 def test_the_global_generator_is_seeded_in_a_forked_scope_only(file: Path) -> None:
-    """Layers draw from it: a key can seed it, and the solver has it seeded inside the scope that its engine forks."""
+    """Layers draw from it: a key seeds it, and the solver does so in the scope its engine forks."""
     forks = [
         n
         for n in ast.walk(tree(file))
@@ -159,14 +159,14 @@ def test_the_global_generator_is_seeded_in_a_forked_scope_only(file: Path) -> No
         ("torch.randn(2).uniform_(0, 1)", True),
     ],
 )
-def test_the_test_of_draws_can_fail(source: str, caught: bool, tmp_path: Path) -> None:
+def test_the_check_of_draws_can_fail(source: str, caught: bool, tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     file.write_text(source)
     assert any(unkeyed(name, call) for name, call in calls(file)) is caught
 
 
-def test_gradients_are_taken_in_the_solver_in_losses_and_in_diagnostics_only() -> None:
-    """One place descends; a term of a loss may differentiate its own forward pass, and a diagnosis looks at slopes."""
+def test_gradients_are_computed_only_in_solver_losses_and_diagnostics() -> None:
+    """Only the solver trains; losses may differentiate a forward pass, and diagnostics analyse."""
     takers = {
         f
         for f in FILES
@@ -181,7 +181,7 @@ def test_gradients_are_taken_in_the_solver_in_losses_and_in_diagnostics_only() -
 
 
 def words(file: Path) -> set[str]:
-    """Names and strings of the code, without its documentation."""
+    """Names and strings in the code, without docstrings."""
     found: set[str] = set()
     for node in ast.walk(tree(file)):
         for field in ("id", "attr", "arg", "name"):
@@ -202,7 +202,7 @@ def docstring(node: ast.AST) -> str | None:
     [f for f in FILES if package_of(f) in ("core", "engines")],
     ids=lambda f: str(f.relative_to(ROOT)),
 )
-def test_no_method_is_known_by_name(file: Path) -> None:
+def test_core_and_engines_name_no_method(file: Path) -> None:
     text = " ".join(words(file)).lower()
     known = [m.stem for m in METHODS if re.search(rf"\b{m.stem.replace('_', '[-_]')}\b", text)]
     assert not known

@@ -1,4 +1,4 @@
-"""BlazeFL: its FedAvg, with clients one after the other, in two processes (shared memory) or in two threads."""
+"""BlazeFL: its FedAvg, sequential, in two processes (shared memory) or in two threads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from benchmarks.peers.work import WORK, Work, data, model
 
 
 class Shards:
-    """Loaders that index a whole batch at once, the fastest that a DataLoader can do in memory."""
+    """Loaders that index a whole batch at once, the fastest way with a DataLoader in memory."""
 
     def __init__(self, work: Work) -> None:
         self.x, self.y = data(work)
 
     def set_dataset(self, **_: Any) -> None:
-        """The workers hand a client's data back, unchanged."""
+        """Does nothing: the workers return a client's data unchanged."""
 
     def get_dataloader(
         self, type_: str, cid: int, batch_size: int, generator: torch.Generator
@@ -36,11 +36,11 @@ class Shards:
 
 class Models:
     def select_model(self, name: str) -> torch.nn.Module:
-        torch.set_num_threads(1)  # the workers come by here
+        torch.set_num_threads(1)  # here, because every worker calls this
         return model(name)
 
 
-def play(name: str, way: str, clock: Clock) -> None:
+def run(name: str, way: str, clock: Clock) -> None:
     torch.set_num_threads(1)
     work = WORK[name]
     shards = Shards(work)
@@ -56,9 +56,8 @@ def play(name: str, way: str, clock: Clock) -> None:
         **common, global_round=10**6, sample_ratio=work.per_round / work.clients
     )
     clients = trainer(way, common | {"epochs": work.epochs, "lr": work.lr})
-    torch.optim.SGD(
-        server.model.parameters()
-    )  # imports half of torch, which a worker inherits or else repeats in every round
+    # Imports half of torch, which workers inherit; otherwise they would import it in every round.
+    torch.optim.SGD(server.model.parameters())
     clock.tick()
     while True:
         clients.local_process(server.downlink_package(), server.sample_clients())
@@ -68,7 +67,7 @@ def play(name: str, way: str, clock: Clock) -> None:
 
 
 def trainer(way: str, settings: dict[str, Any]) -> Any:
-    """The clients' side, played in one of three ways."""
+    """The clients' side, in one of three ways."""
     if way == "2 processes":
         folders = {"share_dir": Path("share"), "state_dir": Path("state")}
         return fedavg.FedAvgProcessPoolClientTrainer(
@@ -80,4 +79,4 @@ def trainer(way: str, settings: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    contest(play)
+    contest(run)

@@ -1,4 +1,4 @@
-"""The clock that a contestant holds: it ticks when a round ends, and is told when there have been enough."""
+"""The clock of a contestant: it ticks after every round and stops the run after enough rounds."""
 
 from __future__ import annotations
 
@@ -15,49 +15,54 @@ from benchmarks.measure import cpu, family, memory
 
 
 class Enough(Exception):
-    """No more rounds are wanted."""
+    """Raised when enough rounds have been timed."""
 
 
 class Clock:
-    """The first tick starts it, every further one ends a round; the first `warm` rounds are not timed.
+    """The first tick starts the clock, every further one ends a round.
 
-    There have been enough when `least` rounds and `seconds` of them are timed; then the result is written to `path`.
+    The first `warm_up` rounds are not timed. After at least `min_rounds` timed rounds that took at
+    least `min_seconds` together, the result is written to `path` and the run is stopped.
     """
 
-    def __init__(self, path: Path, warm: int, least: int, seconds: float) -> None:
-        self.path, self.warm, self.least, self.seconds = path, warm, least, seconds
+    def __init__(self, path: Path, warm_up: int, min_rounds: int, min_seconds: float) -> None:
+        self.path, self.warm_up = path, warm_up
+        self.min_rounds, self.min_seconds = min_rounds, min_seconds
         self.stamps: list[float] = []
-        self.computed = 0.0
+        self.cpu_at_start = 0.0
 
     def tick(self) -> None:
         self.stamps.append(time.monotonic())
-        timed = self.stamps[self.warm :]
+        timed = self.stamps[self.warm_up :]
         if len(timed) == 1:
-            self.computed = computed()
-            self.stamps[-1] = time.monotonic()  # looking took time, too
-        elif len(timed) > self.least and timed[-1] - timed[0] >= self.seconds:
+            self.cpu_at_start = cpu_seconds()
+            self.stamps[-1] = time.monotonic()  # reading the CPU time took time, too
+        elif len(timed) > self.min_rounds and timed[-1] - timed[0] >= self.min_seconds:
             self._write(timed)
             raise Enough
 
     def _write(self, timed: list[float]) -> None:
         rounds = [end - start for start, end in itertools.pairwise(timed)]
-        a_round = (computed() - self.computed) / len(rounds)
-        found = {
+        result = {
             "rounds": rounds,
-            "cpu_seconds": a_round,
+            "cpu_seconds": (cpu_seconds() - self.cpu_at_start) / len(rounds),
             "memory_mib": memory(family(os.getpid())),
         }
-        self.path.write_text(json.dumps(found))
+        self.path.write_text(json.dumps(result))
 
 
-def computed() -> float:
-    """Processor time of this process and its descendants, those included that have ended."""
-    ended = os.times()
-    return cpu(family(os.getpid())) + ended.children_user + ended.children_system
+def cpu_seconds() -> float:
+    """CPU time of this process and its descendants, including those that have ended."""
+    times = os.times()
+    return cpu(family(os.getpid())) + times.children_user + times.children_system
 
 
-def contest(play: Callable[[str, str, Clock], None]) -> None:
-    """Let `play(work, way, clock)` play until the clock has seen enough: WORK WAY RESULT WARM LEAST SECONDS."""
-    work, way, result, warm, least, seconds = sys.argv[1:]
+def contest(run: Callable[[str, str, Clock], None]) -> None:
+    """Call `run(work, way, clock)` until the clock stops it.
+
+    The command's arguments are WORK WAY RESULT WARM_UP MIN_ROUNDS MIN_SECONDS.
+    """
+    work, way, result, warm_up, min_rounds, min_seconds = sys.argv[1:]
+    clock = Clock(Path(result), int(warm_up), int(min_rounds), float(min_seconds))
     with suppress(Enough):
-        play(work, way, Clock(Path(result), int(warm), int(least), float(seconds)))
+        run(work, way, clock)

@@ -1,4 +1,4 @@
-"""An environment for every peer, under .peers/, with the versions that its list of pins names."""
+"""A virtual environment for each peer, under .peers/, with its pinned versions."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PLACES = ROOT / ".peers"
-FLAGS = {"blazefl": ["--ignore-requires-python"]}  # see its list of pins
+FOLDER = ROOT / ".peers"
+FLAGS = {"blazefl": ["--ignore-requires-python"]}  # see blazefl.txt
 
 
 def python_of(peer: str) -> Path:
-    """The interpreter of the peer's environment, made now if its pins are new."""
-    pins, place = Path(__file__).with_name(f"{peer}.txt"), PLACES / peer
-    python, mark = place / "bin" / "python", place / "installed.txt"
-    if not mark.exists() or mark.read_text() != pins.read_text():
-        print(f"installing {peer} into {place.relative_to(ROOT)}", flush=True)
-        _run(sys.executable, "-m", "venv", "--clear", str(place))
-        _run(
-            str(python),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--requirement",
-            str(pins),
-            *FLAGS.get(peer, []),
-        )
-        mark.write_text(pins.read_text())
+    """The Python of the peer's environment, which is created now if its pins have changed."""
+    pins, folder = Path(__file__).with_name(f"{peer}.txt"), FOLDER / peer
+    python, installed = folder / "bin" / "python", folder / "installed.txt"
+    if not installed.exists() or installed.read_text() != pins.read_text():
+        print(f"installing {peer} into {folder.relative_to(ROOT)}", flush=True)
+        _run(sys.executable, "-m", "venv", "--clear", str(folder))
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--requirement", str(pins)]
+        _run(*pip, *FLAGS.get(peer, []))
+        installed.write_text(pins.read_text())
     return python
 
 
@@ -39,5 +31,5 @@ def _run(*command: str) -> None:
 
 
 def last_line(text: str) -> str:
-    """What a program said last, which is what went wrong."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no word")
+    """The last line of a program's output, which usually names the error."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")

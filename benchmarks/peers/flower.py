@@ -1,4 +1,7 @@
-"""Flower: its FedAvg on its simulation with Ray, one processor a client, two in all; data and model kept in Ray's workers."""
+"""Flower: its FedAvg in its simulation with Ray, two CPUs, one per client.
+
+Data and model are kept in Ray's workers.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.peers.clock import Clock, contest
-from benchmarks.peers.work import WORK, kept, model, train
+from benchmarks.peers.work import WORK, cached, model, train
 
 
-class Strict(FedAvg):
-    """FedAvg that does not go on without the clients that failed."""
+class StrictFedAvg(FedAvg):
+    """FedAvg that raises if a client fails, instead of continuing without it."""
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -33,7 +36,7 @@ def client(name: str) -> ClientApp:
     @app.train()
     def fit(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
-        net, x, y = kept(name)
+        net, x, y = cached(name)
         net.load_state_dict(message.content["arrays"].to_torch_state_dict())
         number = context.node_config["partition-id"]
         train(net, work, x[number], y[number])
@@ -51,22 +54,21 @@ def server(name: str, clock: Clock) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        share = work.per_round / work.clients
-        strategy = Strict(
-            share, 0.0, min_train_nodes=work.per_round, min_available_nodes=work.clients
+        fraction = work.per_round / work.clients
+        strategy = StrictFedAvg(
+            fraction, 0.0, min_train_nodes=work.per_round, min_available_nodes=work.clients
         )
         weights = ArrayRecord(model(name).state_dict())
-        strategy.start(
-            grid, weights, num_rounds=10**6, evaluate_fn=lambda *_: clock.tick()
-        )  # before the first and after each
+        # Flower evaluates before the first round and after each.
+        strategy.start(grid, weights, num_rounds=10**6, evaluate_fn=lambda *_: clock.tick())
 
     return app
 
 
-def play(name: str, way: str, clock: Clock) -> None:
+def run(name: str, way: str, clock: Clock) -> None:
     resources = {"init_args": {"num_cpus": 2}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server(name, clock), client(name), WORK[name].clients, backend_config=resources)
 
 
 if __name__ == "__main__":
-    contest(play)
+    contest(run)

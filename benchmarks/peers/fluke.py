@@ -1,4 +1,4 @@
-"""fluke: its FedAVG, in one process, the only way it has; data in its FastDataLoader, clients that keep nothing."""
+"""fluke: its FedAVG in one process, all it offers; its FastDataLoader, and stateless clients."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import torch
 from benchmarks.peers.clock import Clock, contest
 from benchmarks.peers.work import WORK, Work, data, model
 
-if (
-    torch.version.cuda is None
-):  # PyPI's torchvision has no operators for such a torch; it can be imported if they are declared
+# PyPI's torchvision has no operators for torch without CUDA; once they are declared, it imports.
+if torch.version.cuda is None:
     for operator in ("nms", "qnms"):
         torch.library.define(
             f"torchvision::{operator}",
@@ -25,7 +24,7 @@ from fluke.utils import FederationObserver
 
 
 class Shards:
-    """What fluke wants of a splitter: loaders of the clients for training, none for tests."""
+    """The interface of fluke's splitter: training loaders for the clients, none for tests."""
 
     def __init__(self, work: Work) -> None:
         self.x, self.y = data(work)
@@ -48,7 +47,7 @@ class Tick(FederationObserver):
         self.clock.tick()
 
 
-def play(name: str, way: str, clock: Clock) -> None:
+def run(name: str, way: str, clock: Clock) -> None:
     torch.set_num_threads(1)
     work = WORK[name]
     FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=False)
@@ -70,4 +69,4 @@ def play(name: str, way: str, clock: Clock) -> None:
 
 
 if __name__ == "__main__":
-    contest(play)
+    contest(run)

@@ -1,10 +1,10 @@
-"""fedloom, on the engine that `way` names; pool with two workers."""
+"""fedloom, on the engine that `way` names; the pool has two workers."""
 
 from __future__ import annotations
 
 import torch
 
-from benchmarks.contestant import study_of
+from benchmarks.contestant import prepare_work
 from benchmarks.peers.clock import Clock, Enough, contest
 from benchmarks.peers.work import WORK, Work, model
 from fedloom.core.round import init_state, rounds
@@ -13,34 +13,28 @@ from fedloom.engines.malloc import keep_freed_memory
 from fedloom.experiment.prepare import PreparedRun
 
 
-def play(work: str, way: str, clock: Clock) -> None:
+def run(work: str, way: str, clock: Clock) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as `fedloom run` does
-    prepared = study_of(work, way)
-    same(prepared, work)
-    going = rounds(
-        prepared.simulation,
-        init_state(prepared.simulation, prepared.model),
-        MemoryStore(),
-        prepared.config.rounds,
-    )
+    prepared = prepare_work(work, way)
+    check_same_work(prepared, work)
+    simulation = prepared.simulation
+    state = init_state(simulation, prepared.model)
     try:
         clock.tick()
-        for _ in going:
+        for _ in rounds(simulation, state, MemoryStore(), prepared.config.rounds):
             clock.tick()
     except Enough:
         prepared.close()
 
 
 @torch.no_grad()
-def same(prepared: PreparedRun, name: str) -> None:
-    """Peers must have our work: the same sizes, and a net that gives our numbers with our weights."""
+def check_same_work(prepared: PreparedRun, name: str) -> None:
+    """Check that peers do our work: the same sizes, and the same outputs with the same weights."""
     config, theirs, clients = prepared.config, model(name), len(prepared.clients)
-    samples, shape = (
-        len(prepared.dataset.train) // clients,
-        tuple(prepared.dataset.train.x.shape[1:]),
-    )
-    found = Work(
+    samples = len(prepared.dataset.train) // clients
+    shape = tuple(prepared.dataset.train.x.shape[1:])
+    ours = Work(
         clients,
         samples,
         config.sample.args["per_round"],
@@ -49,8 +43,8 @@ def same(prepared: PreparedRun, name: str) -> None:
         shape,
         config.train.lr,
     )
-    if found != WORK[name]:
-        raise AssertionError(f"ours: {found}, theirs: {WORK[name]}")
+    if ours != WORK[name]:
+        raise AssertionError(f"ours: {ours}, theirs: {WORK[name]}")
     for copy, weight in zip(theirs.parameters(), prepared.model.parameters(), strict=True):
         copy.copy_(weight)
     x = torch.linspace(-1, 1, 2 * shape[0] * shape[1] * shape[2]).view(2, *shape)
@@ -58,4 +52,4 @@ def same(prepared: PreparedRun, name: str) -> None:
 
 
 if __name__ == "__main__":
-    contest(play)
+    contest(run)

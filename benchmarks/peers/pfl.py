@@ -1,4 +1,7 @@
-"""pfl: its FederatedAveraging on the simulated backend, in one process or two (gloo), data sliced from tensors in memory."""
+"""pfl: its FederatedAveraging on the simulated backend, in one process or two (gloo).
+
+Data are slices of tensors in memory.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from torch.nn import functional as F
 from benchmarks.peers.clock import Clock, contest
 from benchmarks.peers.work import WORK, data, model
 
-RANK = "PFL_WORKER_RANK"  # pfl looks for it, and for its neighbours, when it is imported
+RANK = "PFL_WORKER_RANK"  # pfl reads it, and the other PFL_ variables, when it is imported
 
 
-def play(work: str, way: str, clock: Clock) -> None:
+def run(work: str, way: str, clock: Clock) -> None:
     if way == "1 process":
-        run(work, clock)
+        run_worker(work, clock)
     elif RANK in os.environ:
-        run(work, None)
+        run_worker(work, None)
     else:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -35,12 +38,12 @@ def play(work: str, way: str, clock: Clock) -> None:
             [sys.executable, *sys.orig_argv[1:]], env={**os.environ, RANK: "1"}
         )
         try:
-            run(work, clock)
+            run_worker(work, clock)
         finally:
-            second.kill()  # it waits for the next round
+            second.kill()  # it is waiting for the next round
 
 
-def run(name: str, clock: Clock | None) -> None:
+def run_worker(name: str, clock: Clock | None) -> None:
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -62,21 +65,21 @@ def run(name: str, clock: Clock | None) -> None:
     work, net = WORK[name], model(name)
     x, y = data(work)
     net.loss = lambda x, y: F.cross_entropy(net(x), y)
-    net.metrics = lambda x, y: {}  # asked for in the first round, which is not timed
+    net.metrics = lambda x, y: {}  # called in the first round, which is not timed
     users = FederatedDataset(
         lambda c: Dataset((x[c], y[c])), MinimizeReuseUserSampler(list(range(work.clients)))
     )
     wrapped = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
-    asked = NNAlgorithmParams(10**6, 10**6, work.per_round, val_cohort_size=None)
+    params = NNAlgorithmParams(10**6, 10**6, work.per_round, val_cohort_size=None)
     local = NNTrainHyperParams(
         local_batch_size=work.batch, local_num_epochs=work.epochs, local_learning_rate=work.lr
     )
     if clock:
         clock.tick()
     FederatedAveraging().run(
-        asked, SimulatedBackend(users, users), wrapped, local, callbacks=[Tick()]
+        params, SimulatedBackend(users, users), wrapped, local, callbacks=[Tick()]
     )
 
 
 if __name__ == "__main__":
-    contest(play)
+    contest(run)

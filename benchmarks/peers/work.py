@@ -1,4 +1,7 @@
-"""The three workloads in plain PyTorch, for environments that have no fedloom: the same sizes, layers and noise as ours."""
+"""The three workloads in plain PyTorch, for environments without fedloom.
+
+Sizes, layers and noise are the same as ours.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,12 @@ WORK = {
 
 
 def data(work: Work) -> tuple[Tensor, Tensor]:
-    """Noise of all clients, normalised, a client a row: (clients, samples, *shape) and (clients, samples)."""
+    """Normalised noise (clients, samples, *shape) and labels (clients, samples)."""
     g = torch.Generator().manual_seed(0)
-    pixels = torch.randint(
-        0, 256, (work.clients, work.samples, *work.shape), dtype=torch.uint8, generator=g
-    )
-    return pixels.float().div_(255).sub_(0.5).div_(0.25), torch.randint(
-        0, 10, pixels.shape[:2], generator=g
-    )
+    size = (work.clients, work.samples, *work.shape)
+    pixels = torch.randint(0, 256, size, dtype=torch.uint8, generator=g)
+    labels = torch.randint(0, 10, size[:2], generator=g)
+    return pixels.float().div_(255).sub_(0.5).div_(0.25), labels
 
 
 def model(name: str) -> nn.Module:
@@ -44,13 +45,13 @@ def model(name: str) -> nn.Module:
 
 
 @cache
-def kept(name: str) -> tuple[nn.Module, Tensor, Tensor]:
-    """A model and the data, made once a process: for workers that are handed a client at a time."""
+def cached(name: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """A model and the data, created once per process, for workers that get one client at a time."""
     return model(name), *data(WORK[name])
 
 
 def train(net: nn.Module, work: Work, x: Tensor, y: Tensor) -> None:
-    """A client's epochs, for libraries that leave the loop to their user."""
+    """Train a client, for libraries that leave the training loop to the user."""
     optimizer = torch.optim.SGD(net.parameters(), lr=work.lr)
     for _ in range(work.epochs):
         for rows in torch.randperm(len(y)).split(work.batch):
@@ -95,7 +96,7 @@ def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential
 
 
 class Block(nn.Module):
-    """Two convolutions and a shortcut; where the width grows, the picture shrinks."""
+    """Two convolutions and a shortcut; where the width grows, the image shrinks."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

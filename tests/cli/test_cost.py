@@ -15,8 +15,11 @@ PRODUCTS = 64 * 4 + 4 * 4
 def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table has two rows on a tiny model: one number of the first row differs as expected."""
     case = cost_tables.Case("mlp(layers=1,width=4)", (1, 8, 8), 4, note="a small one")
-    rows = (cost_tables.Row("Plain", "fedavg", "toy", "0.0003", "0.1", {"params_m": "counted in another way"}),
-            cost_tables.Row("Proximal", "fedprox", "toy", "0.0003", "0.0006"))  # fmt: skip
+    why = {"params_m": "counted in another way"}
+    rows = (
+        cost_tables.Row("Plain", "fedavg", "toy", "0.0003", "0.1", why),
+        cost_tables.Row("Proximal", "fedprox", "toy", "0.0003", "0.0006"),
+    )
     monkeypatch.setattr(
         cost_tables, "table", lambda name: cost_tables.CostTable(name, {"toy": case}, rows)
     )
@@ -89,7 +92,10 @@ def test_the_printed_tables() -> None:
     assert cost_tables.names() == ["fedalign/table5", "fedalign/table7"]
     five, seven = map(cost_tables.table, cost_tables.names())
     assert [(r.name, r.mflops, r.params_m) for r in five.rows][:3] == [
-        ("FedAvg", "87.3", "0.61"), ("FedProx", "87.3", "1.21"), ("MOON", "262.2", "2.21")]  # fmt: skip
+        ("FedAvg", "87.3", "0.61"),
+        ("FedProx", "87.3", "1.21"),
+        ("MOON", "262.2", "2.21"),
+    ]
     assert (len(five.rows), len(seven.rows)) == (10, 16)
     for table in (five, seven):
         for row in table.rows:

@@ -1,4 +1,4 @@
-"""What a command begins ahead of its settings, and that it makes no difference to what comes out."""
+"""A fork server that starts before the settings are read, and does not change the result."""
 
 import json
 import subprocess
@@ -11,10 +11,10 @@ from cli.talk import TINY, run
 from fedloom.cli.prefork import prefork
 
 
-def begun(
+def started(
     engine: str | None, torch_is_here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> "subprocess.Popen[bytes] | None":
-    """The process that is there before the settings are read."""
+    """The fork server's process while the settings are still unread."""
     with monkeypatch.context() as patch:
         if not torch_is_here:
             patch.delitem(sys.modules, "torch")
@@ -23,30 +23,32 @@ def begun(
 
 
 @pytest.mark.parametrize("engine", [None, "auto", "inprocess", "vectorised", "ray"])
-def test_nothing_is_begun_unless_a_pool_is_asked_for(
+def test_no_fork_server_starts_without_engine_pool(
     engine: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert begun(engine, False, monkeypatch) is None
+    assert started(engine, False, monkeypatch) is None
 
 
-def test_nothing_is_begun_where_torch_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert begun("pool", True, monkeypatch) is None
+def test_no_fork_server_starts_if_torch_is_imported_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert started("pool", True, monkeypatch) is None
 
 
-def test_what_was_begun_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = begun("pool", False, monkeypatch)
+def test_the_fork_server_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = started("pool", False, monkeypatch)
     assert process is not None and process.poll() is not None
 
 
-def test_the_command_line_imports_no_torch_before_it() -> None:
+def test_the_command_line_does_not_import_torch_before() -> None:
     subprocess.run(
         [sys.executable, "-c", "import sys, fedloom.cli.main; assert 'torch' not in sys.modules"],
         check=True,
     )
 
 
-def test_a_pool_that_was_begun_ahead_gives_the_same_bits_and_leaves_no_process(desk: Path) -> None:
-    """A process that is left would hold stdout open."""
+def test_a_preforked_pool_gives_the_same_bits_and_leaves_no_process(desk: Path) -> None:
+    """A remaining process would keep stdout open."""
     command = [
         sys.executable,
         "-m",

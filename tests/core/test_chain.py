@@ -1,4 +1,4 @@
-"""A line of blocks: any stretch of it, run on its own, is a piece of the whole."""
+"""A chain of blocks: any consecutive part can be run alone."""
 
 import itertools
 
@@ -23,7 +23,7 @@ x = torch.randn(4, FEATURES, dtype=torch.float64, generator=torch.Generator().ma
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(CUTS, 2)))
-def test_a_stretch_and_the_next_are_the_whole_stretch(first: str | None, second: str) -> None:
+def test_two_consecutive_parts_give_the_whole(first: str | None, second: str) -> None:
     chain = nested().eval()
     into = chain.run(x, until=first) if first else x
     assert torch.equal(
@@ -46,7 +46,7 @@ def test_taps_are_one_pass() -> None:
     assert int(chain.get_buffer("body.0.unit.1.num_batches_tracked")) == 1
 
 
-def test_an_empty_stretch_is_the_identity() -> None:
+def test_an_empty_part_is_the_identity() -> None:
     assert torch.equal(nested().run(x, after="head"), x)
 
 
@@ -64,17 +64,17 @@ def test_blocks_are_found_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "names", "forward", "training", "a.b"])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_block_names(name: str) -> None:
     with pytest.raises(UserError, match="block name"):
         Chain({name: nn.Linear(1, 1)})
 
 
-def test_a_chain_has_blocks() -> None:
+def test_a_chain_needs_a_block() -> None:
     with pytest.raises(UserError, match="at least one block"):
         Chain({})
 
 
-def test_norms_are_found_however_deep() -> None:
+def test_norms_are_found_at_any_depth() -> None:
     assert norms(nested()) == NORMS
     assert "body.0.downsample.1.running_var" in NORMS
     assert norms(bare()) == frozenset()
@@ -110,7 +110,7 @@ def test_selectors_by_block() -> None:
         blocks("tail")(chain)
 
 
-def test_who_normalises_by_the_batch() -> None:
+def test_which_models_have_batch_statistics() -> None:
     assert has_batch_statistics(nested())
     assert not has_batch_statistics(bare())
     assert not has_batch_statistics(noisy())

@@ -1,4 +1,4 @@
-"""Any torch model as a chain: what can be cut is the same to the bit, what cannot is refused in a sentence."""
+"""Any torch model as a chain: valid cuts give the same bits, others are rejected."""
 
 from collections import OrderedDict
 
@@ -35,7 +35,7 @@ class Body(nn.Module):
 
 
 class Net(nn.Module):
-    """Nested, with functions between its layers, a bare weight and an input that has a default."""
+    """Nested, with functions between layers, a direct parameter and an input with a default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def test_without_cuts_it_is_one_block(net):
 
 
 @pytest.mark.parametrize("cuts", [[cut] for cut in CUTS] + [CUTS, CUTS[::-1]])
-def test_the_same_to_the_bit_in_both_modes(net, cuts):
+def test_same_bits_as_the_model_in_both_modes(net, cuts):
     state = {n: t.clone() for n, t in net.state_dict().items()}
     draws = torch.get_rng_state()
     chain = chain_from_module.cut(net, cuts, example=X)
@@ -92,7 +92,7 @@ def test_taps_are_the_outputs_of_the_modules(net):
     assert all(torch.equal(taps[cut.replace(".", "_")], y) for cut, y in expected.items())
 
 
-def test_weights_are_the_models_own_under_their_names(net):
+def test_the_chain_shares_the_models_tensors_and_names(net):
     chain = chain_from_module.cut(net, ["body.stage1"])
     own = dict(net.named_parameters())
     found = dict(chain.named_parameters())
@@ -103,25 +103,25 @@ def test_weights_are_the_models_own_under_their_names(net):
     assert torch.equal(chain.eval()(X), net.eval()(X))
 
 
-def test_modes_of_single_layers_survive(net):
+def test_modes_of_single_layers_are_restored(net):
     net.body.stage2.norm.eval()
     modes = [m.training for m in net.modules()]
     chain_from_module.cut(net, ["body"], example=X)
     assert [m.training for m in net.modules()] == modes
 
 
-def refused(model: nn.Module, cuts: list[str], *said: str, example: Tensor | None = None) -> None:
+def rejects(model: nn.Module, cuts: list[str], *parts: str, example: Tensor | None = None) -> None:
     with pytest.raises(UserError) as caught:
         chain_from_module.cut(model, cuts, example)
-    for part in said:
+    for part in parts:
         assert part in str(caught.value)
 
 
 def test_a_cut_inside_a_shortcut(net):
-    refused(
+    rejects(
         net,
         ["body.stage2.conv"],
-        "behind 'body.stage2.conv' 2 values go on ('body.stage1', 'body.stage2.conv')",
+        "after 'body.stage2.conv' 2 values are still used ('body.stage1', 'body.stage2.conv')",
         "usable cuts nearby: body.stage1, body.first, ",
     )
 
@@ -138,10 +138,10 @@ class Skip(nn.Module):
 
 def test_a_skip_over_a_cut():
     chain_from_module.cut(Skip(), ["down"], torch.ones(2, 4))
-    refused(
+    rejects(
         Skip(),
         ["deep"],
-        "behind 'deep' 2 values go on ('down', 'deep')",
+        "after 'deep' 2 values are still used ('down', 'deep')",
         "usable cuts nearby: down",
     )
 
@@ -156,12 +156,10 @@ class Branching(nn.Module):
 
 
 def test_control_flow_on_data():
-    refused(
-        Branching(), ["a"], "Branching.forward cannot be followed", "use the model without cuts"
-    )
+    rejects(Branching(), ["a"], "Branching.forward cannot be traced", "use the model without cuts")
     wrapped = nn.Sequential(Branching(), nn.Tanh(), nn.Linear(2, 2))
     assert chain_from_module.cut(wrapped, ["0"], example=torch.ones(2, 4)).names == ("0", "head")
-    refused(wrapped, ["0.a"], "cannot be followed")
+    rejects(wrapped, ["0.a"], "cannot be traced")
 
 
 class AsksMode(nn.Module):
@@ -173,8 +171,8 @@ class AsksMode(nn.Module):
         return self.b(F.dropout(self.a(x), 0.5, self.training))
 
 
-def test_functions_that_ask_for_the_mode():
-    refused(AsksMode(), ["a"], "different things in training and in evaluation", "nn.Dropout")
+def test_functions_that_read_the_mode():
+    rejects(AsksMode(), ["a"], "different things in training and in evaluation", "nn.Dropout")
 
 
 class Tied(nn.Module):
@@ -214,29 +212,30 @@ class Twice(nn.Module):
         return self.act(self.a(self.act(x)))
 
 
-def test_what_else_is_refused(net):
+def test_other_rejections(net):
     line = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
-    refused(line, ["3"], "no module '3'")
-    refused(line, ["2"], "behind '2' nothing is left")
-    refused(line, ["0", "0"], "cut '0' has the name or the place of another block")
-    refused(net, ["body.stage2", "body"], "cut 'body' has the name or the place of another block")
-    refused(
+    rejects(line, ["3"], "no module '3'")
+    rejects(line, ["2"], "nothing follows '2'")
+    rejects(line, ["0", "0"], "cut '0' has the name or the position of another block")
+    same_place = "cut 'body' has the name or the position of another block"
+    rejects(net, ["body.stage2", "body"], same_place)
+    rejects(
         nn.Sequential(OrderedDict(head=nn.Linear(4, 2), last=nn.Tanh())),
         ["head"],
         "cut 'head' has the name",
     )
-    refused(Twice(), ["spare"], "'spare' gives a tensor 0 times")
-    refused(Twice(), ["act"], "'act' gives a tensor 2 times")
-    refused(Tied(), ["act"], "blocks 'act' and 'head' share 'a.weight'")
-    refused(TwoInputs(), ["a"], "must take one tensor and give one")
-    refused(
+    rejects(Twice(), ["spare"], "'spare' gives a tensor 0 times")
+    rejects(Twice(), ["act"], "'act' gives a tensor 2 times")
+    rejects(Tied(), ["act"], "blocks 'act' and 'head' share 'a.weight'")
+    rejects(TwoInputs(), ["a"], "must take one tensor and return one")
+    rejects(
         nn.Sequential(Pair(), Second(), nn.Tanh()),
         ["0"],
-        "block '0' gives a tuple",
+        "block '0' returns a tuple",
         example=torch.ones(2, 4),
     )
-    refused(net, ["body"], "cannot take the example of shape (4, 2, 8, 8)", example=X[:, :2])
-    refused(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), ["0", "7", "1"], "no module '7'")
+    rejects(net, ["body"], "cannot take the example of shape (4, 2, 8, 8)", example=X[:, :2])
+    rejects(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), ["0", "7", "1"], "no module '7'")
 
 
 def test_a_block_that_would_overwrite_a_tap():
@@ -246,7 +245,7 @@ def test_a_block_that_would_overwrite_a_tap():
         "head",
     )
     first = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3), nn.Linear(3, 2))
-    refused(
+    rejects(
         first,
         ["1"],
         "block '1' begins with a layer that overwrites",
@@ -254,19 +253,17 @@ def test_a_block_that_would_overwrite_a_tap():
     )
     assert torch.equal(x, torch.linspace(-1, 1, 8).view(2, 4))
     for example in (torch.linspace(-1, 1, 8).view(2, 4), torch.zeros(2, 4)):
-        nn.init.ones_(
-            inplace[0].bias
-        )  # with zeros, the ReLU finds nothing to change, and writes all the same
-        refused(inplace, ["0"], "block 'head' begins with a layer that overwrites", example=example)
+        nn.init.ones_(inplace[0].bias)  # with zeros the ReLU changes nothing, but it still writes
+        rejects(inplace, ["0"], "block 'head' begins with a layer that overwrites", example=example)
 
 
-def test_two_bad_cuts_are_said_at_once():
-    refused(Skip(), ["deep", "up"], "2 problems", "behind 'deep'", "behind 'up' nothing is left")
+def test_two_bad_cuts_are_reported_at_once():
+    rejects(Skip(), ["deep", "up"], "2 problems", "after 'deep'", "nothing follows 'up'")
 
 
 def test_a_batch_of_one_is_not_enough_for_batch_norm():
     flat = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
-    refused(flat, ["1"], "Expected more than 1 value", example=torch.ones(1, 4))
+    rejects(flat, ["1"], "Expected more than 1 value", example=torch.ones(1, 4))
 
 
 def test_a_chain_can_be_cut_again(net):

@@ -1,4 +1,4 @@
-"""Nothing assumes a CPU: every method's step and every stage shape through on the meta device, which has no numbers at all."""
+"""Nothing assumes a CPU: every method and stage runs on the meta device, which has no values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def build() -> Chain:
         return residual_chain((3, 16, 16), 5, (1, 1), (16, 32), make_norm("group", 2))
 
 
-class Numberless:
-    """Ten samples without numbers; the labels a client knows."""
+class MetaData:
+    """Ten samples without values; the labels are known."""
 
     labels = torch.arange(10) % 5
 
@@ -41,11 +41,11 @@ class Numberless:
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_step_and_the_server_shape_through_without_numbers(name: str) -> None:
+def test_a_step_and_the_server_run_on_the_meta_device(name: str) -> None:
     method = entry(name).make()
     model_pool = ModelPool(lambda: method.reshaped(build(), Key.root(0)))
     params = method.reshaped(build(), Key.root(0)).state_dict()
-    asked = Job(0, 0, Key.root(0), Numberless(), model_pool, params, {}, {}, classes=5)
+    asked = Job(0, 0, Key.root(0), MetaData(), model_pool, params, {}, {}, classes=5)
     job = replace(
         asked,
         shared={

@@ -1,4 +1,4 @@
-"""The exact engine: errors that say where, a caller's random state and threads left alone, and no trace of who ran before."""
+"""The in-process engine: error positions, restored random state and threads, no carry-over."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ def breaking(after: int) -> list[TensorClient]:
 
 
 def test_an_error_says_where_it_happened() -> None:
-    """Two steps a phase and round: the eighth batch is step 2 of phase 1 in the second round, which people count from 1."""
+    """With two steps per phase, the eighth batch is step 2 of phase 1 in round 2, from 1."""
     method = Method("two", (Phase(), Phase(slot="own")))
     with pytest.raises(ClientError) as error:
         simulate(
@@ -96,8 +96,8 @@ METHODS = {"fedavg": fedavg(), "scaffold": scaffold(), "private": replace(fedpro
 
 @pytest.mark.parametrize("build", [nested, noisy], ids=["nested", "noisy"])
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_the_callers_random_state_and_threads_are_as_before(method: Method, build: Build) -> None:
-    """Though the user's model draws its first weights from the global generator whenever it is built."""
+def test_the_callers_random_state_and_threads_are_restored(method: Method, build: Build) -> None:
+    """Although building the model draws initial weights from the global generator."""
     torch.set_num_threads(2)
     model = initial_model(build)
     torch.manual_seed(11)
@@ -109,7 +109,7 @@ def test_the_callers_random_state_and_threads_are_as_before(method: Method, buil
 
 
 def test_clients_compute_on_one_thread() -> None:
-    """Two threads would sum in another order."""
+    """Two threads would add in a different order."""
     threads = []
 
     def noting(step: Step) -> Tensor:
@@ -131,7 +131,7 @@ def test_random_state_and_threads_after_an_error() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_the_result_does_not_hang_on_the_callers_random_state() -> None:
+def test_the_result_is_independent_of_the_callers_random_state() -> None:
     hashes = set()
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -157,8 +157,8 @@ WORKERS = {
 
 @pytest.mark.parametrize("build", [nested, noisy], ids=["nested", "noisy"])
 @pytest.mark.parametrize("method", WORKERS.values(), ids=WORKERS)
-def test_a_fresh_worker_and_a_busy_one_answer_alike(method: Method, build: Build) -> None:
-    """Pools give a client to any worker: what a bench did or built before must not show."""
+def test_a_new_worker_and_a_used_one_give_the_same_answer(method: Method, build: Build) -> None:
+    """A pool gives a client to any worker, so earlier work of the worker must not matter."""
     simulation = make_simulation(method, build=build)
     sent = Broadcast("train", 0, init_state(simulation, initial_model(build)).params)
     busy = dict(InProcess(simulation.federation).map(sent, [ClientTask(c) for c in (0, 3, 1)]))[1]
@@ -170,7 +170,7 @@ def test_a_fresh_worker_and_a_busy_one_answer_alike(method: Method, build: Build
 
 
 class Backwards:
-    """An engine whose clients answer in another order."""
+    """An engine whose clients answer in reverse order."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -180,7 +180,7 @@ class Backwards:
 
 
 @pytest.mark.parametrize("method", [scaffold(), fedprox()], ids=["scaffold", "fedprox"])
-def test_the_order_of_the_answers_is_free(method: Method) -> None:
+def test_the_order_of_the_answers_does_not_matter(method: Method) -> None:
     simulation = make_simulation(method)
     simulation = replace(simulation, engine=Backwards(simulation.engine))
     *_, (state, _) = rounds(
@@ -196,7 +196,7 @@ def test_the_order_of_the_answers_is_free(method: Method) -> None:
         Method("own", (Phase(), Phase(slot="own")), evaluates="own"),
     ],
 )
-def test_the_model_that_is_scored_is_the_one_handed_out(method: Method) -> None:
+def test_the_scored_model_is_the_personalised_one(method: Method) -> None:
     test = tiny_clients((40,))[0]
     simulation = make_simulation(method)
     federation = replace(
@@ -223,8 +223,8 @@ KEEPING = Sgd(batch=4, reset=False, rule=SGDRule(momentum=0.9))
 
 
 @pytest.mark.parametrize("solver", [SOLVER, KEEPING], ids=["plain", "kept momentum"])
-def test_nothing_that_was_sent_is_changed(solver: Sgd) -> None:
-    """A round that is lost half-way must leave the state and the clients' memories as they were."""
+def test_what_was_sent_is_not_modified(solver: Sgd) -> None:
+    """An interrupted round must leave the state and the clients' memories unchanged."""
     result = simulate(scaffold(), 2, solver=solver, sampler=everyone())
     tasks = [ClientTask(c, result.store.recall(c)) for c in range(8)]
     before = (

@@ -1,4 +1,4 @@
-"""The exchange among the rounds: answers are looked at, bytes counted once, data that changed asked for again, nothing lost."""
+"""Exchanges in a run: invalid answers left out, bytes counted once, changed data asked again."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ from support.simulate import initial_model, make_simulation, saved_and_loaded, s
 
 
 def blending(**given: Any) -> Method:
-    """A method that blends every batch with the first average."""
+    """A method that mixes every batch with the first average."""
 
     def mix(
         x: torch.Tensor, y: torch.Tensor, job: Any, key: Any
@@ -36,7 +36,7 @@ def blending(**given: Any) -> Method:
 
 
 class Liar(InProcess):
-    """An engine in which some clients answer something else."""
+    """An engine in which some clients send manipulated answers."""
 
     lies: dict[int, Callable[[Params], Params]]
 
@@ -52,12 +52,14 @@ class Liar(InProcess):
 def started(
     lies: dict[int, Callable[[Params], Params]], **given: Any
 ) -> tuple[ServerState, list[str]]:
-    simulation, told = make_simulation(blending(**given)), list[str]()
+    simulation, messages = make_simulation(blending(**given)), list[str]()
     engine = Liar(simulation.federation)
     engine.lies = lies
     return init_state(
-        replace(simulation, engine=engine), initial_model(simulation.federation.build), told.append
-    ), told
+        replace(simulation, engine=engine),
+        initial_model(simulation.federation.build),
+        messages.append,
+    ), messages
 
 
 LIES: dict[str, Callable[[Params], Params]] = {
@@ -72,7 +74,7 @@ LIES: dict[str, Callable[[Params], Params]] = {
 
 
 @pytest.mark.parametrize("why", LIES)
-def test_an_answer_that_is_not_sound_is_left_out_and_named(why: str) -> None:
+def test_an_invalid_answer_is_left_out_and_named(why: str) -> None:
     honest, silence = started({})
     state, heard = started({2: LIES[why]})
     others = honest.shared["mashed"]["owner"] != 2
@@ -87,8 +89,8 @@ def test_an_answer_that_is_not_sound_is_left_out_and_named(why: str) -> None:
     )
 
 
-def test_the_first_client_is_not_the_measure_of_the_others() -> None:
-    state, heard = started({0: LIES["types and shapes"]})
+def test_an_invalid_first_client_does_not_reject_the_others() -> None:
+    state, heard = started({0: LIES["types or shapes"]})
     assert (
         0 not in state.shared["mashed"]["owner"].tolist()
         and "client 0" in heard[0]
@@ -96,7 +98,7 @@ def test_the_first_client_is_not_the_measure_of_the_others() -> None:
     )
 
 
-def test_a_run_without_a_sound_answer_does_not_begin() -> None:
+def test_a_run_without_a_valid_answer_does_not_start() -> None:
     with pytest.raises(
         RunError,
         match=r"no answer to the exchange 'mashed' is sound \(client 0: tensor 'x' is not finite\)",
@@ -106,7 +108,7 @@ def test_a_run_without_a_sound_answer_does_not_begin() -> None:
         started({}, least=1000)
 
 
-def test_what_is_exchanged_is_counted_once_up_and_once_down_for_each_client() -> None:
+def test_answers_are_counted_once_up_and_once_down_per_client() -> None:
     result = simulate(blending(size=4), 4)
     start, model = result.start, nbytes(result.start.params)
     entries = sum(-(-size // 4) for size in (5, 9, 12, 7, 16, 8, 21, 10))
@@ -118,10 +120,10 @@ def test_what_is_exchanged_is_counted_once_up_and_once_down_for_each_client() ->
         has |= fresh
         assert report.bytes_up == model * len(report.clients) + (pooled if number == 0 else 0)
         assert report.bytes_down == model * len(report.clients) + pooled * len(fresh)
-    assert len(has) > 3  # else no client came twice or newly, and nothing was tested
+    assert len(has) > 3  # otherwise no client took part twice, and nothing was tested
 
 
-def test_merged_averages_cost_less_on_the_way_down_only() -> None:
+def test_merged_averages_reduce_only_the_download() -> None:
     plain, merged = (simulate(blending(size=1, merge=m), 1).reports[0] for m in (1, 4))
     assert plain.bytes_up == merged.bytes_up and plain.bytes_down > merged.bytes_down
 
@@ -135,7 +137,7 @@ def test_what_changes_with_the_weights_is_counted_every_round() -> None:
         has |= set(two.clients)
 
 
-def test_a_run_that_stopped_goes_on_with_the_same_averages_and_counts_nothing_twice() -> None:
+def test_a_resumed_run_keeps_its_averages_and_counts_nothing_twice() -> None:
     whole, half = (
         simulate(blending(size=4, noise=0.1, merge=2), 4),
         simulate(blending(size=4, noise=0.1, merge=2), 2),
@@ -159,11 +161,11 @@ def other_data(simulation: Simulation, client: int) -> Simulation:
     return replace(simulation, federation=federation, engine=InProcess(federation))
 
 
-def test_a_client_whose_data_changed_is_asked_again_and_nobody_else_says_anything_new() -> None:
-    result, told = simulate(blending(size=4, noise=0.1), 2), list[str]()
+def test_only_clients_whose_data_changed_give_a_new_answer() -> None:
+    result, messages = simulate(blending(size=4, noise=0.1), 2), list[str]()
     before, state = (
         result.state.shared["mashed"],
-        resume_state(other_data(result.simulation, 3), result.state, told.append),
+        resume_state(other_data(result.simulation, 3), result.state, messages.append),
     )
     after = state.shared["mashed"]
     own = before["owner"] == 3
@@ -171,23 +173,23 @@ def test_a_client_whose_data_changed_is_asked_again_and_nobody_else_says_anythin
         after["owner"], before["owner"]
     )
     assert (
-        "the data of 1 of 8 clients have changed since the exchange" in told[0]
-        and "exchange 'mashed'" in told[1]
+        "the data of 1 of 8 clients have changed since the exchange" in messages[0]
+        and "exchange 'mashed'" in messages[1]
     )
     shift = after["x"][own] - before["x"][own]
     assert not torch.allclose(
         shift, torch.ones_like(shift), atol=1e-3
-    )  # the noise is another, and cannot be taken off
+    )  # the noise is new, so it cannot be subtracted out
     again = resume_state(other_data(result.simulation, 3), result.state)
     assert all(torch.equal(t, again.tensors()[n]) for n, t in state.tensors().items())
     assert resume_state(other_data(result.simulation, 3), state) is state
     back = resume_state(result.simulation, state)
     assert not torch.equal(
         back.shared["mashed"]["x"], before["x"]
-    )  # a third answer, though the data are those of the first
+    )  # a third answer, although the data are the first again
 
 
-def test_a_new_exchange_is_sent_to_all_and_only_its_news_are_counted() -> None:
+def test_a_repeated_exchange_is_sent_to_all_and_only_new_answers_count_as_upload() -> None:
     result = simulate(blending(size=4), 2)
     simulation = other_data(result.simulation, 3)
     state = resume_state(simulation, result.state)
@@ -198,7 +200,7 @@ def test_a_new_exchange_is_sent_to_all_and_only_its_news_are_counted() -> None:
     assert report.bytes_down == 3 * (model + nbytes(pooled))
 
 
-def test_other_clients_in_number_are_all_asked_again() -> None:
+def test_another_number_of_clients_are_all_asked_again() -> None:
     result = simulate(blending(), 1)
     fewer = make_simulation(blending(), clients=tiny_clients((5, 9, 12)))
     state = resume_state(fewer, result.state)
@@ -206,7 +208,7 @@ def test_other_clients_in_number_are_all_asked_again() -> None:
     assert state.memory["exchange"]["ledger"]["turn"].tolist() == [1, 1, 1]
 
 
-def test_every_new_answer_is_paid_for() -> None:
+def test_every_new_answer_spends_privacy_budget() -> None:
     pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
     private = {"clip": 1.0, "noise": 1.0, "label_noise": 1.0}
     result = simulate(blending(**private, epsilon=2.3), 1)
@@ -216,7 +218,7 @@ def test_every_new_answer_is_paid_for() -> None:
         resume_state(other_data(result.simulation, 0), result.state)
 
 
-def test_a_method_without_questions_has_no_ledger() -> None:
+def test_a_method_without_exchanges_has_no_ledger() -> None:
     result = simulate(Method("plain"), 1)
     assert (
         result.start.memory == {}
@@ -225,7 +227,7 @@ def test_a_method_without_questions_has_no_ledger() -> None:
     )
 
 
-def test_two_questions_are_pooled_each_by_itself() -> None:
+def test_two_exchanges_are_pooled_separately() -> None:
     count = Exchange(
         "count",
         lambda job, key: {"n": torch.tensor([len(job.data)])},

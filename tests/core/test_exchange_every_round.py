@@ -1,4 +1,4 @@
-"""A question of every round in runs on disk: on every engine, after a stop, replayed, and in the user's ears."""
+"""An exchange of every round in runs on disk: all engines, resume, replay, and its notice."""
 
 import itertools
 from pathlib import Path
@@ -49,9 +49,7 @@ def test_workers_give_the_same_bits(whole: tuple[str, int, int]) -> None:
     assert finished(settings("pool")) == whole
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
-    tmp_path: Path, whole: tuple[str, int, int]
-) -> None:
+def test_a_resumed_run_gives_the_same_bits(tmp_path: Path, whole: tuple[str, int, int]) -> None:
     rounds, config = itertools.count(1), settings()
     with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Interrupted):
         finished(config, folder, stop=lambda: next(rounds) == 2)
@@ -64,7 +62,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
     assert [row["accuracy"] > 0 for row in found["drift"]["clients"]] == [True, True]
 
 
-def test_the_user_hears_how_often_it_is_sent() -> None:
+def test_the_notice_says_how_often_answers_are_sent() -> None:
     with prepare(settings()) as prepared:
         (said,) = prepared.notices
     assert said.startswith(

@@ -1,4 +1,4 @@
-"""What a user hears of an exchange: before anything is sent, when a limit is broken, and when data have changed since."""
+"""What a user is told about an exchange: before it, when a limit is exceeded, when data changed."""
 
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 from cli import talk
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted
-from fedloom.experiment.train import run as weave
+from fedloom.experiment.train import run as train
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import load
 from fedloom.settings.overrides import read
@@ -20,14 +20,14 @@ PRIVATE = "size=10, tail=drop, clip=3, noise=1, label_noise=0.5"
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a home for data sets and the tiny one in it."""
+    """A folder with a data home that holds the tiny data set."""
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("FEDLOOM_HOME", f"{folder}/home")
         talk.fedloom("data", "add", "tiny", "--from", talk.write_tiny(Path(folder) / "tiny.npz"))
         yield Path(folder)
 
 
-def test_the_sentence_is_said_before_the_first_round(home: Path) -> None:
+def test_the_notice_comes_before_the_first_round(home: Path) -> None:
     words = ("run", *talk.TINY, "--rounds", 1, "--partition", "iid", "--out")
     plain = talk.fedloom(*words, home / "a", "--method", "naivemix").flat
     assert (
@@ -37,7 +37,7 @@ def test_the_sentence_is_said_before_the_first_round(home: Path) -> None:
     assert plain.index("Averaging alone gives no privacy") < plain.index("round 1/1")
 
 
-def test_a_broken_limit_is_refused_and_leaves_no_folder(home: Path) -> None:
+def test_an_exceeded_limit_is_rejected_and_leaves_no_folder(home: Path) -> None:
     pytest.importorskip("dp_accounting", reason="needs fedloom[privacy]")
     words = ("run", *talk.TINY, "--rounds", 1, "--partition", "iid", "--out")
     assert (
@@ -70,7 +70,7 @@ def stopped_run(path: Path) -> None:
         RunFolder.create(path, settings.text()) as folder,
         pytest.raises(Interrupted),
     ):
-        weave(prepared, folder, stop=lambda: next(rounds))
+        train(prepared, folder, stop=lambda: next(rounds))
 
 
 def averages(path: Path) -> np.ndarray:

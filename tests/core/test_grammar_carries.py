@@ -1,4 +1,4 @@
-"""Pieces of the grammar one by one: ideas of a few lines each, on the same round, against an oracle."""
+"""Pieces of the grammar one by one: small methods on the same round, against an oracle."""
 
 import math
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
     ).double() + LAM * foreign["y"]
 
 
-def test_a_question_before_round_0_reaches_the_mix() -> None:
-    """NaiveMix: averaged data of all clients, blended into every batch."""
+def test_a_first_exchange_reaches_the_mix() -> None:
+    """NaiveMix: averaged data of all clients, mixed into every batch."""
     result = simulate(
         Method(
             "naivemix",
@@ -85,7 +85,7 @@ def distil(step: Step) -> Tensor:
 
 
 def test_a_frozen_teacher() -> None:
-    """Distillation from the received model: it stays as it was while the student moves."""
+    """Distillation from the received model, which stays unchanged while the student trains."""
     result = simulate(Method("kd", (Phase(distil),)), 1)
     still = nested()
     still.load_state_dict(result.start.params)
@@ -113,7 +113,7 @@ def test_gradients_flow_through_a_teacher_but_not_into_it(norm: Any) -> None:
     assert int(job.received[counter]) == 0
 
 
-def test_what_all_steps_share_is_made_once() -> None:
+def test_what_all_steps_share_is_computed_once() -> None:
     made: list[Job] = []
 
     def make(job: Job) -> int:
@@ -138,7 +138,10 @@ def contrast(step: Step) -> Tensor:
 
 
 def test_a_client_remembers_its_last_model() -> None:
-    """MOON: in a client's first round both anchors are the received model, and the term is ln 2 without a gradient."""
+    """MOON: in a client's first round both anchors are the received model.
+
+    The term is then ln 2, without a gradient.
+    """
 
     def remember(outcome: Outcome) -> Extra:
         return Extra(memories={"previous": outcome.weights["model"]})
@@ -163,7 +166,7 @@ def test_a_client_remembers_its_last_model() -> None:
     ids=["on and on", "from another slot", "from what was received", "its own, the first time"],
 )
 def test_where_a_phase_starts(phases: tuple[Phase, ...], slot: str, steps: int) -> None:
-    """In full batches, so that the order of the samples is nobody's business."""
+    """In full batches, so that the order of the samples does not matter."""
     result = simulate(Method("phases", phases), 1, build=bare, solver=Sgd(lr=0.1, batch=100))
     straight = simulate(
         Method("straight"), 1, build=bare, solver=Sgd(lr=0.1, batch=100, steps=steps)
@@ -180,7 +183,7 @@ def test_where_a_phase_starts(phases: tuple[Phase, ...], slot: str, steps: int) 
     assert [r.steps for r in result.replies] == [2 if slot == "model" else 1] * 3
 
 
-def test_a_slot_of_ones_own_goes_on_in_the_next_round() -> None:
+def test_a_clients_slot_persists_to_the_next_round() -> None:
     own = Method("own", (Phase(), Phase(slot="own")))
     result = simulate(own, 3, build=bare, solver=Sgd(lr=0.1, batch=100), sampler=everyone())
     alone = simulate(

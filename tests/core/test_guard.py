@@ -1,4 +1,4 @@
-"""Replies that must not touch the model: each is named and left out, and the round is as if that client had not been asked."""
+"""Invalid replies are named and left out; the round is as if the client had not been asked."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ Change = Callable[[Reply], Reply]
 
 
 class Tampered:
-    """An engine some of whose clients send something else than they found."""
+    """An engine in which some clients send manipulated replies."""
 
     def __init__(self, engine: Engine, changes: Mapping[int, Change]) -> None:
         self.engine, self.changes = engine, changes
@@ -34,9 +34,9 @@ class Tampered:
             yield client, self.changes.get(client, lambda r: r)(reply)
 
 
-def upload(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], word: str = "model") -> Change:
+def upload(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], name: str = "model") -> Change:
     return lambda reply: replace(
-        reply, uploads={**reply.uploads, word: change(dict(reply.uploads[word]))}
+        reply, uploads={**reply.uploads, name: change(dict(reply.uploads[name]))}
     )
 
 

@@ -1,4 +1,4 @@
-"""A client's bench and what it knows: which tensors move, what is remembered, what a teacher holds."""
+"""A client's models and what it knows: trainable tensors, memories, teachers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,8 +27,8 @@ def job(**given: object) -> Job:
     return standalone_job(nested, start(), **given)
 
 
-def test_closed_tensors_stay_and_closed_norms_use_their_running_statistics() -> None:
-    """A frozen body is the received one, statistics and counters included."""
+def test_frozen_tensors_stay_and_frozen_norms_use_running_statistics() -> None:
+    """A frozen body stays the received one, including statistics and counters."""
     result = simulate(
         Method("head", (Phase(trains=blocks("head")),)), 1, solver=Sgd(lr=0.3, batch=100)
     )
@@ -49,8 +49,8 @@ def test_norms_alone() -> None:
     assert moved == NORMS
 
 
-def test_opening_and_closing_leaves_no_trace() -> None:
-    """Modes and open tensors are those of the last phase, whatever was open before."""
+def test_trainable_tensors_are_those_of_the_last_phase() -> None:
+    """So are the layers' modes, whatever was trainable before."""
     model_pool = ModelPool(nested)
     model = model_pool.load("model", start())
     for selector in (everything, blocks("head"), everything):
@@ -62,7 +62,7 @@ def test_opening_and_closing_leaves_no_trace() -> None:
     assert not any(m.training for m in model.modules() if isinstance(m, nn.BatchNorm1d))
 
 
-def test_what_is_read_is_a_copy() -> None:
+def test_taken_tensors_are_not_overwritten() -> None:
     model_pool, weights = ModelPool(nested), start()
     model = model_pool.load("model", weights)
     read = model_pool.take("model")
@@ -74,8 +74,8 @@ def test_what_is_read_is_a_copy() -> None:
     assert model_pool.load("another", weights) is not model
 
 
-def test_a_teacher_is_loaded_once_for_all_who_received_the_same() -> None:
-    """And again where one tensor is another one: of the next round, or a client's private one."""
+def test_a_teacher_is_loaded_once_for_clients_with_the_same_weights() -> None:
+    """And again if one tensor differs: in the next round, or a client's private one."""
     loads: list[str] = []
 
     class Counting(ModelPool):
@@ -107,8 +107,8 @@ def test_what_a_client_remembers() -> None:
     assert job().memory("h", default=dict)["head.bias"].equal(start()["head.bias"])
 
 
-def test_what_a_server_tells() -> None:
-    """For weights of which it knows nothing, private ones for instance, the default stands."""
+def test_what_a_server_sends() -> None:
+    """Weights that it does not send, for example private ones, get the default."""
     told = job(shared={"c": {"head.bias": torch.ones(3)}}).from_server("c")
     assert (
         told.keys() == job().from_server("c").keys() == {n for n, _ in nested().named_parameters()}
@@ -119,7 +119,7 @@ def test_what_a_server_tells() -> None:
 
 @pytest.mark.parametrize("where", ["memories", "shared"])
 def test_a_teacher_from_a_memory(where: str) -> None:
-    """What the memory lacks is taken from the received weights."""
+    """Tensors missing from the memory are taken from the received weights."""
     teacher = job(**{where: {"old": {"head.bias": torch.full((3,), 9.0)}}}).frozen("old")
     held = teacher.state_dict()
     assert held["head.bias"].tolist() == [9, 9, 9]

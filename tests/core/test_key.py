@@ -1,4 +1,4 @@
-"""The tree of randomness: its laws, and digests that must never change, or every published seed would."""
+"""The key tree: its laws, and digests that must never change, since published seeds use them."""
 
 import hashlib
 
@@ -14,7 +14,7 @@ seeds = st.integers(0, 2**40)
 
 
 @given(seeds, labels, labels)
-def test_a_path_may_be_walked_in_pieces(seed: int, first: list, second: list) -> None:
+def test_a_path_can_be_folded_in_pieces(seed: int, first: list, second: list) -> None:
     key = Key.root(seed)
     assert key.fold(*first, *second) == key.fold(*first).fold(*second)
 
@@ -31,21 +31,21 @@ def test_different_seeds_share_no_node(one: int, other: int, path: list) -> None
 
 
 @given(seeds, labels)
-def test_draws_hang_on_the_path_alone(seed: int, path: list) -> None:
+def test_draws_depend_only_on_the_path(seed: int, path: list) -> None:
     key = Key.root(seed).fold(*path)
     first = torch.rand(3, generator=key.generator())
-    torch.rand(5)  # anybody's draws in between
+    torch.rand(5)  # unrelated draws in between
     assert torch.equal(first, torch.rand(3, generator=key.generator()))
     assert 0 <= key.seed < 2**63
 
 
-def test_a_number_is_not_its_word() -> None:
+def test_a_number_and_its_text_are_different_labels() -> None:
     assert Key.root(0).fold(3) != Key.root(0).fold("3")
     assert Key.root(0).fold("ab") != Key.root(0).fold("a", "b")
 
 
 def test_the_digest_is_a_chain_of_sha256() -> None:
-    """Worked out with the standard library alone: anyone can walk the tree."""
+    """Computed with the standard library alone."""
     digest = hashlib.sha256(b"fedloom:7").digest()
     for label in (b"sround", b"i3", b"sclient", b"i5"):
         digest = hashlib.sha256(digest + label).digest()

@@ -39,7 +39,8 @@ PROBLEMS = {
     ),
     "an optimiser before the mean": (
         Method("x", server=(momentum(0.5), mean(), apply_mean())),
-        f"stage 'mean of model by samples' of kind 'combine' follows a stage of kind 'optimise'; {ORDER}",
+        "stage 'mean of model by samples' of kind 'combine' follows a stage of kind 'optimise'; "
+        f"{ORDER}",
     ),
     "a reply stage after the mean": (
         Method("x", server=(mean(), idle("reply", "clip"), apply_mean())),

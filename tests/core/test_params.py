@@ -1,4 +1,4 @@
-"""Arithmetic on named tensors by hand, and an identity that feels every bit."""
+"""Arithmetic on named tensors by hand, and a digest that depends on every bit."""
 
 import pytest
 import torch
@@ -37,17 +37,17 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
-def test_sha256_feels(change: dict[str, Tensor]) -> None:
+def test_sha256_depends_on(change: dict[str, Tensor]) -> None:
     assert sha256({**sample(), **change}) != sha256(sample())
 
 
-def test_sha256_feels_which_tensor_has_which_name() -> None:
+def test_sha256_depends_on_which_tensor_has_which_name() -> None:
     swapped = sample()
     swapped["x"] = swapped.pop("count")
     assert sha256(swapped) != sha256(sample())
 
 
-def test_sha256_does_not_feel_order_or_layout() -> None:
+def test_sha256_ignores_order_and_layout() -> None:
     params = sample()
     turned = {n: params[n] for n in reversed(params)}
     turned["a.weight"] = params["a.weight"].t().contiguous().t()
@@ -72,7 +72,7 @@ def test_arithmetic_by_hand() -> None:
     assert nbytes(sample()) == 4 * 4 + 2 * 4 + 8
 
 
-def test_nothing_is_changed_in_place() -> None:
+def test_nothing_is_modified_in_place() -> None:
     a, b = sample(), sample()
     add(a, b)
     subtract(a, b)
@@ -87,7 +87,7 @@ def test_a_clone_shares_no_memory() -> None:
     assert not copy["x"].requires_grad
 
 
-def test_blanks_are_zeros_that_take_no_memory() -> None:
+def test_zeros_view_takes_no_memory() -> None:
     assert sha256(zeros_view(sample())) == sha256(zeros(sample()))
     assert all(
         t.untyped_storage().nbytes() == t.element_size() for t in zeros_view(sample()).values()

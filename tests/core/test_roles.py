@@ -1,4 +1,4 @@
-"""The policy for buffers, on a nested model: what each tensor is, and what a server may do to it."""
+"""Roles on a nested model: what each tensor is, and what a server may do with it."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_a_tied_tensor_is_a_weight_under_both_names() -> None:
     assert Roles.of(chain) == Roles(frozenset(chain.state_dict()), frozenset(), frozenset())
 
 
-def test_what_a_model_does_not_save_has_no_role() -> None:
+def test_tensors_that_are_not_saved_have_no_role() -> None:
     chain = Chain({"a": nn.Linear(2, 2)})
     chain.block("a").register_buffer("scratch", torch.zeros(1), persistent=False)
     assert Roles.of(chain) == Roles(frozenset({"a.weight", "a.bias"}), frozenset(), frozenset())
@@ -65,10 +65,8 @@ def test_moved_by_hand() -> None:
     st.integers(0, 10_000),
     st.integers(0, 10_000),
 )
-def test_equal_counts_have_that_count_as_their_mean(
-    sizes: list[int], before: int, steps: int
-) -> None:
-    """Whatever rounding the weights bring."""
+def test_the_mean_of_equal_counts_is_that_count(sizes: list[int], before: int, steps: int) -> None:
+    """However the weights are rounded."""
     shares = [s / sum(sizes) for s in sizes]
     mean = weighted_sum([{"count": torch.tensor(steps)} for _ in sizes], shares)
     assert int(moved({"count": torch.tensor(before)}, mean)["count"]) == before + steps
@@ -86,7 +84,7 @@ SERVERS = [
 
 @pytest.mark.parametrize("method", SERVERS, ids=lambda m: m.name)
 def test_no_server_optimiser_touches_statistics(method: Method) -> None:
-    """Not in its step: they are the plain mean of the clients'. Not in its memory either."""
+    """They are the clients' plain mean, and not part of the optimiser's memory."""
     roles, result = Roles.of(nested()), simulate(method, 4)
     for name in roles.counters:
         assert result.state.params[name].dtype == torch.int64

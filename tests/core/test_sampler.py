@@ -1,4 +1,4 @@
-"""Who takes part: laws of every sampler, and frequencies against probabilities worked out by hand."""
+"""Laws of every sampler, and frequencies against probabilities computed by hand."""
 
 import random
 from collections import Counter
@@ -31,7 +31,7 @@ sizes_and_count = st.lists(st.integers(1, 500), min_size=1, max_size=30).flatmap
     "make", [uniform, by_size, in_advance], ids=["uniform", "by size", "in advance"]
 )
 @given(sizes_and_count, st.integers(0, 50))
-def test_so_many_different_clients_in_order(
+def test_per_round_different_clients_in_order(
     make: type, drawn: tuple[list[int], int], round: int
 ) -> None:
     sizes, count = drawn
@@ -53,7 +53,7 @@ def test_availability_is_never_empty(
     assert set(chosen) <= set(range(len(sizes)))
 
 
-def test_everyone_is_everyone() -> None:
+def test_everyone_returns_all_clients() -> None:
     assert everyone()(3, KEY, [4, 4, 4]) == [0, 1, 2]
 
 
@@ -63,7 +63,7 @@ def frequencies(sampler: Sampler, sizes: Sequence[int], rounds: int) -> list[flo
 
 
 def inclusion(sizes: Sequence[int]) -> list[float]:
-    """The chance to be among two, drawn one after the other in proportion to size without replacement."""
+    """Probability of being among two clients drawn by size without replacement."""
     p = [s / sum(sizes) for s in sizes]
     return [
         p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(len(p)) if j != i) for i in range(len(p))
@@ -83,13 +83,13 @@ def inclusion(sizes: Sequence[int]) -> list[float]:
 )
 def test_frequencies(sampler: Sampler, expected: list[float] | None) -> None:
     """Within four standard deviations of 4,000 fixed draws."""
-    nobody = 0.7**4  # then one of the four is waited for
-    expected = expected or [0.3 + nobody / 4] * 4
+    none_available = 0.7**4  # then the round waits for one of the four
+    expected = expected or [0.3 + none_available / 4] * 4
     for seen, chance in zip(frequencies(sampler, [10, 20, 30, 40], 4000), expected, strict=True):
         assert seen == pytest.approx(chance, abs=4 * (chance * (1 - chance) / 4000) ** 0.5)
 
 
-def test_in_advance_are_the_cohorts_of_the_authors() -> None:
+def test_in_advance_gives_the_cohorts_of_the_authors() -> None:
     cohorts = golden("fedalign/g_partition_sampling")["sampled_clients_64x025_seed1"].tolist()
     state = random.getstate()
     for t, expected in enumerate(cohorts):
@@ -97,12 +97,12 @@ def test_in_advance_are_the_cohorts_of_the_authors() -> None:
     assert random.getstate() == state
 
 
-def test_full_availability_is_so_many_clients() -> None:
+def test_full_availability_gives_per_round_clients() -> None:
     assert {len(availability(3, 1.0)(t, KEY.fold(t), [1] * 8)) for t in range(50)} == {3}
 
 
-def test_a_client_sleeps_at_its_own_hour() -> None:
-    """Client 0 is surely reached at its hour and never half a day later; nobody shares its hour."""
+def test_availability_follows_a_daily_cycle() -> None:
+    """Client 0 is always reached at its time of day and never half a day later."""
     sampler = availability(8, 0.5, period=4)
     days = [
         [sampler(4 * day + hour, KEY.fold(4 * day + hour), [1] * 8) for hour in range(4)]
@@ -114,7 +114,7 @@ def test_a_client_sleeps_at_its_own_hour() -> None:
 
 
 @pytest.mark.parametrize("make", [uniform, by_size, in_advance])
-def test_more_clients_than_there_are(make: type) -> None:
+def test_more_clients_per_round_than_exist(make: type) -> None:
     with pytest.raises(UserError, match="per_round=4 is more than the 3 clients"):
         make(4)(0, KEY, [1, 1, 1])
 

@@ -1,4 +1,4 @@
-"""Stages on single numbers, worked out by hand."""
+"""Server stages on single numbers, computed by hand."""
 
 import pytest
 import torch
@@ -60,20 +60,20 @@ def test_counters_are_summed_in_float64() -> None:
     assert total["count"].item() == 38.125
 
 
-def test_a_weighted_sum_leaves_the_uploads_alone() -> None:
+def test_a_weighted_sum_does_not_modify_the_uploads() -> None:
     uploads = [{"w": number(1.0)}, {"w": number(2.0)}]
     weighted_sum(uploads, [0.5, 0.5])
     assert [u["w"].item() for u in uploads] == [1.0, 2.0]
 
 
 def run(stage: Stage, changes: list[float]) -> tuple[list[float], Memory]:
-    """The steps a stage makes of one change after the other."""
+    """The steps that a stage makes of consecutive changes."""
     memory, steps = stage.init({"w": number(0.0)}), []
     for change in changes:
         _, c = mean().step({}, cohort(reply(0, change)))
         memory, c = stage.step(memory, c)
         steps.append(c.mean["model"]["w"].item())
-        assert c.mean["model"]["var"].item() == change  # statistics pass by
+        assert c.mean["model"]["var"].item() == change  # statistics are not touched
     return steps, memory
 
 
@@ -96,12 +96,12 @@ def test_adam() -> None:
     assert steps == [pytest.approx(1.5 / (3**0.5 + 1)), pytest.approx(0.75 / (1.5 + 1))]
 
 
-def test_yogi_moves_by_a_bounded_amount_in_both_directions() -> None:
+def test_yogi_changes_by_a_bounded_amount_in_both_directions() -> None:
     (stage,) = [
         s for s in fedyogi(lr=1.0, beta1=0.0, beta2=0.5, tau=2.0).server if s.kind == "optimise"
     ]
     steps, memory = run(stage, [4.0, 1.0, 0.0])
-    # v = 4 - 8 sign(4 - 16) = 12, then 12 - 0.5 sign(12 - 1) = 11.5, and a change of nothing leaves it
+    # v = 4 - 8 sign(4 - 16) = 12, then 12 - 0.5 sign(12 - 1) = 11.5; a zero change leaves it
     assert memory["second"]["w"].item() == 11.5
     assert steps == [pytest.approx(4 / (12**0.5 + 2)), pytest.approx(1 / (11.5**0.5 + 2)), 0.0]
 
@@ -116,7 +116,7 @@ def test_apply() -> None:
     )
 
 
-def test_a_slot_that_is_remembered_replaces_no_other() -> None:
+def test_remembering_a_slot_leaves_the_others() -> None:
     store = MemoryStore()
     store.remember(3, {"a": {"w": number(1.0)}, "b": {"w": number(2.0)}})
     store.remember(3, {"b": {"w": number(5.0)}})
@@ -128,7 +128,7 @@ def test_a_slot_that_is_remembered_replaces_no_other() -> None:
     assert store.recall(4) == store.recall(0) == {}
 
 
-def test_a_state_is_its_tensors() -> None:
+def test_a_state_is_restored_from_its_tensors() -> None:
     state = ServerState(
         7,
         {"a.w": number(1.0), "a/b.w": number(2.0), "count": torch.tensor(3)},

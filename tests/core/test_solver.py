@@ -1,4 +1,4 @@
-"""The one loop over batches, against torch.optim.SGD and against counting by hand."""
+"""The only loop over batches, against torch.optim.SGD and counts by hand."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,14 +27,14 @@ KEY = Key.root(9)
 def batches(
     size: int, batch: int, epochs: int, key: Key = KEY, smallest: int = 1
 ) -> Iterator[Tensor]:
-    """Shuffled mini-batches, epoch by epoch, as any data loader gives them."""
+    """Shuffled mini-batches, epoch by epoch, as from a data loader."""
     for epoch in range(epochs):
         order = torch.randperm(size, generator=key.fold("epoch", epoch).generator())
         yield from (b for b in order.split(batch) if len(b) >= smallest)
 
 
 def descend(solver: Sgd, build: Any = bare, size: int = 11) -> tuple[Params, DescentResult]:
-    """One client's descent, outside any round."""
+    """One client's descent, outside of a round."""
     (data,) = tiny_clients((size,))
     model = initial_model(build)
     job = standalone_job(build, dict(model.state_dict()), data)
@@ -79,8 +79,8 @@ def test_equals_torch_bit_for_bit(rule: dict[str, Any], clip: float | None, buil
         assert torch.equal(ours[name], tensor), name
 
 
-def test_the_clip_bites() -> None:
-    """Or the equality above would prove nothing."""
+def test_the_clip_is_active() -> None:
+    """Otherwise the test above would check nothing."""
     free, clipped = (descend(Sgd(batch=4, clip=clip))[0] for clip in (None, 0.3))
     assert not torch.equal(free["head.weight"], clipped["head.weight"])
 
@@ -99,7 +99,7 @@ def test_the_clip_bites() -> None:
         ({"steps": 0}, bare, 11, 0, 0),
         ({"steps": 5}, bare, 1, 5, 1),
         ({"epochs": 2}, bare, 9, 6, 9),
-        ({"epochs": 2}, nested, 9, 4, 8),  # a tail of one has no batch statistics
+        ({"epochs": 2}, nested, 9, 4, 8),  # a last batch of one has no batch statistics
         ({"epochs": 2}, nested, 10, 6, 10),
         ({"epochs": 2}, nested, 1, 0, 0),
         ({"steps": 4}, nested, 1, 0, 0),
@@ -117,7 +117,7 @@ def test_steps_go_through_the_same_batches_as_epochs() -> None:
 
 
 @pytest.mark.parametrize("build", [bare, nested], ids=["no norm", "batch norm"])
-def test_a_tail_of_one_is_left_out_only_under_batch_norm(build: Any) -> None:
+def test_a_last_batch_of_one_is_skipped_only_with_batch_norm(build: Any) -> None:
     ours, _ = descend(Sgd(lr=0.2, batch=4, epochs=2), build, size=9)
     theirs = with_torch(
         build, 9, batches(9, 4, epochs=2, smallest=2 if build is nested else 1), lr=0.2
@@ -162,7 +162,7 @@ def test_reset_momentum_is_another_descent() -> None:
 
 
 def test_every_phase_keeps_its_own_momentum() -> None:
-    """Two phases on one slot, training different tensors, as methods that split body and head do."""
+    """Two phases on one slot that train different tensors, as in methods with body and head."""
     halves = Method("halves", (Phase(trains=blocks("head")), Phase(trains=blocks("stem", "body"))))
     solver = Sgd(batch=4, reset=False, rule=SGDRule(momentum=0.9))
     result = simulate(halves, 2, build=bare, solver=solver, sampler=everyone())
@@ -172,8 +172,8 @@ def test_every_phase_keeps_its_own_momentum() -> None:
     assert sorted(kept.values(), key=len) == [head, weights - head]
 
 
-def test_a_finale_starts_with_fresh_momentum() -> None:
-    """Fine-tuning is a descent of its own, though training keeps its momentum."""
+def test_a_finale_starts_without_momentum() -> None:
+    """Fine-tuning is a separate descent, although training keeps its momentum."""
     tuned = Method("tuned", (Phase(trains=blocks("head")),), finale=(Phase(),))
     kept, reset = (
         simulate(
@@ -185,8 +185,9 @@ def test_a_finale_starts_with_fresh_momentum() -> None:
         )
         for r in (False, True)
     )
-    same = simulate(tuned, 2, build=bare, sampler=everyone(), solver=Sgd(batch=4, reset=True, rule=SGDRule(momentum=0.9)),
-                 resume_from=(kept.state, kept.store))  # fmt: skip
+    resetting = Sgd(batch=4, reset=True, rule=SGDRule(momentum=0.9))
+    start = (kept.state, kept.store)
+    same = simulate(tuned, 2, build=bare, sampler=everyone(), solver=resetting, resume_from=start)
     assert not torch.equal(kept.state.params["head.weight"], reset.state.params["head.weight"])
     assert torch.equal(kept.personal(0)["stem.0.weight"], same.personal(0)["stem.0.weight"])
 
@@ -205,7 +206,7 @@ def test_schedules_by_hand(schedule: Schedule, rates: list[float]) -> None:
     assert [schedule.at(0.1, t) for t in range(5)] == pytest.approx(rates, abs=1e-16)
 
 
-def test_a_schedule_is_read_at_the_round_of_the_run() -> None:
+def test_the_schedule_depends_on_the_round() -> None:
     (data,) = tiny_clients((8,))
     solver = Sgd(lr=0.1, batch=8, schedule=Schedule("step", factor=0.5, every=1))
     one = simulate(fedavg(), 3, build=bare, clients=[data], sampler=everyone(), solver=solver)
@@ -221,7 +222,7 @@ def test_a_schedule_is_read_at_the_round_of_the_run() -> None:
 
 
 class Twice:
-    """A rule that asks for two batches a step and notes how many samples each had."""
+    """A rule that uses two batches per step and records their sizes."""
 
     batches = 2
 
@@ -243,8 +244,8 @@ class Twice:
 @pytest.mark.parametrize(
     ("settings", "steps"), [({"epochs": 1}, 1), ({"epochs": 2}, 3), ({"steps": 4}, 4)]
 )
-def test_a_rule_gets_as_many_batches_as_it_asks_for(settings: dict[str, int], steps: int) -> None:
-    """Across the border of an epoch too; what is left over at the end is left out."""
+def test_a_rule_gets_the_batches_it_asks_for(settings: dict[str, int], steps: int) -> None:
+    """Also across epochs; a remainder at the end is skipped."""
     _, trace = descend(Sgd(batch=4, rule=Twice(), **settings), size=11)
     assert trace.steps == steps
     expected = list(gradients_at_the_start(2 * steps))
@@ -260,7 +261,7 @@ def gradients_at_the_start(count: int) -> Iterator[float]:
 
 
 class Noting(TensorClient):
-    """A client that notes the draws of each batch it is asked for."""
+    """A client that records the random draws of each batch."""
 
     def batch(
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
@@ -283,7 +284,7 @@ def test_augmentation_draws_from_the_key() -> None:
     assert not torch.equal(run(KEY), run(KEY.fold("other")))
 
 
-def test_a_mix_sees_the_batch_first_and_gets_a_key_of_its_own() -> None:
+def test_a_mix_comes_before_the_loss_and_has_its_own_key() -> None:
     seeds = []
 
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:

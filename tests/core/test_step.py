@@ -1,4 +1,4 @@
-"""Geometry on the weights in training: as one vector, and piece by piece without copying what is large."""
+"""The trained weights as one vector, and in pieces without copying large tensors."""
 
 import pytest
 import torch
@@ -26,19 +26,19 @@ def made() -> tuple[Step, dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("large", [0, 8, 1 << 18])
-def test_pieces_are_the_vector_cut(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
+def test_pieces_concatenate_to_the_vector(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     monkeypatch.setattr(stepping, "LARGE_TENSOR", large)
     step, params = made()
-    ours, theirs = zip(*step.beside(doubled), strict=True)
+    ours, theirs = zip(*step.pieces_with(doubled), strict=True)
     assert torch.equal(torch.cat(ours), step.vector)
-    assert torch.equal(torch.cat(theirs), step.along(doubled))
+    assert torch.equal(torch.cat(theirs), step.vector_of(doubled))
     alone = {w.data_ptr() for w in ours} & {p.data_ptr() for p in params.values()}
     assert {p.data_ptr() for p in params.values() if p.numel() > large} <= alone
 
 
 @pytest.mark.parametrize("large", [0, 1 << 18])
 def test_terms_by_hand(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
-    """However the weights are cut, a direction pulls with itself and a spring with its stretch."""
+    """Gradients of inner product and proximal term, however the weights are split."""
     monkeypatch.setattr(stepping, "LARGE_TENSOR", large)
     step, params = made()
     aim = doubled(step.job)

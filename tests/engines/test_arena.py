@@ -1,4 +1,4 @@
-"""Shared memory: what one side writes, the other reads, whatever its shape, and nothing is left behind."""
+"""Shared memory: one side reads what the other writes, for any shape, and no file remains."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_arena_grows_under_its_readers() -> None:
     theirs.close()
 
 
-def test_a_view_shares_memory_and_no_file_has_a_name() -> None:
+def test_a_view_shares_memory_and_the_file_is_unlinked() -> None:
     before = set(Path("/dev/shm").glob("fedloom-*")) if Path("/dev/shm").is_dir() else set()
     arena = Arena()
     layout = arena.write({"x": torch.zeros(4)})
@@ -80,9 +80,9 @@ def test_a_view_shares_memory_and_no_file_has_a_name() -> None:
 
 
 @given(st.dictionaries(names, tensors(), max_size=3))
-def test_nested_rooms_come_back(rooms: dict[str, dict[str, torch.Tensor]]) -> None:
-    back = unflatten(flatten(rooms, "p"), "p")
-    assert {r: list(p) for r, p in back.items()} == {r: list(p) for r, p in rooms.items() if p}
+def test_flattened_groups_come_back(groups: dict[str, dict[str, torch.Tensor]]) -> None:
+    back = unflatten(flatten(groups, "p"), "p")
+    assert {r: list(p) for r, p in back.items()} == {r: list(p) for r, p in groups.items() if p}
 
 
 def test_every_kind_of_answer_comes_back() -> None:
@@ -95,9 +95,9 @@ def test_every_kind_of_answer_comes_back() -> None:
         0.5,
         7,
     )
-    tally = ClassCounts(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 2.0]), 0.25)
+    counts = ClassCounts(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 2.0]), 0.25)
     weights = {"a.b": torch.arange(3)}
-    rooms = {"mashed": {"x": torch.ones(1, 2)}, "nothing": {}}
-    for answer in (reply, tally, weights, {}, rooms):
+    groups = {"mashed": {"x": torch.ones(1, 2)}, "nothing": {}}
+    for answer in (reply, counts, weights, {}, groups):
         packed = pack(answer)
         assert repr(unpack(packed.facts, packed.tensors)) == repr(answer)

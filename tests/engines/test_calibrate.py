@@ -1,4 +1,4 @@
-"""Calibration: measured once, kept, thrown away, never in the way of a run; and the engine that "auto" makes of it."""
+"""Calibration: measured once, stored, deleted; and the engine that "auto" chooses by it."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ AHEAD = (
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of this test's own, and runs that are large enough for it however small they are."""
+    """A cache for this test only, and a threshold that makes any run large enough."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(choose, "PARALLEL_MACS", 1e6)
     return tmp_path / "cache" / "fedloom" / "calibration.json"
 
 
-def clocked(monkeypatch: pytest.MonkeyPatch, inprocess: float, vectorised: float) -> list[int]:
-    """From now on a measurement gives these seconds; the list grows by one each time."""
+def fake_timing(monkeypatch: pytest.MonkeyPatch, inprocess: float, vectorised: float) -> list[int]:
+    """Replace the measurement by these seconds; the list grows by one for each call."""
     asked: list[int] = []
 
-    def measured(one_by_one: Federation, beside: Federation, clients: int, steps: int) -> Timing:
+    def measure(federation: Federation, stackable: Federation, clients: int, steps: int) -> Timing:
         asked.append(clients)
         return Timing(inprocess, vectorised)
 
-    monkeypatch.setattr(calibrate, "measure", measured)
+    monkeypatch.setattr(calibrate, "measure", measure)
     return asked
 
 
@@ -67,8 +67,8 @@ def base() -> PreparedRun:
     return auto(engine="inprocess")
 
 
-def taken(base: PreparedRun, **changes: Any) -> EngineChoice:
-    """What such settings come to, without an engine being opened."""
+def chosen(base: PreparedRun, **changes: Any) -> EngineChoice:
+    """The choice for these settings, without opening an engine."""
     config, federation = load({**AUTO, **changes}), base.simulation.federation
     workload = workload_of(config, base.dataset, federation, base.clients)
     return choose_engine(config, base.dataset, base.clients, base.model, workload)
@@ -78,24 +78,24 @@ def taken(base: PreparedRun, **changes: Any) -> EngineChoice:
     ("ratio", "workers", "engine"),
     [(0.39, 2, "vectorised"), (0.41, 2, "pool"), (0.79, 1, "vectorised"), (0.81, 1, "inprocess")],
 )
-def test_the_vectorised_engine_must_be_clearly_ahead(
+def test_the_vectorised_engine_must_be_clearly_faster(
     base: PreparedRun, monkeypatch: pytest.MonkeyPatch, ratio: float, workers: int, engine: str
 ) -> None:
-    clocked(monkeypatch, 2.0, 2.0 * ratio)
-    assert taken(base, workers=workers).engine == engine
+    fake_timing(monkeypatch, 2.0, 2.0 * ratio)
+    assert chosen(base, workers=workers).engine == engine
 
 
-def test_what_was_found_is_kept_and_thrown_away(
+def test_timings_are_stored_and_deleted(
     base: PreparedRun, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    asked = clocked(monkeypatch, 1.0, 0.39)
+    asked = fake_timing(monkeypatch, 1.0, 0.39)
     for _ in range(3):
-        assert taken(base, seed=len(asked)).engine == "vectorised"
+        assert chosen(base, seed=len(asked)).engine == "vectorised"
     assert asked == [4]
     assert calibrate.stored_summaries() == [
         "fedavg on mlp, 4 clients per round, batches of 20: vectorised 0.39 of in-process"
     ]
-    taken(base, train={"batch": 10})
+    chosen(base, train={"batch": 10})
     assert asked == [4, 4]
     assert len(json.loads(cache.read_text())) == 2
     calibrate.forget()
@@ -103,10 +103,10 @@ def test_what_was_found_is_kept_and_thrown_away(
     assert calibrate.stored_timings() == {} and not cache.exists()
 
 
-def test_other_work_is_measured_by_itself(
+def test_other_settings_are_measured_separately(
     base: PreparedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = clocked(monkeypatch, 1.0, 0.3)
+    asked = fake_timing(monkeypatch, 1.0, 0.3)
     others: list[dict[str, Any]] = [
         {"model": "mlp(layers=1, width=9)"},
         {"method": "fedprox"},
@@ -115,49 +115,59 @@ def test_other_work_is_measured_by_itself(
         {"train": {"batch": 20, "epochs": 2}},
     ]
     for number, change in enumerate([{}, *others], 1):
-        taken(base, **change)
+        chosen(base, **change)
         assert len(asked) == number, change
 
 
-BROKEN = ["", "{", "[]", "7", "[" * 100_000, '{"a": 1}', '{"a": {"inprocess": 1}}', '{"a": {"inprocess": "x", "vectorised": 1}}',
-          '{"a": {"inprocess": 0, "vectorised": 1}}', '{"a": {"inprocess": NaN, "vectorised": 1}}']  # fmt: skip
+BROKEN = [
+    "",
+    "{",
+    "[]",
+    "7",
+    "[" * 100_000,
+    '{"a": 1}',
+    '{"a": {"inprocess": 1}}',
+    '{"a": {"inprocess": "x", "vectorised": 1}}',
+    '{"a": {"inprocess": 0, "vectorised": 1}}',
+    '{"a": {"inprocess": NaN, "vectorised": 1}}',
+]
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
-def test_a_broken_file_is_as_none(
+def test_a_broken_file_counts_as_empty(
     base: PreparedRun, monkeypatch: pytest.MonkeyPatch, cache: Path, text: str
 ) -> None:
-    clocked(monkeypatch, 1.0, 0.3)
+    fake_timing(monkeypatch, 1.0, 0.3)
     cache.parent.mkdir(parents=True)
     cache.write_text(text)
     assert calibrate.stored_timings() == {} and calibrate.stored_summaries() == []
-    assert taken(base).engine == "vectorised"
+    assert chosen(base).engine == "vectorised"
     assert len(calibrate.stored_timings()) == 1
 
 
-def test_what_cannot_be_kept_is_not_chosen(
+def test_a_timing_that_cannot_be_stored_is_not_used(
     base: PreparedRun, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    """A clock would decide anew each time, and one seed would have two results."""
-    clocked(monkeypatch, 1.0, 0.3)
+    """Otherwise every run would decide by a new timing, and one seed could have two results."""
+    fake_timing(monkeypatch, 1.0, 0.3)
     cache.parent.parent.write_text("a file where the folder should be")
-    assert taken(base, workers=1) == EngineChoice(
+    assert chosen(base, workers=1) == EngineChoice(
         "inprocess", f"not vectorised, since a calibration cannot be stored in {cache}"
     )
 
 
-def test_little_work_and_named_engines_are_not_measured(
+def test_small_runs_and_named_engines_are_not_measured(
     base: PreparedRun, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    asked = clocked(monkeypatch, 1.0, 0.3)
-    assert taken(base, engine="inprocess") == EngineChoice("inprocess")
-    assert taken(base, engine="vectorised") == EngineChoice("vectorised")
+    asked = fake_timing(monkeypatch, 1.0, 0.3)
+    assert chosen(base, engine="inprocess") == EngineChoice("inprocess")
+    assert chosen(base, engine="vectorised") == EngineChoice("vectorised")
     monkeypatch.setattr(choose, "PARALLEL_MACS", 1e12)
-    assert taken(base) == EngineChoice("inprocess")
+    assert chosen(base) == EngineChoice("inprocess")
     assert asked == [] and not cache.exists()
 
 
-def test_a_method_that_cannot_go_side_by_side_says_so(cache: Path) -> None:
+def test_the_choice_says_why_it_is_not_vectorised(cache: Path) -> None:
     choice = auto(workers=1, train={"batch": 20, "momentum": 0.9, "reset": False}).choice
     assert choice.engine == "inprocess"
     assert (
@@ -167,7 +177,7 @@ def test_a_method_that_cannot_go_side_by_side_says_so(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_a_real_measurement_plays_a_few_steps_of_a_few_clients() -> None:
+def test_a_real_measurement_runs_a_few_steps_of_a_few_clients() -> None:
     federation, visits = (
         auto(engine="inprocess", method="scaffold").simulation.federation,
         list[int](),
@@ -190,20 +200,20 @@ def test_a_real_measurement_plays_a_few_steps_of_a_few_clients() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "workers", "line"), [(0.39, 2, AHEAD), (0.9, 1, EXACT)])
-def test_the_user_is_told(
+def test_the_choice_is_reported(
     monkeypatch: pytest.MonkeyPatch, ratio: float, workers: int, line: str
 ) -> None:
-    clocked(monkeypatch, 1.0, ratio)
+    fake_timing(monkeypatch, 1.0, ratio)
     heard: list[str] = []
     run(auto(workers=workers, rounds=1), tell=heard.append)
     assert heard == [line]
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.9])
-def test_a_run_goes_on_with_the_engine_it_began_with(
+def test_a_run_resumes_with_the_engine_it_began_with(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ratio: float
 ) -> None:
-    clocked(monkeypatch, 1.0, ratio)
+    fake_timing(monkeypatch, 1.0, ratio)
     config = load({**AUTO, "workers": 1})
     whole = run(prepare(config))
     asked = itertools.count(1)
@@ -211,7 +221,7 @@ def test_a_run_goes_on_with_the_engine_it_began_with(
         assert resume_config(config, folder.path) == config
         run(prepare(config), folder, stop=lambda: next(asked) == 1)
     calibrate.forget()
-    clocked(monkeypatch, 1.0, 1.2 - ratio)  # by which it would choose the other one
+    fake_timing(monkeypatch, 1.0, 1.2 - ratio)  # which would choose the other engine
     with RunFolder.open(tmp_path / "run") as folder:
         prepared = prepare(resume_config(config, folder.path))
         assert prepared.choice.engine == ("vectorised" if ratio < 0.5 else "inprocess")

@@ -1,4 +1,4 @@
-"""The nursery: workers come from one process, their ends are told, and nothing outlives who started it."""
+"""The fork server: it forks workers, reports their ends, and nothing outlives its owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def worker(fork_server: ForkServer) -> tuple[Connection, ForkedProcess]:
-    """A worker that has been told nothing yet, and the line to it."""
+    """A worker that has received nothing yet, and the connection to it."""
     ours, theirs = Pipe()
     with theirs, closing(Arena()) as data, closing(Arena()) as broadcast:
         return ours, fork_server.worker([theirs.fileno(), data.fd, broadcast.fd])
@@ -39,7 +39,7 @@ def assert_gone(pid: int) -> None:
         os.kill(pid, 0)
 
 
-def test_workers_end_when_they_are_hung_up_on(fork_server: ForkServer) -> None:
+def test_workers_end_when_their_connection_is_closed(fork_server: ForkServer) -> None:
     lines, children = zip(*(worker(fork_server) for _ in range(3)), strict=True)
     pids = [child.pid for child in children]
     assert len({*pids, os.getpid()}) == 4
@@ -59,7 +59,7 @@ def test_ctrl_c_does_not_reach_them(fork_server: ForkServer) -> None:
     assert child.code == 0
 
 
-def test_the_exit_code_of_a_killed_worker_is_told(fork_server: ForkServer) -> None:
+def test_the_exit_code_of_a_killed_worker_is_reported(fork_server: ForkServer) -> None:
     line, child = worker(fork_server)
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(EOFError):
@@ -68,7 +68,7 @@ def test_the_exit_code_of_a_killed_worker_is_told(fork_server: ForkServer) -> No
     assert child.code == -signal.SIGKILL
 
 
-def test_a_worker_that_does_not_listen_is_killed(
+def test_an_unresponsive_worker_is_killed(
     fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.1)
@@ -80,7 +80,7 @@ def test_a_worker_that_does_not_listen_is_killed(
     assert_gone(child.pid)
 
 
-def test_when_the_nursery_is_killed_its_workers_live_and_another_takes_its_place(
+def test_workers_survive_a_killed_fork_server_which_is_replaced(
     fork_server: ForkServer,
 ) -> None:
     line, orphan = worker(fork_server)
@@ -97,11 +97,11 @@ def test_when_the_nursery_is_killed_its_workers_live_and_another_takes_its_place
         assert child.code == code
 
 
-def test_a_worker_whose_nursery_dies_before_its_birth_is_a_dead_worker() -> None:
+def test_if_the_fork_server_dies_before_the_fork_the_worker_counts_as_dead() -> None:
     with closing(ForkServer()) as young:
         line, child = worker(young)
         assert young.process is not None
-        young.process.kill()  # it has yet to import
+        young.process.kill()  # before it has imported anything
         with pytest.raises((EOFError, OSError)):
             line.recv_bytes()
         child.end()
@@ -128,15 +128,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_all_end_when_their_owner_is_killed() -> None:
-    """They hold its stdout: that it comes to an end tells that they have."""
+def test_all_processes_end_when_their_owner_is_killed() -> None:
+    """They inherit its stdout, so its end shows that all of them have ended."""
     ended = subprocess.run(
         [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, timeout=120
     )
     assert ended.returncode == -signal.SIGKILL and len(ended.stdout.split()) == 2
 
 
-def test_pools_that_share_a_nursery_leave_it_open() -> None:
+def test_pools_that_share_a_fork_server_leave_it_open() -> None:
     with closing(ForkServer("fedloom.experiment.open_engine")) as shared:
         rounds, settings = [], load({**SMALL_CONFIG, "engine": "pool", "workers": 2})
         for _ in range(2):

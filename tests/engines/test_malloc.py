@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 if sys.argv[1] == "kept":
     keep_freed_memory()
 def batch():
-    return [torch.ones(10_000_000) for _ in range(4)]  # 40 MB each: more than glibc ever learns to keep by itself
+    return [torch.ones(10_000_000) for _ in range(4)]  # 40 MB each: glibc would not keep it
 for _ in range(3):
     batch()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -31,8 +31,8 @@ def faults(how: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux")
-def test_batches_after_the_first_fetch_no_memory() -> None:
+def test_batches_after_the_first_cause_no_page_faults() -> None:
     assert faults("kept") < 100
     assert (
         faults("as it is") > 10_000
-    )  # the control: without it, every batch fetches its pages anew
+    )  # the control: without the setting, every batch has page faults

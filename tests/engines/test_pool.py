@@ -1,4 +1,4 @@
-"""The pool gives the bits of the in-process engine: for every method, with one, two and three workers, and when one is killed."""
+"""The pool gives the bits of the in-process engine, for every method, and if workers are killed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import RunError
 from fedloom.engines.inprocess import ClientError
 from fedloom.engines.pool import Pool
-from fedloom.experiment.train import run
+from fedloom.experiment.train import train
 from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
 
 
@@ -36,7 +36,7 @@ def test_every_round_of_every_method_has_the_same_bits(method: str, pools: dict[
         assert sha_per_round(prepare_small(method, pool)) == alone, f"{workers} workers"
 
 
-def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, Pool]) -> None:
+def test_exchange_private_tensors_slots_and_finale_work_too(pools: dict[int, Pool]) -> None:
     alone, pooled = (
         run(prepare_small(f"{USER_METHODS}:everything", pool, **FEW_CLIENTS))
         for pool in (None, pools[2])
@@ -47,7 +47,7 @@ def test_exchange_private_tensors_slots_and_finale_travel_too(pools: dict[int, P
 
 
 def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):  # killed before, and not yet missed
+    with suppress(ProcessLookupError):  # killed before, and not replaced yet
         os.kill(pid, signal.SIGKILL)
 
 
@@ -72,8 +72,8 @@ def test_a_killed_worker_changes_nothing(pools: dict[int, Pool]) -> None:
     assert next(turn) > 15
 
 
-def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
-    """Its workers play on, and those that are killed as well are replaced from another."""
+def test_a_killed_fork_server_changes_nothing(pools: dict[int, Pool]) -> None:
+    """Its workers continue; those that are killed too are replaced by a new fork server."""
     alone, prepared, pool = (
         sha_per_round(prepare_small("feddyn")),
         prepare_small("feddyn", pools[2]),
@@ -97,14 +97,14 @@ def test_a_killed_nursery_changes_nothing(pools: dict[int, Pool]) -> None:
     assert len(killed) == 4
 
 
-def test_a_client_that_ends_every_worker_ends_the_run(
+def test_a_client_that_kills_every_worker_ends_the_run(
     pools: dict[int, Pool], tmp_path: Path
 ) -> None:
     lives = tmp_path / "lives"
     lives.write_bytes(b"...")
     with pytest.raises(
         RunError,
-        match=r"client \d+ killed 3 workers in round 1 \(exit code -9\); there may be too little memory",
+        match=r"client \d+ killed 3 workers in round 1 \(exit code -9\); there may be too little",
     ):
         sha_per_round(prepare_small(f"{USER_METHODS}:mortal(lives={lives})", pools[1]))
 
@@ -123,7 +123,7 @@ def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause() -> No
         pool.start({"build": "nowhere:federation", "layout": {}})
         for _ in range(2):
             with pytest.raises(RunError, match="module 'nowhere' does not import"):
-                list(pool.map(Broadcast("train", 0, {}), [Task(0), Task(1)]))
+                list(pool.map(Broadcast("train", 0, {}), [ClientTask(0), ClientTask(1)]))
 
 
 def test_closing_a_pool_ends_its_workers() -> None:

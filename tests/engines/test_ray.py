@@ -1,7 +1,8 @@
 """The Ray engine gives the bits of the in-process engine, also when workers and whole nodes die.
 
-Ray listens on the network card and asks an outside host for its address, so it is only ever started in a network that has
-loopback alone. To pay for its start once, one process there plays many scenes and prints what it saw; the tests judge that.
+Ray listens on the network card and asks an outside host for its address, so it is only started in
+a network namespace that has nothing but loopback. To pay for its start once, one process there runs
+many scenes and prints what it saw; the tests check that.
 """
 
 from __future__ import annotations
@@ -28,20 +29,18 @@ TESTS = Path(__file__).parents[1]
 SOURCE = TESTS.parent / "src"
 LOOPBACK = TESTS.parent / "scripts" / "loopback.sh"
 
-pytestmark = pytest.mark.xdist_group(
-    "ray"
-)  # else every worker of pytest would start a Ray of its own
+pytestmark = pytest.mark.xdist_group("ray")  # else every worker of pytest would start its own Ray
 
 
-def played(scene: str) -> dict[str, Any]:
-    """What a process in a network of its own saw of the scene, and what Ray `said` on its stdout."""
+def run_scene(scene: str) -> dict[str, Any]:
+    """What a process in its own network saw of the scene, and what Ray `said` on its stdout."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed")
     if subprocess.run([LOOPBACK, "true"], capture_output=True).returncode == 125:
-        pytest.skip(
-            "there is no network namespace to be had here, and Ray is not started without one"
-        )
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # a short name: sockets lie under it
+        pytest.skip("no network namespace is available here, and Ray is not started without one")
+    with tempfile.TemporaryDirectory(
+        prefix="ray-"
+    ) as folder:  # a short name: sockets are created in it
         env = {
             **os.environ,
             "HOME": folder,
@@ -49,7 +48,7 @@ def played(scene: str) -> dict[str, Any]:
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(SOURCE), str(TESTS)]),
         }
-        env |= {"RAY_worker_niceness": "0"}  # 15 by default, which starves beside other tests
+        env |= {"RAY_worker_niceness": "0"}  # 15 by default: it would starve next to other tests
         env.pop("RAY_ADDRESS", None)
         command = [LOOPBACK, sys.executable, "-m", "support.ray_scenarios", scene, folder]
         ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
@@ -60,12 +59,12 @@ def played(scene: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    return played("one_machine")
+    return run_scene("one_machine")
 
 
 @pytest.fixture(scope="module")
 def seen_of_every_method() -> dict[str, Any]:
-    return played("every_method")
+    return run_scene("every_method")
 
 
 @pytest.mark.parametrize("method", SOME_METHODS)
@@ -85,7 +84,7 @@ def test_every_round_of_every_method_has_the_same_bits(
     assert clustered == alone
 
 
-def test_exchange_private_tensors_slots_finale_and_scores_travel_too(seen: dict[str, Any]) -> None:
+def test_exchange_private_tensors_slots_finale_and_scores_work_too(seen: dict[str, Any]) -> None:
     alone, clustered = (
         {k: v for k, v in result.items() if k != "seconds"} for result in seen["everything"]
     )
@@ -122,26 +121,28 @@ def test_a_failure_and_unread_answers_leave_no_trace(seen: dict[str, Any]) -> No
     assert seen["left"] == [20, 21, 22, 23, 24]
 
 
-def test_what_does_not_build_on_a_worker_is_said_in_a_sentence(seen: dict[str, Any]) -> None:
+def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause(
+    seen: dict[str, Any],
+) -> None:
     assert seen["nowhere"]["kind"] == "RunError"
     assert "module 'nowhere' does not import" in seen["nowhere"]["said"]
 
 
-def test_a_full_cluster_is_not_waited_for_without_end(seen: dict[str, Any]) -> None:
+def test_waiting_for_a_full_cluster_times_out(seen: dict[str, Any]) -> None:
     assert "no worker of the Ray cluster started within" in seen["crowded"]["said"]
 
 
-def test_only_who_opened_ray_closes_it(seen: dict[str, Any]) -> None:
+def test_ray_is_shut_down_only_by_the_engine_that_opened_it(seen: dict[str, Any]) -> None:
     assert seen["open"] == [True, False]
 
 
-def test_a_cluster_that_is_not_there_is_said_in_a_sentence(seen: dict[str, Any]) -> None:
+def test_an_unreachable_cluster_is_a_user_error(seen: dict[str, Any]) -> None:
     for address, error in seen["addresses"].items():
         assert error["kind"] == "UserError"
         assert f"no Ray cluster to join at '{address}'" in error["said"]
 
 
-def test_stdout_is_left_to_us_even_when_workers_die(seen: dict[str, Any]) -> None:
+def test_ray_prints_nothing_on_stdout_even_when_workers_die(seen: dict[str, Any]) -> None:
     assert seen["said"] == []
 
 
@@ -151,7 +152,7 @@ def test_no_usage_statistics_are_sent(seen: dict[str, Any]) -> None:
 
 @pytest.mark.long
 def test_a_lost_node_changes_nothing() -> None:
-    seen = played("lost_node")
+    seen = run_scene("lost_node")
     alone, clustered = seen["bits"]
     assert (seen["workers"], seen["replaced"]) == (2, 1)
     assert clustered == alone
@@ -164,13 +165,13 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("what", ["fedloom", "torch", "CPU capability"])
-def test_a_node_that_would_give_other_bits_is_refused(what: str) -> None:
+def test_a_node_with_other_versions_is_rejected(what: str) -> None:
     module._check_versions(module._versions())
     with pytest.raises(RunError, match=f"has {what} other, and this one"):
         module._check_versions({**module._versions(), what: "other"})
 
 
-def test_the_queue_reads_ahead_of_nobody_and_takes_clients_back() -> None:
+def test_the_queue_is_lazy_and_takes_clients_back() -> None:
     asked: list[int] = []
     queue = TaskQueue(asked.append(c) or Task(c) for c in range(3))  # type: ignore[func-returns-value]
     first = queue.next()
@@ -184,12 +185,12 @@ def test_the_queue_reads_ahead_of_nobody_and_takes_clients_back() -> None:
         queue.put_back(first, EOFError())
 
 
-def test_the_namespace_has_loopback_alone_and_passes_the_exit_code_on() -> None:
+def test_the_namespace_has_only_loopback_and_passes_the_exit_code_on() -> None:
     ended = subprocess.run(
         [LOOPBACK, "sh", "-c", "cat /proc/net/dev; exit 7"], capture_output=True, text=True
     )
     if ended.returncode == 125:
-        pytest.skip("there is no network namespace to be had here")
+        pytest.skip("no network namespace is available here")
     assert ended.returncode == 7
     assert [line.split(":")[0].strip() for line in ended.stdout.splitlines()[2:]] == ["lo"]
 

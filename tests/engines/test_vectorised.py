@@ -1,4 +1,4 @@
-"""The vectorised engine against the exact one: the same numbers for ragged clients, every rule of descent and every lane width."""
+"""The vectorised engine against the exact one: unequal clients, every solver, any lane count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ JOINED = ("fedprox+fedavgm", "scaffold+fedadam", "fedprox+feddyn")
 
 
 @pytest.mark.parametrize("method", [*names(), *JOINED])
-def test_every_method_is_alike_or_left_alone(method: str) -> None:
+def test_every_method_matches_or_is_rejected(method: str) -> None:
     federation = make_federation(build(parse(method)))
     if (why_not := Vectorised(federation, NoFallback()).why_not) is None:
         assert_matches_inprocess(federation)
@@ -65,12 +65,12 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
-def test_every_way_to_descend(solver: Sgd) -> None:
+def test_every_solver_option(solver: Sgd) -> None:
     assert_matches_inprocess(make_federation(build(parse("fedprox+feddyn")), solver=solver))
 
 
-def test_a_clip_is_of_each_lane() -> None:
-    """One client's gradient is a hundred times the other's; the bound lies between, so that only one of them is shortened."""
+def test_gradients_are_clipped_lane_by_lane() -> None:
+    """One client's gradient is a hundred times the other's; the bound affects only one of them."""
     calm, wild = tiny_clients((8, 8))
     clients = [calm, replace(wild, x=100 * wild.x)]
     engine = Vectorised(
@@ -92,7 +92,7 @@ def test_a_clip_is_of_each_lane() -> None:
     epochs=st.integers(1, 3),
     width=st.integers(1, 8),
 )
-def test_any_sizes_in_any_batches_on_any_number_of_lanes(
+def test_any_client_sizes_batches_and_numbers_of_lanes(
     sizes: list[int], batch: int, epochs: int, width: int
 ) -> None:
     solver = Sgd(lr=0.1, batch=batch, epochs=epochs, rule=SGDRule(momentum=0.9))
@@ -108,16 +108,14 @@ def test_clients_of_one_sample() -> None:
     assert_matches_inprocess(make_federation(build(parse("fedprox")), tiny_clients((1, 30))))
 
 
-def test_a_client_without_a_batch_stays_where_it_is() -> None:
+def test_a_client_without_a_batch_keeps_its_weights() -> None:
     federation = make_federation(
         build(parse("scaffold")), tiny_clients((3, 9, 2)), replace(SOLVER, drop_last=True)
     )
     sent = Broadcast("train", 0, initial_model(bare).state_dict())
     exact = dict(InProcess(federation).map(sent, [ClientTask(c) for c in range(3)]))
     for asked in ([0, 1, 2], [0, 2]):
-        replies = dict(
-            Vectorised(federation, NoFallback()).map(sent, [ClientTask(c) for c in asked])
-        )
+        replies = dict(Vectorised(federation, NoFallback()).map(sent, [ClientTask(c) for c in asked]))
         assert sorted(replies) == asked
         for c, reply in replies.items():
             assert (reply.samples, reply.seen, reply.steps) == (
@@ -129,13 +127,11 @@ def test_a_client_without_a_batch_stays_where_it_is() -> None:
             assert reply.loss == pytest.approx(exact[c].loss)
 
 
-def test_only_the_chosen_tensors_move() -> None:
+def test_only_trainable_tensors_change() -> None:
     method = Method("head only", (Phase(trains=blocks("head")),))
     assert_matches_inprocess(make_federation(method))
     engine = Vectorised(make_federation(method), NoFallback())
-    (_, reply), *_ = engine.map(
-        Broadcast("train", 0, initial_model(bare).state_dict()), [ClientTask(0)]
-    )
+    (_, reply), *_ = engine.map(Broadcast("train", 0, initial_model(bare).state_dict()), [ClientTask(0)])
     assert {n for n, t in reply.uploads["model"].items() if t.any()} == {"head.weight", "head.bias"}
 
 
@@ -157,7 +153,7 @@ def with_buffers() -> Chain:
     ).double()
 
 
-def test_buffers_that_stay_are_sent_as_no_change() -> None:
+def test_constant_buffers_have_a_zero_update() -> None:
     assert_matches_inprocess(make_federation(fedavg(), build=with_buffers))
     state, _, _ = run_rounds(
         make_federation(fedavg(), build=with_buffers),
@@ -166,8 +162,8 @@ def test_buffers_that_stay_are_sent_as_no_change() -> None:
     assert state.params["still.version"] == 3
 
 
-def test_a_loss_of_ones_own_on_weights_is_vectorised() -> None:
-    """A group norm of every tensor: not a sum over weights, so that lanes that leaked into each other would show."""
+def test_a_custom_loss_on_weights_is_vectorised() -> None:
+    """A group norm of every tensor: not a sum over weights, so that mixed-up lanes would show."""
     assert_matches_inprocess(
         make_federation(
             method_with_term(
@@ -177,7 +173,7 @@ def test_a_loss_of_ones_own_on_weights_is_vectorised() -> None:
     )
 
 
-def test_a_loss_knows_the_number_of_its_step() -> None:
+def test_a_loss_sees_the_number_of_its_step() -> None:
     assert_matches_inprocess(
         make_federation(
             method_with_term(lambda step: 0.01 * step.number * step.vector.square().sum())
@@ -185,16 +181,16 @@ def test_a_loss_knows_the_number_of_its_step() -> None:
     )
 
 
-def test_memories_of_ones_own_go_through_once() -> None:
+def test_custom_memories_work_through_once() -> None:
     def towards(job: Job) -> Params:
         return job.memory("last", lambda weights: {n: t + 1 for n, t in weights.items()})
 
     def remember(outcome: Outcome) -> Extra:
         return Extra(memories={"last": {n: t for n, t in outcome.weights["model"].items()}})
 
-    def spring(step: Step) -> Tensor:
+    def proximal(step: Step) -> Tensor:
         return 0.1 * (step.vector - step.along(towards)).square().sum()
 
     assert_matches_inprocess(
-        make_federation(Method("own", (Phase(terms=(spring,)),), (remember,))), lanes=3
+        make_federation(Method("own", (Phase(terms=(proximal,)),), (remember,))), lanes=3
     )

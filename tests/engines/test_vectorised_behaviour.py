@@ -1,4 +1,4 @@
-"""The vectorised engine beside its sums: other work, errors, memory, and torch left as it was."""
+"""The vectorised engine besides its numbers: other work, errors, memory, settings of torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.method import Phase
 from fedloom.core.params import sha256
 from fedloom.core.server import Reply
@@ -33,13 +33,13 @@ from support.vectorised import (
 )
 
 
-def test_other_work_is_the_fallbacks() -> None:
+def test_other_work_goes_to_the_fallback() -> None:
     federation = make_federation(replace(fedavg(), finale=(Phase(),)))
     counted = CountingEngine(InProcess(federation), [])
     engine = Vectorised(federation, counted)
     assert engine.why_not is None
     sent = Broadcast("personalise", 0, initial_model(bare).state_dict())
-    ours, exact = (dict(e.map(sent, [Task(1)]))[1] for e in (engine, InProcess(federation)))
+    ours, exact = (dict(e.map(sent, [ClientTask(1)]))[1] for e in (engine, InProcess(federation)))
     assert sha256(ours) == sha256(exact)
     engine.close()
     assert counted.works == ["personalise", "close"]
@@ -56,7 +56,7 @@ class Torn(TensorClient):
         return (x[:, :2] if len(self) - 1 in positions else x), y
 
 
-def test_an_error_names_the_client_as_it_does_alone() -> None:
+def test_an_error_names_the_client_as_in_process() -> None:
     clients = tiny_clients((8, 8, 8, 8, 8))
     federation = make_federation(fedavg(), [*clients[:4], Torn(clients[4].x, clients[4].y)])
     said = []
@@ -72,22 +72,22 @@ def test_replies_are_not_overwritten_by_later_clients() -> None:
     federation = make_federation(build(parse("scaffold")))
     engine = Vectorised(federation, NoFallback(), lanes=4)
     sent = Broadcast("train", 0, initial_model(bare).state_dict())
-    replies: list[Reply] = [reply for _, reply in engine.map(sent, [Task(c) for c in range(4)])]
+    replies: list[Reply] = [reply for _, reply in engine.map(sent, [ClientTask(c) for c in range(4)])]
     before = [sha256(p) for r in replies for p in (*r.uploads.values(), *r.memories.values())]
-    list(engine.map(sent, [Task(c) for c in range(4, 8)]))
+    list(engine.map(sent, [ClientTask(c) for c in range(4, 8)]))
     assert [
         sha256(p) for r in replies for p in (*r.uploads.values(), *r.memories.values())
     ] == before
 
 
 def test_clients_are_fetched_a_chunk_at_a_time() -> None:
-    """Their memories lie in a store that may be larger than this machine's memory."""
+    """Their memories are in a store that may be larger than this machine's memory."""
     federation, fetched = make_federation(fedavg()), list[int]()
 
-    def tasks() -> Iterator[Task]:
+    def tasks() -> Iterator[ClientTask]:
         for c in range(8):
             fetched.append(c)
-            yield Task(c)
+            yield ClientTask(c)
 
     replies = Vectorised(federation, NoFallback(), lanes=3).map(
         Broadcast("train", 0, initial_model(bare).state_dict()), tasks()
@@ -96,8 +96,11 @@ def test_clients_are_fetched_a_chunk_at_a_time() -> None:
     assert fetched == [0, 1, 2]
 
 
-def test_lanes_are_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A linear layer keeps its input: 4 sets of 21 weights and 4 rows of 6 features a lane, 8 bytes each; softmax is the loss's."""
+def test_the_number_of_lanes_is_limited_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 sets of 21 weights, and 4 rows of 6 features that a linear layer saves; 8 bytes each.
+
+    The softmax belongs to the loss.
+    """
     federation = make_federation(fedavg(), build=linear)
     lanes = Vectorised(federation, NoFallback()).vmap_round
     assert lanes is not None
@@ -111,7 +114,7 @@ def test_lanes_are_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_matches_inprocess(federation)
 
 
-def test_torch_is_set_up_for_a_call_and_found_as_it_was() -> None:
+def test_global_settings_of_torch_are_restored() -> None:
     seen: list[tuple[int, bool]] = []
 
     class Watches(nn.Module):

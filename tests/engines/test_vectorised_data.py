@@ -1,4 +1,4 @@
-"""The vectorised engine on real data: rows of one split, bytes normalised on the way, within the tolerance that is stated."""
+"""The vectorised engine on real data, within the stated tolerance."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_convolutional_net() -> None:
     )
 
 
-def test_augmentation_draws_what_it_would_draw_alone() -> None:
+def test_augmentation_draws_the_same_as_in_process() -> None:
     data = {**REAL["data"], "augment": ["flip", "pad-crop"]}  # type: ignore[dict-item]
     assert_alike_on_real_data(1e-10, data=data, dtype="float64")
 

@@ -1,4 +1,4 @@
-"""What the vectorised engine cannot play goes to the exact engine: the same bits, and a sentence."""
+"""What cannot be vectorised runs on the exact engine: the same bits, and a reason."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def personal(step: Step) -> Tensor:
     return step.job.client * step.vector.square().sum()
 
 
-REFUSED: dict[str, tuple[Federation, str]] = {
+REJECTED: dict[str, tuple[Federation, str]] = {
     "phases": (make_federation(two_phases()), "method 'two' has 2 phases"),
     "mix": (
         make_federation(Method("m", (Phase(mix=lambda x, y, job, key: (x, y)),))),
@@ -107,8 +107,8 @@ REFUSED: dict[str, tuple[Federation, str]] = {
 }
 
 
-@pytest.mark.parametrize(("federation", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_stacked_is_played_by_the_fallback(
+@pytest.mark.parametrize(("federation", "sentence"), REJECTED.values(), ids=REJECTED)
+def test_what_cannot_be_vectorised_runs_on_the_fallback(
     federation: Federation, sentence: str
 ) -> None:
     counted = CountingEngine(InProcess(federation), [])
@@ -125,7 +125,9 @@ def test_what_cannot_be_stacked_is_played_by_the_fallback(
 @pytest.mark.parametrize(
     ("channels", "batch", "pays"), [(16, 10, True), (17, 10, False), (16, 11, False)]
 )
-def test_convolutions_are_stacked_where_that_pays(channels: int, batch: int, pays: bool) -> None:
+def test_convolutions_are_vectorised_only_where_that_is_faster(
+    channels: int, batch: int, pays: bool
+) -> None:
     def model() -> Chain:
         conv = nn.Sequential(
             nn.Unflatten(1, (1, FEATURES)), nn.Conv1d(1, channels, FEATURES), nn.Flatten()
@@ -165,14 +167,14 @@ class Counts(nn.Module):
 
 
 class Branches(nn.Module):
-    """A layer that looks at its numbers, which a batched call cannot."""
+    """A layer that branches on its input, which vmap cannot."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x if x.sum() > 0 else 2 * x
 
 
 @pytest.mark.parametrize("layer", [Shuffles, Counts, Branches])
-def test_a_layer_that_would_go_wrong_is_found_out(layer: type[nn.Module]) -> None:
+def test_a_layer_that_vmap_would_get_wrong_is_rejected(layer: type[nn.Module]) -> None:
     def model() -> Chain:
         return Chain(
             {"stem": nn.Linear(FEATURES, 5), "odd": layer(), "head": nn.Linear(5, CLASSES)}
@@ -182,7 +184,7 @@ def test_a_layer_that_would_go_wrong_is_found_out(layer: type[nn.Module]) -> Non
     assert Vectorised(federation, InProcess(federation)).why_not is not None
 
 
-def test_numbers_that_are_none_prove_nothing() -> None:
+def test_nan_differences_are_rejected() -> None:
     clients = [replace(c, x=c.x * torch.nan) for c in tiny_clients()]
     federation = make_federation(fedavg(), clients)
     assert "by nan in float64" in (Vectorised(federation, InProcess(federation)).why_not or "")

@@ -16,7 +16,7 @@ from fedloom.core.job import Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Method
 from fedloom.core.params import Params
-from fedloom.core.spec import Param, complaints, parameters
+from fedloom.core.spec import Param, argument_problems, parameters
 from fedloom.exchange import averaged_data
 from fedloom.exchange.averaged_data import (
     AveragedData,
@@ -249,5 +249,7 @@ def test_a_method_takes_the_parameters_of_the_exchange_and_its_own() -> None:
     )
     made = blending(lam=0.3, size=1, exclude_self=True)
     assert made.name == "0.3 True" and len(answer(made.prologue[0], 1)["x"]) == 9
-    assert complaints(blending, {"least": 0, "mesh": 1})[0].startswith("least=0 must be at least 1")
-    assert not complaints(blending, {"split": "same-class", "clip": None})
+    assert argument_problems(blending, {"least": 0, "mesh": 1})[0].startswith(
+        "least=0 must be at least 1"
+    )
+    assert not argument_problems(blending, {"split": "same-class", "clip": None})

@@ -1,4 +1,4 @@
-"""Where channels lie and whether blocks are compiled: other bits, the same numbers, on every exact engine alike."""
+"""Memory layout and compiled blocks: other bits, the same numbers, the same on exact engines."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_channels_last_gives_the_same_numbers(dtype: str, tolerance: float) -> N
 
 @pytest.fixture
 def seen() -> Iterator[list[bool]]:
-    """For every convolution that is called: whether its input and its weights lie channels last, and nothing else."""
+    """For every call of a convolution: whether its input and its weights are channels last."""
     found: list[bool] = []
 
     def look(module: torch.nn.Module, inputs: Any) -> None:
@@ -78,8 +78,8 @@ def seen() -> Iterator[list[bool]]:
     handle.remove()
 
 
-def test_weights_and_batches_lie_as_asked_for(seen: list[bool]) -> None:
-    """In training and in evaluation; but what leaves a client lies plain, so that a sum over it is the same on every engine."""
+def test_weights_and_batches_have_the_layout(seen: list[bool]) -> None:
+    """In training and in evaluation; but what a client sends is contiguous."""
     of = prepared(layout="channels_last", rounds=1, sample={"per_round": 1})
     seen.clear()
     run(of)
@@ -96,7 +96,7 @@ def test_channels_last_has_the_same_bits_in_a_pool() -> None:
         assert sha256(final(of)) == sha256(here)
 
 
-def test_lanes_lie_plain_whatever_is_asked_for() -> None:
+def test_vectorised_weights_are_contiguous_whatever_the_layout() -> None:
     of = prepared(layout="channels_last", engine="vectorised", rounds=1)
     assert isinstance(of.simulation.engine, Vectorised) and of.simulation.engine.why_not is None
     assert sha256(final(of)) == sha256(
@@ -104,21 +104,19 @@ def test_lanes_lie_plain_whatever_is_asked_for() -> None:
     )
 
 
-def test_auto_is_written_down_as_what_it_is() -> None:
+def test_auto_is_resolved_before_it_is_saved() -> None:
     config = load({"model": "lenet5"})
     assert (config.layout, resolve_auto(config).layout) == ("auto", "channels_last")
-    assert (
-        resolve_auto(load({"model": "own.py:net"})).layout == "contiguous"
-    )  # a `view` may stand in it
+    assert resolve_auto(load({"model": "own.py:net"})).layout == "contiguous"  # it may call `view`
     assert resolve_auto(load({"layout": "contiguous"})).layout == "contiguous"
     assert sha256(final(prepared())) == sha256(final(prepared(layout="channels_last")))
 
 
 @pytest.mark.parametrize(("capability", "stay"), [("AVX512", 7), ("AVX2", 0), ("any", 0)])
-def test_wide_convolutions_lie_as_is_faster_on_the_processor(
+def test_wide_convolutions_have_the_layout_that_is_faster_on_the_processor(
     monkeypatch: pytest.MonkeyPatch, seen: list[bool], capability: str, stay: int
 ) -> None:
-    """Of ResNet-18 at full width three over 512 channels and four over 256; of a narrower one none. The logits are the same."""
+    """Seven of ResNet-18: three over 512 channels, four over 256; none if it is narrower."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     for width, count in ((32, 0), (64, stay)):
@@ -142,16 +140,17 @@ from torch import nn
 
 def net(shape, classes, channels: int = 4):
     convolutions = nn.Conv2d(shape[0], channels, 3), nn.Conv2d(channels, 8, 1, stride=2)
-    return nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
+    head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes)
+    return nn.Sequential(*convolutions, *head)
 """
 
 
-def test_a_model_that_would_damage_memory_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_would_damage_memory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(STRIDED)
     own = f"{tmp_path / 'own.py'}:net"
     with pytest.raises(
         UserError,
-        match=r"1x1 convolution of 4 channels with a stride.*layout=channels_last.*leave that setting",
+        match=r"1x1 convolution of 4 channels with a stride.*layout=channels_last.*leave that",
     ):
         prepared(model=own, layout="channels_last")
     for free in ({"model": own}, {"model": f"{own}(channels=8)", "layout": "channels_last"}):
@@ -162,7 +161,7 @@ def test_a_model_that_would_damage_memory_is_refused(tmp_path: Path) -> None:
     ("missing", "sentence"),
     [("compiler", "no 'g[+]{2}' here|clang"), ("headers", "needs Python's C headers")],
 )
-def test_nothing_to_compile_with_is_said_before_round_0(
+def test_a_missing_compiler_is_an_error_before_round_0(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str, sentence: str
 ) -> None:
     monkeypatch.setattr(

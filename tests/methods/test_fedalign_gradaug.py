@@ -81,7 +81,7 @@ def test_the_two_scales_differ_by_a_factor() -> None:
     [("lstm", {"width": 32}), ("cnn", {}), ("lenet5", {}), ("mlp", {}), ("squeezenet", {})],
 )
 def test_fedalign_trains_only_the_last_feature_block(name: str, args: dict[str, Any]) -> None:
-    """On text, images flattened inside or before the block, vectors, and parallel residual_block_names."""
+    """On text, images flattened inside or before the block, vectors, and parallel branches."""
     step = step_on(name, **args)
     method = fedalign(width=0.5)
     method.check(step.model)

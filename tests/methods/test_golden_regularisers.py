@@ -168,7 +168,7 @@ def test_the_vectorised_engine_rejects_random_layers() -> None:
 
 
 def test_teachers_of_a_combined_method_do_not_change_the_draws() -> None:
-    """With almost no weight, moon+stochdepth drops the residual_block_names that stochdepth alone drops."""
+    """With almost no weight, moon+stochdepth drops the branches that stochdepth alone drops."""
     almost, plain = (
         simulate(join([moon(mu, projection=4), stochdepth(0.4)]), 3, build=residual).state.params
         for mu in (1e-13, 0.0)

@@ -1,4 +1,4 @@
-"""A disk in memory where there is one: these tests write durably some ten thousand times, and none of them cuts the power."""
+"""A disk in memory, if available: these tests write durably about ten thousand times."""
 
 import shutil
 import tempfile

@@ -1,4 +1,4 @@
-"""Checkpoints: which are kept, how each vouches for the rest of the folder, and what is fallen back on."""
+"""Checkpoints: which are kept, what each one verifies, and which is the fallback."""
 
 import shutil
 import sqlite3
@@ -34,7 +34,7 @@ def test_manifests_are_chained_and_complete(run: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [1, 2])
-def test_it_falls_back_as_far_as_it_must(run: Path, broken: int) -> None:
+def test_restore_falls_back_to_the_newest_valid_checkpoint(run: Path, broken: int) -> None:
     for round in range(5, 5 - broken, -1):
         (run / f"checkpoint/round-{round}.safetensors").unlink()
     with RunFolder.open(run) as folder:
@@ -49,10 +49,12 @@ def test_it_falls_back_as_far_as_it_must(run: Path, broken: int) -> None:
         )
         assert toy.restored_round(folder) == 5 - broken
         assert checkpoint.saved_rounds(run / "checkpoint") == list(range(5 - broken, 2, -1))
-    assert toy.assert_goes_on(run, last=7) == 5 - broken
+    assert toy.assert_resumes(run, last=7) == 5 - broken
 
 
-def test_where_nothing_is_left_it_says_what_is_damaged_and_deletes_nothing(run: Path) -> None:
+def test_without_a_valid_checkpoint_the_error_lists_the_damage_and_nothing_is_deleted(
+    run: Path,
+) -> None:
     for payload in run.glob("checkpoint/round-*"):
         payload.write_bytes(b"")
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "lock"}
@@ -74,7 +76,7 @@ def test_states_without_manifests_are_not_taken_for_a_new_run(run: Path) -> None
         folder.restore()
 
 
-def test_an_edited_config_is_refused(run: Path) -> None:
+def test_an_edited_config_is_rejected(run: Path) -> None:
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(text.replace("0.05", "0.06"))
     with (
@@ -86,8 +88,8 @@ def test_an_edited_config_is_refused(run: Path) -> None:
         folder.restore()
 
 
-def test_a_manifest_of_another_history_is_refused(run: Path, disk: Path) -> None:
-    """The same settings and no memories, so that only the chain can tell."""
+def test_a_manifest_of_another_run_is_rejected(run: Path, disk: Path) -> None:
+    """The same settings and no memories, so that only the chain of manifests differs."""
     ours, other = disk / "ours", disk / "other"
     for path, note in ((ours, 1), (other, 2)):
         with RunFolder.create(path, toy.CONFIG) as folder:
@@ -100,19 +102,19 @@ def test_a_manifest_of_another_history_is_refused(run: Path, disk: Path) -> None
     assert "does not follow the checkpoint of round 1" in restored.warnings[0]
 
 
-def test_a_manifest_under_another_round_is_refused(run: Path) -> None:
+def test_a_manifest_under_another_round_is_rejected(run: Path) -> None:
     shutil.copy(run / "checkpoint/MANIFEST-4.json", run / "checkpoint/MANIFEST-9.json")
     shutil.copy(run / "checkpoint/round-4.safetensors", run / "checkpoint/round-9.safetensors")
-    assert toy.assert_goes_on(run, last=6) == 5
+    assert toy.assert_resumes(run, last=6) == 5
 
 
-def test_a_state_that_is_not_the_one_of_its_manifest_is_refused(run: Path) -> None:
+def test_a_state_that_does_not_match_its_manifest_is_rejected(run: Path) -> None:
     path = run / "checkpoint/MANIFEST-5.json"
     path.write_bytes(seal({**(unseal(path.read_bytes()) or {}), "weights_sha256": "0" * 64}))
-    assert toy.assert_goes_on(run, last=6) == 4
+    assert toy.assert_resumes(run, last=6) == 4
 
 
-def test_what_a_crash_left_half_written_is_swept_up(run: Path) -> None:
+def test_half_written_files_of_a_crash_are_deleted(run: Path) -> None:
     for name in (
         "MANIFEST-5.json.tmp",
         "round-2.safetensors.tmp",
@@ -120,7 +122,7 @@ def test_what_a_crash_left_half_written_is_swept_up(run: Path) -> None:
         "notes.txt",
     ):
         (run / "checkpoint" / name).touch()
-    assert toy.assert_goes_on(run, last=6) == 5
+    assert toy.assert_resumes(run, last=6) == 5
     kept = (
         [f"MANIFEST-{r}.json" for r in (4, 5, 6)]
         + ["notes.txt"]
@@ -129,12 +131,12 @@ def test_what_a_crash_left_half_written_is_swept_up(run: Path) -> None:
     assert names(run / "checkpoint") == kept
 
 
-def test_a_missing_manifest_in_the_middle_does_no_harm(run: Path) -> None:
+def test_a_missing_older_manifest_does_no_harm(run: Path) -> None:
     (run / "checkpoint/MANIFEST-4.json").unlink()
-    assert toy.assert_goes_on(run, last=6) == 5
+    assert toy.assert_resumes(run, last=6) == 5
 
 
-def test_a_lost_database_is_noticed(run: Path) -> None:
+def test_a_missing_database_is_detected(run: Path) -> None:
     (run / "clients.sqlite").unlink()
     with (
         RunFolder.open(run) as folder,
@@ -143,7 +145,7 @@ def test_a_lost_database_is_noticed(run: Path) -> None:
         folder.restore()
 
 
-def test_a_database_in_use_elsewhere_is_not_taken_for_damage(
+def test_a_locked_database_is_not_reported_as_damaged(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))

@@ -24,7 +24,7 @@ clients, slots = st.integers(0, 3), st.sampled_from(["control", "personal solver
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The model keeps every version there ever was: versions[client, slot][round] is a value."""
+    """The reference keeps every version: versions[client, slot][round] is a value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def in_force(self, round: int) -> dict[tuple[int, str], int]:
-        """The round of the version of each memory that counts at the end of a round."""
+        """For each memory, the round of the version that is current at the end of a round."""
         rounds = {key: [r for r in made if r <= round] for key, made in self.versions.items()}
         return {key: max(found) for key, found in rounds.items() if found}
 
@@ -201,7 +201,7 @@ def test_a_commit_that_fails_keeps_what_is_pending(
         "UPDATE memory SET value = 'text' WHERE client = 3",
     ],
 )
-def test_a_changed_row_is_told(store: SqliteStore, change: str) -> None:
+def test_a_changed_row_is_detected(store: SqliteStore, change: str) -> None:
     store.close()
     with sqlite3.connect(store.path) as db:
         db.execute(change)
@@ -212,7 +212,7 @@ def test_a_changed_row_is_told(store: SqliteStore, change: str) -> None:
         SqliteStore(store.path).digest(1)
 
 
-def test_a_lost_row_and_a_genuine_row_too_many_change_the_digest(store: SqliteStore) -> None:
+def test_a_lost_row_and_an_extra_genuine_row_change_the_digest(store: SqliteStore) -> None:
     before = store.digest(1)
     store.remember(7, {"control": value(7)})
     assert store.commit(2) != before
@@ -230,16 +230,16 @@ def test_every_commit_reaches_the_disk(store: SqliteStore) -> None:
     assert said == ["wal", 2]  # 2 is FULL: the log is synced at every commit
 
 
-def test_a_closed_store_is_one_file_that_needs_no_log(store: SqliteStore) -> None:
+def test_a_closed_store_is_a_single_file(store: SqliteStore) -> None:
     store.close()
     assert [p.name for p in store.path.parent.iterdir()] == ["clients.sqlite"]
     assert (
         store.path.read_bytes()[18:20] == b"\x01\x01"
-    )  # the header's format numbers: 2 would call for a log beside it
+    )  # the header's format numbers: 2 would require a log file
 
 
-def test_a_free_list_that_would_overwrite_memories_is_told(store: SqliteStore) -> None:
-    """Every row can still be read; the next ones would be written over them."""
+def test_a_free_list_that_would_overwrite_memories_is_detected(store: SqliteStore) -> None:
+    """Every row can still be read, but new ones would overwrite them."""
     store.close()
     data = bytearray(store.path.read_bytes())
     data[32:40] = (2).to_bytes(4, "big") + (1).to_bytes(
@@ -251,7 +251,7 @@ def test_a_free_list_that_would_overwrite_memories_is_told(store: SqliteStore) -
         SqliteStore(store.path).digest(1)
 
 
-def test_a_feeding_thread_may_recall(store: SqliteStore) -> None:
+def test_another_thread_may_recall(store: SqliteStore) -> None:
     found: list[float] = []
     thread = threading.Thread(target=lambda: found.extend(store.recall(2)["control"]["z"].tolist()))
     thread.start()
@@ -259,7 +259,7 @@ def test_a_feeding_thread_may_recall(store: SqliteStore) -> None:
     assert found == [2.0, 2.0]
 
 
-def test_a_file_that_is_no_database_is_told(disk: Path) -> None:
+def test_a_file_that_is_no_database_is_detected(disk: Path) -> None:
     (disk / "clients.sqlite").write_bytes(b"something else" * 100)
     with pytest.raises(
         RunError, match=r"clients\.sqlite: file is not a database; go back to an earlier"
@@ -267,7 +267,7 @@ def test_a_file_that_is_no_database_is_told(disk: Path) -> None:
         SqliteStore(disk / "clients.sqlite").recall(0)
 
 
-def test_a_committed_row_is_read_beside_the_writer(store: SqliteStore) -> None:
+def test_a_reader_sees_committed_rows_while_the_store_is_open(store: SqliteStore) -> None:
     reader = SqliteStore(store.path, read_only=True)
     assert_same(reader.recall(4)["control"], value(4))
     store.remember(4, {"control": value(8)})

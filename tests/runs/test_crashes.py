@@ -1,4 +1,4 @@
-"""Killed at every call that changes the disk: what is restored is the last completed save, and the run goes on to the same end."""
+"""Runs killed at every call that changes the disk: the last completed save is restored."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from runs.toy import Done
 
 
 def assert_last_save(path: Path, reported: list[int], before: int) -> int:
-    """Completed saves are there; one that was cut off may be, if all of it reached the disk."""
+    """Completed saves exist; an interrupted one may, if all of it reached the disk."""
     completed = reported[-1] if reported else before
-    came_from = toy.assert_goes_on(path, last=6)
+    came_from = toy.assert_resumes(path, last=6)
     assert came_from in (completed, completed + 1)
     return came_from
 
@@ -35,9 +35,9 @@ def _killed_from_the_start(disk: Path) -> Iterator[list[int]]:
     def work(done: Done) -> None:
         with RunFolder.create(disk / str(number), toy.CONFIG) as folder:
             assert folder.restore() is None
-            toy.play(folder, 1, 2, done)
+            toy.run_rounds(folder, 1, 2, done)
 
-    for number, reported in enumerate(toy.crashes(work), 1):  # noqa: B007 (the work of the next one reads it)
+    for number, reported in enumerate(toy.crashes(work), 1):  # noqa: B007 (the next `work` reads it)
         yield reported
 
 
@@ -48,7 +48,7 @@ def test_a_resumed_run_survives_a_kill_anywhere(disk: Path) -> None:
     def work(done: Done) -> None:
         with RunFolder.open(path) as folder:
             assert toy.restored_round(folder) == 4
-            toy.play(folder, 5, 5, done)
+            toy.run_rounds(folder, 5, 5, done)
 
     shutil.copytree(base, path)
     for reported in toy.crashes(work):
@@ -68,7 +68,7 @@ def test_a_fall_back_survives_a_kill_anywhere(disk: Path) -> None:
 
     shutil.copytree(base, path)
     for _ in toy.crashes(work):
-        starts.append(toy.assert_goes_on(path, last=6))
+        starts.append(toy.assert_resumes(path, last=6))
         shutil.rmtree(path)
         shutil.copytree(base, path)
     assert set(starts) == {3} and len(starts) > 5
@@ -82,9 +82,9 @@ def test_a_save_is_made_durable_in_the_order_that_makes_it_safe(
     recorder.tick = said.append
     recorder.wire(monkeypatch.setattr, statements=True)
     with RunFolder.create(disk / "run", toy.CONFIG) as folder:
-        toy.play(folder, 1, 3)
+        toy.run_rounds(folder, 1, 3)
         said.clear()
-        toy.play(folder, 4, 4)
+        toy.run_rounds(folder, 4, 4)
     steps = [s for s in said if s in ("fsync", "replace", "unlink", "COMMIT")]
     durable_file = ["fsync", "replace", "fsync"]
     assert steps == ["COMMIT", "fsync", *durable_file, *durable_file, "unlink", "unlink", "COMMIT"]

@@ -1,4 +1,4 @@
-"""Bytes flipped, cut, zeroed and deleted in every kind of file: the run goes back, or says so; it is never silently wrong."""
+"""Damage to every kind of file: the run falls back or raises; it is never silently wrong."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def runs(module_disk: Path) -> list[Path]:
     killed = module_disk / "killed"
 
     def work(done: toy.Done) -> None:
-        toy.play(RunFolder.create(killed, toy.CONFIG), 1, LAST)
+        toy.run_rounds(RunFolder.create(killed, toy.CONFIG), 1, LAST)
         os._exit(9)
 
     assert toy.in_child(work)[0] == 9
@@ -37,7 +37,7 @@ def files(run: Path) -> list[Path]:
     return sorted(p for p in run.rglob("*") if p.is_file())
 
 
-def test_every_kind_of_file_is_there_to_be_damaged(runs: list[Path]) -> None:
+def test_the_runs_have_every_kind_of_file(runs: list[Path]) -> None:
     kinds = {p.name.split("-")[0] + p.suffix for run in runs for p in files(run)}
     assert kinds == {
         *(
@@ -52,7 +52,7 @@ def test_every_kind_of_file_is_there_to_be_damaged(runs: list[Path]) -> None:
 
 
 def damage(path: Path, rng: np.random.Generator) -> str:
-    """One of four kinds of damage; which one it was."""
+    """Apply one of four kinds of damage; return which."""
     data = bytearray(path.read_bytes())
     how = ("flip", "cut", "delete", "zero")[rng.integers(4)]
     start = int(rng.integers(max(len(data), 1)))
@@ -71,13 +71,13 @@ def damage(path: Path, rng: np.random.Generator) -> str:
 
 
 def outcome(path: Path) -> str:
-    """What a user of the damaged run meets; the checks behind `assert_goes_on` compare every value."""
+    """What happens with the damaged run; `assert_resumes` compares every value."""
     try:
-        start = toy.assert_goes_on(path, last=LAST + 2)
+        start = toy.assert_resumes(path, last=LAST + 2)
     except (RunError, UserError) as error:
         assert str(path) in str(error) and ";" in str(error), error
         return "said"
-    return "unaffected" if start == LAST else "went back"
+    return "unaffected" if start == LAST else "fell back"
 
 
 def assert_result_true(path: Path, genuine: bool) -> None:
@@ -100,11 +100,11 @@ def test_damage_is_never_silent(runs: list[Path], disk: Path) -> None:
         met[outcome(path)] += 1
         shutil.rmtree(path)
     assert sum(met.values()) == CASES
-    assert min(met[kind] for kind in ("said", "went back", "unaffected")) >= 10, met
+    assert min(met[kind] for kind in ("said", "fell back", "unaffected")) >= 10, met
 
 
-def test_readers_are_not_deceived_either(runs: list[Path], disk: Path) -> None:
-    """For reports: metrics and states of a run that nobody resumes."""
+def test_damage_is_never_silent_for_readers_either(runs: list[Path], disk: Path) -> None:
+    """For reports: metrics and states of a run that is not resumed."""
     rng, met = np.random.default_rng(21), Counter()
     for case in range(40):
         path = shutil.copytree(runs[0], disk / str(case))

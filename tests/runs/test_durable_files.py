@@ -73,13 +73,13 @@ def test_a_seal_notices_any_changed_byte(data: st.DataObject) -> None:
     assert unseal(bytes(whole)) is None
 
 
-def test_numbers_as_names_are_sealed_as_they_will_be_read() -> None:
+def test_integer_keys_are_sealed_as_strings() -> None:
     assert unseal(seal({"refused": {10: "late", 9: "NaN"}})) == {
         "refused": {"10": "late", "9": "NaN"}
     }
 
 
-def test_the_journal_knows_its_own_checksum(disk: Path) -> None:
+def test_the_journal_keeps_its_own_checksum(disk: Path) -> None:
     journal = Journal(disk / "metrics.jsonl")
     for round in range(3):
         journal.append({"round": round})
@@ -98,7 +98,7 @@ def test_the_journal_knows_its_own_checksum(disk: Path) -> None:
     assert begins_with((disk / "metrics.jsonl").read_bytes(), journal.sync())
 
 
-def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(
+def test_a_line_that_does_not_fit_on_the_disk_is_removed_again(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal(disk / "metrics.jsonl")
@@ -122,7 +122,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(
     assert begins_with((disk / "metrics.jsonl").read_bytes(), journal.sync())
 
 
-def test_lines_of_a_round_done_again_replace_the_earlier_ones() -> None:
+def test_lines_of_a_repeated_round_replace_the_earlier_ones() -> None:
     lines = [{"round": 1, "a": 1}, {"note": "x"}, {"round": 2}, {"note": "y"}, {"round": 1, "a": 2}]
     data = b"".join(json.dumps(entry).encode() + b"\n" for entry in lines)
     assert records(data) == [{"round": 1, "a": 2}, {"note": "x"}, {"round": 2}, {"note": "y"}]
@@ -139,7 +139,7 @@ time.sleep(60)
 """
 
 
-def test_a_second_process_is_refused_until_the_first_is_gone(disk: Path) -> None:
+def test_a_second_process_is_rejected_until_the_first_has_ended(disk: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(disk / "lock")], stdout=subprocess.PIPE
     ) as holder:

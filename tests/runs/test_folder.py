@@ -1,4 +1,4 @@
-"""A run folder from its making to its result: what is refused, what is kept, what is fallen back on."""
+"""A run folder from its creation to its result."""
 
 import errno
 import json
@@ -19,10 +19,10 @@ from runs import toy
 from runs.toy import names
 
 
-def test_saves_between_several_rounds(disk: Path) -> None:
+def test_saving_every_few_rounds(disk: Path) -> None:
     with RunFolder.create(disk / "run", toy.CONFIG) as folder:
         for round in range(1, 8):
-            for client, memories in toy.told(round).items():
+            for client, memories in toy.new_memories(round).items():
                 folder.store.remember(client, memories)
             folder.append_metrics(toy.line(round))
             if round % 3 == 0:
@@ -34,12 +34,12 @@ def test_saves_between_several_rounds(disk: Path) -> None:
 
 def test_the_same_round_may_be_saved_twice(disk: Path) -> None:
     with RunFolder.create(disk / "run", toy.CONFIG) as folder:
-        toy.play(folder, 1, 2)
+        toy.run_rounds(folder, 1, 2)
         folder.save(toy.state(2), best=2)
-    assert toy.assert_goes_on(disk / "run", last=3) == 2
+    assert toy.assert_resumes(disk / "run", last=3) == 2
 
 
-def test_other_versions_are_warned_of(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_cause_a_warning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = checkpoint.made_with()
     monkeypatch.setattr(
         checkpoint, "made_with", lambda: {**now, "torch": "9.9", "cpu": "VSX", "python": "4.0"}
@@ -54,7 +54,7 @@ def test_other_versions_are_warned_of(run: Path, monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_what_is_there_is_not_overwritten(run: Path, disk: Path) -> None:
+def test_existing_files_are_not_overwritten(run: Path, disk: Path) -> None:
     with pytest.raises(
         UserError, match=rf"holds a run already; resume it with `fedloom resume {run}`"
     ):
@@ -70,7 +70,7 @@ def test_what_is_there_is_not_overwritten(run: Path, disk: Path) -> None:
     assert names(disk / "photos") == ["cat.jpg"]
 
 
-def test_of_two_that_create_one_folder_the_later_is_refused(
+def test_of_two_processes_that_create_one_folder_the_later_is_rejected(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = disk / "run"
@@ -85,7 +85,7 @@ def test_of_two_that_create_one_folder_the_later_is_refused(
     assert (path / "config.toml").read_text() == "theirs"
 
 
-def test_what_is_not_a_run_is_refused(disk: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_rejected(disk: Path) -> None:
     for enter in (RunFolder.open, RunFolder.read_only):
         with pytest.raises(
             UserError,
@@ -95,7 +95,7 @@ def test_what_is_not_a_run_is_refused(disk: Path) -> None:
     assert names(disk) == []
 
 
-def test_a_config_that_is_not_text_is_told(run: Path) -> None:
+def test_a_config_that_is_not_text_is_rejected(run: Path) -> None:
     whole = (run / "config.toml").read_bytes()
     (run / "config.toml").write_bytes(whole + b"lr = \xff")
     with pytest.raises(UserError, match=rf"config.toml is not text \(byte {len(whole) + 5}\)"):
@@ -139,7 +139,7 @@ def test_other_formats_are_rejected_and_left_as_they_are(
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
-def test_a_folder_is_written_by_one_at_a_time(run: Path) -> None:
+def test_a_folder_has_one_writer_at_a_time(run: Path) -> None:
     with (
         RunFolder.open(run),
         pytest.raises(UserError, match=f"is being written by process {os.getpid()}"),
@@ -148,12 +148,12 @@ def test_a_folder_is_written_by_one_at_a_time(run: Path) -> None:
     RunFolder.open(run).close()
 
 
-def test_a_reader_sees_a_run_that_goes_on(run: Path) -> None:
+def test_a_reader_sees_a_running_run(run: Path) -> None:
     with RunFolder.open(run) as folder:
         toy.restored_round(folder)
-        for client, memories in toy.told(6).items():
+        for client, memories in toy.new_memories(6).items():
             folder.store.remember(client, memories)
-        folder.store.commit(6)  # a save under way
+        folder.store.commit(6)  # a save in progress
         folder.append_metrics(toy.line(6))
         reader = RunFolder.read_only(run)
         restored = reader.restore()
@@ -169,7 +169,7 @@ def test_a_reader_sees_a_run_that_goes_on(run: Path) -> None:
                 write()
 
 
-def test_edited_metrics_are_told_to_readers(run: Path) -> None:
+def test_edited_metrics_are_rejected_by_readers(run: Path) -> None:
     text = (run / "metrics.jsonl").read_text()
     (run / "metrics.jsonl").write_text(text.replace("0.5", "0.9", 1))
     with pytest.raises(RunError, match=r"metrics.jsonl is damaged or was edited; `fedloom resume"):
@@ -196,12 +196,12 @@ def test_the_result(run: Path) -> None:
         (run / "result.json").write_bytes(bad)
         with pytest.raises(
             RunError,
-            match=r"result.json is damaged or belongs to other settings; delete it, and `fedloom resume",
+            match=r"result.json is damaged or belongs to other settings; delete it, and `fedloom",
         ):
             RunFolder.read_only(run).result()
 
 
-def test_paths_that_collide_are_refused(disk: Path) -> None:
+def test_paths_that_collide_are_rejected(disk: Path) -> None:
     one = {"n": torch.ones(1)}
     state = ServerState(1, {}, {"a/b": {"c": one}, "a": {"b/c": one}})
     with (
@@ -211,7 +211,7 @@ def test_paths_that_collide_are_refused(disk: Path) -> None:
         folder.save(state)
 
 
-def test_facts_that_are_not_json_are_refused_before_anything_is_written(run: Path) -> None:
+def test_facts_that_are_not_json_are_rejected_before_anything_is_written(run: Path) -> None:
     before = names(run / "checkpoint")
     with RunFolder.open(run) as folder:
         folder.restore()
@@ -221,8 +221,10 @@ def test_facts_that_are_not_json_are_refused_before_anything_is_written(run: Pat
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-def test_a_disk_that_fails_at_any_write_leaves_the_last_checkpoint(disk: Path, number: int) -> None:
-    """An error, not a crash, at the first sync, rename or deletion of a save, at the second, and so on."""
+def test_a_disk_error_at_any_write_leaves_the_last_checkpoint_intact(
+    disk: Path, number: int
+) -> None:
+    """An error, not a crash, at the first sync, rename or deletion of a save, the second, ..."""
 
     def fail(what: str) -> None:
         raise OSError(number, os.strerror(number))
@@ -234,12 +236,12 @@ def test_a_disk_that_fails_at_any_write_leaves_the_last_checkpoint(disk: Path, n
             toy.restored_round(folder)
             toy.Fuse(at, fail).wire(patch.setattr, statements=False)
             try:
-                toy.play(folder, 4, 4)
+                toy.run_rounds(folder, 4, 4)
             except RunError as error:
                 assert str(path) in str(error) and os.strerror(number).lower() in str(error)
             else:
                 break
-        starts.append(toy.assert_goes_on(path, last=6))
+        starts.append(toy.assert_resumes(path, last=6))
     assert set(starts) == {3, 4} and len(starts) >= 9
 
 

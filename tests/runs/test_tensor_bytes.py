@@ -42,7 +42,7 @@ def test_round_trip(specs: list[tuple[str, torch.dtype, tuple[int, ...]]]) -> No
 def test_special_values_keep_their_bits() -> None:
     bits = torch.tensor(
         [0x7FC00001, -0x00400000, -0x80000000, 0x00000001], dtype=torch.int32
-    )  # NaNs, -0, the least number
+    )  # NaNs, -0, the smallest subnormal number
     back = unpack(pack({"x": bits.view(torch.float32)}))["x"]
     assert torch.equal(back.view(torch.int32), bits)
 
@@ -60,7 +60,7 @@ def test_views_and_shared_memory() -> None:
     assert_same(unpack(pack(params)), params)
 
 
-def test_what_comes_back_owns_aligned_memory() -> None:
+def test_unpacked_tensors_own_aligned_memory() -> None:
     data = pack({"a": torch.zeros(3, dtype=torch.uint8), "b": torch.ones(5)})
     first, second = unpack(data), unpack(data)
     first["b"] += 1
@@ -68,7 +68,7 @@ def test_what_comes_back_owns_aligned_memory() -> None:
     assert first["b"].data_ptr() % 64 == 0 and first["b"].untyped_storage().nbytes() == 20
 
 
-def test_parameters_come_back_as_plain_tensors() -> None:
+def test_parameters_are_unpacked_as_plain_tensors() -> None:
     back = unpack(pack({"w": torch.nn.Parameter(torch.ones(2))}))["w"]
     assert type(back) is torch.Tensor and not back.requires_grad
 

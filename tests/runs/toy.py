@@ -1,4 +1,4 @@
-"""A run without training, whose every state, memory and metrics line is known in advance, and which can be cut off anywhere."""
+"""A run without training, whose contents are known in advance, and which can be killed anywhere."""
 
 import os
 import sqlite3
@@ -25,7 +25,7 @@ def draw(*path: str | int, shape: tuple[int, ...] = (3,)) -> Tensor:
 
 
 def state(round: int) -> ServerState:
-    """Nested names out of alphabetical order, a counter, a scalar, an empty tensor, half precision, and rooms without tensors."""
+    """Unsorted nested names, a counter, a scalar, an empty tensor, bfloat16, empty groups."""
     params = {
         "block.norm.weight": draw("w", round, shape=(2, 3)),
         "block.norm.num_batches_tracked": torch.tensor(2**53 + 1 + round),
@@ -43,8 +43,8 @@ def state(round: int) -> ServerState:
     return ServerState(round, params, memory, shared)
 
 
-def told(round: int) -> dict[int, dict[str, Params]]:
-    """What the clients of a round want remembered; which slots and which clients changes from round to round."""
+def new_memories(round: int) -> dict[int, dict[str, Params]]:
+    """The new memories of a round; clients and slots change from round to round."""
     chosen = [(round * 2 + k) % CLIENTS for k in range(2 + round % 2)]
     return {
         c: {"control": {"z": draw("m", round, c, shape=(40,)), "a": draw("n", round, c)}}
@@ -57,7 +57,7 @@ def memories(round: int) -> dict[int, dict[str, Params]]:
     """What all clients remember after a round."""
     memories: dict[int, dict[str, Params]] = {c: {} for c in range(CLIENTS)}
     for r in range(1, round + 1):
-        for client, slots in told(r).items():
+        for client, slots in new_memories(r).items():
             memories[client] |= slots
     return memories
 
@@ -66,10 +66,10 @@ def line(round: int) -> dict[str, Any]:
     return {"round": round, "accuracy": 1 - 1 / (round + 1), "refused": {"3": "why"}}
 
 
-def play(folder: RunFolder, first: int, last: int, done: Done = lambda round: None) -> None:
+def run_rounds(folder: RunFolder, first: int, last: int, done: Done = lambda round: None) -> None:
     """Rounds first to last, each saved."""
     for round in range(first, last + 1):
-        for client, memories in told(round).items():
+        for client, memories in new_memories(round).items():
             folder.store.remember(client, memories)
         folder.append_metrics(line(round))
         folder.save(state(round), best=round)
@@ -79,7 +79,7 @@ def play(folder: RunFolder, first: int, last: int, done: Done = lambda round: No
 def made(path: Path, rounds: int) -> Path:
     """The folder of a toy run, closed."""
     with RunFolder.create(path, CONFIG) as folder:
-        play(folder, 1, rounds)
+        run_rounds(folder, 1, rounds)
     return path
 
 
@@ -96,7 +96,7 @@ def assert_same(got: Params, expected: Params) -> None:
 
 
 def restored_round(folder: RunFolder) -> int:
-    """Restore, and hold everything that comes back against what was saved at that round; 0 if nothing was."""
+    """Restore, and compare everything with what was saved in that round; 0 if there is no save."""
     restored = folder.restore()
     round = restored.state.round if restored else 0
     if restored:
@@ -121,11 +121,11 @@ def assert_remembers(folder: RunFolder, expected: dict[int, dict[str, Params]]) 
             assert_same(memories[slot], params)
 
 
-def assert_goes_on(path: Path, last: int) -> int:
-    """Restore, play to the last round, and restore that; the round it went on from."""
+def assert_resumes(path: Path, last: int) -> int:
+    """Restore, run to the last round, and restore that; the round from which it resumed."""
     with RunFolder.open(path) as folder:
         came_from = restored_round(folder)
-        play(folder, came_from + 1, last)
+        run_rounds(folder, came_from + 1, last)
         assert_remembers(folder, memories(last))
     with RunFolder.open(path) as folder:
         assert restored_round(folder) == last
@@ -144,7 +144,7 @@ class Fuse:
             self.blow(what)
 
     def wire(self, patch: Callable[[object, str, object], None], statements: bool) -> None:
-        """Before every sync, rename, truncation and deletion; with statements also before every statement of SQLite."""
+        """Tick before every sync, rename and deletion; optionally before SQLite statements."""
         for name in ("fsync", "replace", "unlink"):
             patch(os, name, self._ticking(name, getattr(os, name)))
         if statements:
@@ -167,7 +167,7 @@ class Fuse:
 
 
 def in_child(work: Callable[[Done], None]) -> tuple[int, list[int]]:
-    """Run the work in a forked process; its exit status, and the numbers it reported before its end."""
+    """Run the work in a forked process; its exit status, and the numbers that it reported."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -183,7 +183,7 @@ def in_child(work: Callable[[Done], None]) -> tuple[int, list[int]]:
 
 
 def crashes(work: Callable[[Done], None]) -> Iterator[list[int]]:
-    """The work, killed at its first call that changes the disk, at its second, and so on until it comes to its end."""
+    """The work, killed at its first call that changes the disk, its second, ... to its end."""
     for at in range(1, 2000):
 
         def blown(done: Done, at: int = at) -> None:

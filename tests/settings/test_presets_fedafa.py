@@ -1,4 +1,4 @@
-"""FedAFA's table and figures as presets: the numbers as they are printed, the settings as paper and code have them."""
+"""FedAFA's table and figures as presets: printed numbers, and settings of the paper and code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLES = {
     if n.startswith("fedafa/") and (t := preset(n).table) is not None
 }
 SETUPS = ("C10 a=0.5", "C10 a=0.2", "C100 a=0.5", "C100 a=0.2")
-IN_PRINT = {
+PRINTED_NAMES = {
     "Local training": "local",
     "FedAvg-FT": "fedavg-ft",
     "FedProx": "fedprox-ft",
@@ -36,22 +36,29 @@ IN_PRINT = {
     "FedAFA_Loc": "fedafa-loc",
     "FedAFA": "fedafa",
 }
-OURS = {"fedavg", "fedbn-ft", "crt-fresh", "fedafa-lam0", "fedafa-authors", "fedafa-equations"}
+NOT_PRINTED = {
+    "fedavg",
+    "fedbn-ft",
+    "crt-fresh",
+    "fedafa-lam0",
+    "fedafa-authors",
+    "fedafa-equations",
+}
 
 
 def config(table: str, row: str, column: str, scale: Scale = "paper") -> Config:
-    study = TABLES[table].at(scale, [row], [column])
-    return load(study.run_settings(study.rows[0], study.columns[0], scale))
+    paper_table = TABLES[table].at(scale, [row], [column])
+    return load(paper_table.run_settings(paper_table.rows[0], paper_table.columns[0], scale))
 
 
 def printed(row: str) -> list[str]:
-    found = next(r for r in TABLES["table1"].rows if r.name == row).printed
-    return [f"{found[f'{setup} recall'].mean:.2f}" for setup in SETUPS]
+    numbers = next(r for r in TABLES["table1"].rows if r.name == row).printed
+    return [f"{numbers[f'{setup} recall'].mean:.2f}" for setup in SETUPS]
 
 
-def test_every_table_is_there() -> None:
+def test_every_table_has_a_preset() -> None:
     assert set(TABLES) == {"table1", "figure2", "figure3", "figure4a", "figure4b", "figure4c"}
-    assert {r.name for r in TABLES["table1"].rows} == {*IN_PRINT.values(), *OURS}
+    assert {r.name for r in TABLES["table1"].rows} == {*PRINTED_NAMES.values(), *NOT_PRINTED}
 
 
 def test_figure_2_shows_the_clients_of_the_table() -> None:
@@ -71,23 +78,25 @@ def test_figure_2_shows_the_clients_of_the_table() -> None:
     ],
 )
 def test_numbers_as_printed(row: str, numbers: str) -> None:
-    """Read off the paper by eye."""
+    """Copied from the paper by hand."""
     assert printed(row) == numbers.split()
 
 
-@pytest.mark.skipif(not PAPER.exists(), reason="the text of the paper is not beside the repository")
-def test_all_numbers_are_those_in_the_text_of_the_paper() -> None:
+@pytest.mark.skipif(not PAPER.exists(), reason="the text of the paper is not available")
+def test_all_numbers_match_the_text_of_the_paper() -> None:
     lines = (
         re.fullmatch(r"(.+?)(?: \[\d+\])?((?:\t\d+\.\d\d){4})", line)
         for line in PAPER.read_text(encoding="utf-8").splitlines()
     )
     text = {m[1]: m[2].split() for m in lines if m}
-    assert text == {name: printed(row) for name, row in IN_PRINT.items()}
+    assert text == {name: printed(row) for name, row in PRINTED_NAMES.items()}
 
 
-def test_what_is_not_in_print_says_so_and_is_read_like_the_rest() -> None:
+def test_rows_that_are_not_printed_have_a_note_and_the_same_measures() -> None:
     for row in TABLES["table1"].rows:
-        assert bool(row.printed) == (row.name in IN_PRINT.values()) and (row.printed or row.note)
+        assert bool(row.printed) == (row.name in PRINTED_NAMES.values()) and (
+            row.printed or row.note
+        )
     measures = {c.name.rpartition(" ")[2]: c.measure for c in TABLES["table1"].columns}
     assert measures == {
         "recall": "personal",
@@ -126,7 +135,7 @@ def test_settings_at_the_papers_scale() -> None:
 
 
 @pytest.mark.parametrize("setup", SETUPS)
-def test_the_split_is_the_papers_at_its_scale_and_drawn_by_seed_at_the_small_one(
+def test_the_partition_is_the_papers_at_its_scale_and_varies_by_seed_at_the_small_one(
     setup: str,
 ) -> None:
     data, alpha = (
@@ -147,18 +156,17 @@ def test_the_split_is_the_papers_at_its_scale_and_drawn_by_seed_at_the_small_one
         40,
         2000,
     )
-    assert (
-        longtail.class_sizes(2000, 10, 40)[-1] == longtail.class_sizes(5000, 10, 100)[-1] == 50
-    )  # the rarest class is as rare
+    # The rarest class has the same size at both scales.
+    assert longtail.class_sizes(2000, 10, 40)[-1] == longtail.class_sizes(5000, 10, 100)[-1] == 50
 
 
-def finale(row: str) -> list[tuple[str, dict]]:
-    """The methods of a row with all of their parameters."""
-    words = config("table1", row, "C10 a=0.5 recall").method_specs
-    return [
-        (w.name, {n: p.default for n, p in parameters(entry(w.name).make).items()} | dict(w.args))
-        for w in words
-    ]
+def methods_of(row: str) -> list[tuple[str, dict]]:
+    """The methods of a row with all of their parameters, defaults included."""
+    methods = []
+    for spec in config("table1", row, "C10 a=0.5 recall").method_specs:
+        defaults = {name: p.default for name, p in parameters(entry(spec.name).make).items()}
+        methods.append((spec.name, defaults | dict(spec.args)))
+    return methods
 
 
 @pytest.mark.parametrize(
@@ -175,14 +183,14 @@ def finale(row: str) -> list[tuple[str, dict]]:
         "fedafa",
     ],
 )
-def test_one_epoch_on_the_final_model_by_the_papers_optimiser(row: str) -> None:
-    _, args = finale(row)[-1]
+def test_personal_models_train_one_epoch_with_the_papers_optimiser(row: str) -> None:
+    _, args = methods_of(row)[-1]
     assert [args[n] for n in ("lr", "batch", "momentum", "decay")] == [0.005, 64, 0.9, 5e-4]
     assert args["epochs"] == (10 if row == "crt-fresh" else 1)
 
 
-def test_fedafa_and_what_is_taken_from_it() -> None:
-    whole = dict(finale("fedafa"))["fedafa"]
+def test_fedafa_and_its_ablations() -> None:
+    whole = dict(methods_of("fedafa"))["fedafa"]
     kept = {
         n: whole[n]
         for n in ("features", "weights", "lam", "accept", "step", "iterations", "noise", "clamp")
@@ -194,10 +202,10 @@ def test_fedafa_and_what_is_taken_from_it() -> None:
         "fedafa-authors": {"weights": "authors"},
         "fedafa-equations": {"step": 1.0, "noise": False, "clamp": False},
     }.items():
-        assert dict(finale(row))["fedafa"] == whole | changes
+        assert dict(methods_of(row))["fedafa"] == whole | changes
 
 
-def test_who_ends_with_a_model_of_its_own() -> None:
+def test_all_rows_but_fedavg_personalise() -> None:
     shared = {
         r.name
         for r in TABLES["table1"].rows
@@ -210,7 +218,7 @@ RATES = {"perfedavg": {"alpha", "beta", "steps"}, "pfedme": {"lam", "inner", "pa
 
 
 @pytest.mark.parametrize("row", [r.name for r in TABLES["table1"].rows])
-def test_the_small_scale_changes_rates_and_sizes_of_a_method_only(row: str) -> None:
+def test_the_small_scale_changes_only_rates_and_sizes_of_a_method(row: str) -> None:
     paper, small = (
         config("table1", row, "C10 a=0.5 recall", scale) for scale in ("paper", "small")
     )
@@ -232,15 +240,15 @@ def test_the_small_scale_changes_rates_and_sizes_of_a_method_only(row: str) -> N
     ],
 )
 def test_what_varies_along_a_figure(table: str, name: str, values: list) -> None:
-    study: Table = TABLES[table]
-    words = [config(table, row.name, "C10 a=0.2").method_specs for row in study.rows]
+    paper_table: Table = TABLES[table]
+    words = [config(table, row.name, "C10 a=0.2").method_specs for row in paper_table.rows]
     assert words == [[Spec("fedafa", {name: value})] for value in values]
-    assert {c.measure for c in study.columns} == {"personal"}
+    assert {c.measure for c in paper_table.columns} == {"personal"}
 
 
-def test_figure_3_is_read_by_thirds() -> None:
-    study = TABLES["figure3"]
-    assert [c.measure for c in study.columns] == [
+def test_figure_3_measures_thirds_of_the_classes() -> None:
+    paper_table = TABLES["figure3"]
+    assert [c.measure for c in paper_table.columns] == [
         f"group(name={third})" for third in ("head", "middle", "tail")
     ]
-    assert [r.name for r in study.rows] == ["fedavg-ft", "fedavg", "fedafa"]
+    assert [r.name for r in paper_table.rows] == ["fedavg-ft", "fedavg", "fedafa"]

@@ -1,4 +1,4 @@
-"""Tables of papers as presets: every run of every one can be built, layers lie in their order, figures come out of curves."""
+"""Tables of papers as presets: every run can be built, layers override in order, results fit."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from fedloom.methods.registry import build
 from fedloom.metrics.measures import check as check_measure
 from fedloom.metrics.measures import measured
 from fedloom.models import registry
-from fedloom.reports import paper_table
+from fedloom.reports.paper_table import CellResult, distinct_runs, gain, plan
 from fedloom.settings.config import load
-from fedloom.settings.paper_table import Printed, Scale, Table, table
+from fedloom.settings.paper_table import Printed, Scale, Table
+from fedloom.settings.paper_table import table as parse_table
 from fedloom.settings.presets import names, preset
 
-TABLES = [found for name in names() if (found := preset(name).table) is not None]
+TABLES = [table for name in names() if (table := preset(name).table) is not None]
 SCALES: tuple[Scale, ...] = ("paper", "small")
-every_table = pytest.mark.parametrize("study", TABLES, ids=lambda t: t.name)
+every_table = pytest.mark.parametrize("paper_table", TABLES, ids=lambda t: t.name)
 every_scale = pytest.mark.parametrize("scale", SCALES)
 
 
 @pytest.fixture(scope="module")
 def models() -> Callable[[Spec, int | None], Chain]:
-    """Models by word and side of the image, None for the model's usual samples, each made once for all rows."""
-    made: dict[str, Chain] = {}
+    """Models by spec and image side (None for the model's usual samples), each built once."""
+    built: dict[str, Chain] = {}
 
-    def model(word: Spec, side: int | None) -> Chain:
-        label = f"{word} {side}"
-        if label not in made:
-            shape = (3, side, side) if side else registry.TYPICAL_INPUT[word.name][0]
-            made[label] = registry.build(word, shape, 20, Key.root(0))
-        return made[label]
+    def model(spec: Spec, side: int | None) -> Chain:
+        label = f"{spec} {side}"
+        if label not in built:
+            shape = (3, side, side) if side else registry.TYPICAL_INPUT[spec.name][0]
+            built[label] = registry.build(spec, shape, 20, Key.root(0))
+        return built[label]
 
     return model
 
@@ -46,14 +47,15 @@ def models() -> Callable[[Spec, int | None], Chain]:
 @every_table
 @every_scale
 def test_every_run_of_every_table_can_be_built(
-    study: Table, scale: Scale, models: Callable[[Spec, int | None], Chain]
+    paper_table: Table, scale: Scale, models: Callable[[Spec, int | None], Chain]
 ) -> None:
-    """The settings are whole, every word is known, the method finds what it needs in the model, every measure can be read."""
-    kept = study.at(scale)
-    assert kept.columns and kept.rows
-    chosen = study.at(
-        scale, [r.name for r in study.rows], [c.name for c in study.columns]
-    )  # also what is not run unasked
+    """Settings are valid, names exist, methods fit their models, and measures can be computed."""
+    default = paper_table.at(scale)
+    assert default.columns and default.rows
+    # By name, so that rows and columns outside the scale's default are built too.
+    row_names = [row.name for row in paper_table.rows]
+    column_names = [column.name for column in paper_table.columns]
+    chosen = paper_table.at(scale, row_names, column_names)
     for row, column in product(chosen.rows, chosen.columns):
         config = load(chosen.run_settings(row, column, scale))
         check_measure(column.measure, config.rounds, config.evaluate.every)
@@ -62,7 +64,7 @@ def test_every_run_of_every_table_can_be_built(
             build(config.method_specs).check(models(config.model, config.data.pixels))
 
 
-STUDY = {
+EXAMPLE = {
     "rounds": 9,
     "train": {"lr": 0.5, "epochs": 4},
     "data": {"partition": {"name": "dirichlet", "alpha": 0.5, "legacy_seed": 1}},
@@ -95,16 +97,16 @@ STUDY = {
 }
 
 
-def study() -> Table:
-    return table("made/table1", STUDY)
+def example_table() -> Table:
+    return parse_table("made/table1", EXAMPLE)
 
 
-def test_later_layers_win_and_a_named_word_brings_all_its_arguments() -> None:
-    made = study()
+def test_later_layers_override_and_a_spec_with_a_name_replaces_all_its_arguments() -> None:
+    made = example_table()
     plain, _, own = made.rows
     near, far, *_ = made.columns
     assert made.run_settings(plain, near, "paper") == {
-        **{k: STUDY[k] for k in ("rounds", "train", "data")},
+        **{k: EXAMPLE[k] for k in ("rounds", "train", "data")},
         "method": "fedavg",
     }
     small = made.run_settings(own, far, "small")
@@ -117,8 +119,8 @@ def test_later_layers_win_and_a_named_word_brings_all_its_arguments() -> None:
     }
 
 
-def test_the_part_that_is_run() -> None:
-    made = study()
+def test_the_rows_and_columns_that_are_run() -> None:
+    made = example_table()
     assert [c.name for c in made.at("paper").columns] == ["near", "far", "half"]
     assert [c.name for c in made.at("small").columns] == ["far"]
     assert [c.name for c in made.at("small", columns=["near"]).columns] == ["near"]
@@ -132,7 +134,7 @@ def test_the_part_that_is_run() -> None:
 
 
 def test_printed_numbers_belong_to_their_columns() -> None:
-    plain, held, own = study().rows
+    plain, held, own = example_table().rows
     assert plain.printed == {"near": Printed(50.0), "far": Printed(60.0, 0.5), "flat": Printed(7)}
     assert (str(plain.printed["near"]), str(plain.printed["far"]), str(plain.printed["flat"])) == (
         "50.0",
@@ -141,20 +143,20 @@ def test_printed_numbers_belong_to_their_columns() -> None:
     )
     assert "far" not in held.printed and own.printed == {}
     with pytest.raises(ValueError, match="zip"):
-        table("made/short", {**STUDY, "rows": [{"name": "plain", "printed": [50.0]}]})
+        parse_table("made/short", {**EXAMPLE, "rows": [{"name": "plain", "printed": [50.0]}]})
 
 
-def test_a_printed_bound_is_no_number_to_reckon_with() -> None:
-    made = table(
-        "made/bound", {**STUDY, "rows": [{"name": "plain", "printed": [924, "1000+", 900, []]}]}
+def test_a_printed_lower_bound_has_no_gain() -> None:
+    made = parse_table(
+        "made/bound", {**EXAMPLE, "rows": [{"name": "plain", "printed": [924, "1000+", 900, []]}]}
     )
     near, far, half = made.rows[0].printed.values()
     assert far == Printed(1000, lower_bound=True) and str(far) == "1000+"
     assert half.gain(near) == -24 and far.gain(near) is None and near.gain(far) is None
 
 
-WRITTEN_SHORT = {
-    **STUDY,
+SHORTHAND = {
+    **EXAMPLE,
     "setups": {
         "crowd": {"settings": {"data": {"clients": 500}}, "small": {"data": {"clients": 5}}}
     },
@@ -166,8 +168,8 @@ WRITTEN_SHORT = {
 }
 
 
-def test_what_is_written_short_is_written_out() -> None:
-    made = table("made/short", WRITTEN_SHORT)
+def test_shorthands_are_expanded() -> None:
+    made = parse_table("made/short", SHORTHAND)
     assert [(c.name, c.runs_from) for c in made.columns] == [
         ("few half", "few half"),
         ("few goal", "few half"),
@@ -187,33 +189,31 @@ def test_what_is_written_short_is_written_out() -> None:
     }
 
 
-def test_a_scale_reads_by_its_own_measure() -> None:
-    made = table("made/short", WRITTEN_SHORT)
+def test_each_scale_has_its_own_measure() -> None:
+    made = parse_table("made/short", SHORTHAND)
     paper, small = ([c.measure for c in made.at(scale).columns[:2]] for scale in ("paper", "small"))
     assert paper == ["ema(of=0.5)", "rounds(to=0.8)"] and small == ["ema(of=0.5)", "rounds(to=0.3)"]
 
 
-def test_columns_of_the_same_settings_are_read_off_the_same_runs(tmp_path: Path) -> None:
-    spots = paper_table.plan(
-        study().at("paper"), "paper", 2, tmp_path, lambda raw: {**raw, "seed": 4}
-    )
-    assert len(spots) == 9 and len(paper_table.distinct_runs(spots)) == 3 * 2 * 2
-    assert {c.path for c in spots[0].runs} == {
+def test_columns_with_the_same_settings_share_their_runs(tmp_path: Path) -> None:
+    cells = plan(example_table().at("paper"), "paper", 2, tmp_path, lambda raw: {**raw, "seed": 4})
+    assert len(cells) == 9 and len(distinct_runs(cells)) == 3 * 2 * 2
+    assert {c.path for c in cells[0].runs} == {
         tmp_path / "plain" / "near" / f"seed-{s}" for s in (4, 5)
     }
-    half = next(s for s in spots if s.column.name == "half" and s.row.name == "plain")
-    assert half.runs == spots[0].runs
+    half = next(s for s in cells if s.column.name == "half" and s.row.name == "plain")
+    assert half.runs == cells[0].runs
 
 
-def test_data_sets_that_are_missing_are_all_said_before_the_first_run(tmp_path: Path) -> None:
-    def elsewhere(raw: dict) -> dict:
+def test_all_missing_data_sets_are_reported_before_the_first_run(tmp_path: Path) -> None:
+    def with_missing_data(raw: dict) -> dict:
         return {**raw, "data": {**raw["data"], "name": "nowhere"}}
 
     with pytest.raises(
         UserError,
         match="there is no data set 'nowhere'; add it with: fedloom data add nowhere --from PATH",
     ):
-        paper_table.plan(study().at("small"), "small", 1, tmp_path, elsewhere)
+        plan(example_table().at("small"), "small", 1, tmp_path, with_missing_data)
 
 
 CURVE = {2: 0.10, 4: 0.20, 6: 0.30, 8: 0.40, 10: 0.50, 12: 0.60, 14: 0.70}
@@ -222,9 +222,9 @@ CURVE = {2: 0.10, 4: 0.20, 6: 0.30, 8: 0.40, 10: 0.50, 12: 0.60, 14: 0.70}
 @pytest.mark.parametrize(
     ("measure", "figure"),
     [
-        ("accuracy", 50.0),  # of the last five
+        ("accuracy", 50.0),  # mean of the last five
         ("accuracy(of=0.5)", 20.0),  # three evaluations up to round 7
-        ("accuracy(of=0.01)", 10.0),  # the first there is
+        ("accuracy(of=0.01)", 10.0),  # the first evaluation
         ("rounds(to=0.35)", 8.0),
         ("rounds(to=0.4)", 8.0),
         ("rounds(to=0.71)", None),
@@ -235,22 +235,22 @@ def test_measures_by_hand(measure: str, figure: float | None) -> None:
 
 
 def test_gains_are_taken_seed_by_seed() -> None:
-    first = paper_table.CellResult("a", "c", (10.0, 20.0), Printed(50.0), 1.0)
-    better = paper_table.CellResult("b", "c", (11.0, 24.0), None, 1.0)
-    never = paper_table.CellResult("d", "c", (11.0, None), None, 1.0)
+    first = CellResult("a", "c", (10.0, 20.0), Printed(50.0), 1.0)
+    better = CellResult("b", "c", (11.0, 24.0), None, 1.0)
+    never = CellResult("d", "c", (11.0, None), None, 1.0)
     assert (better.mean, better.std) == (17.5, pytest.approx(9.1924, abs=1e-4))
-    assert paper_table.gain(better, first) == 2.5
-    assert never.mean is None and never.std is None and paper_table.gain(never, first) is None
-    assert paper_table.CellResult("e", "c", (7.0,), None, 1.0).std is None
+    assert gain(better, first) == 2.5
+    assert never.mean is None and never.std is None and gain(never, first) is None
+    assert CellResult("e", "c", (7.0,), None, 1.0).std is None
 
 
 def test_fedalign_as_printed() -> None:
-    """A few numbers read off the paper by eye, at the corners of its tables."""
+    """A few numbers copied by hand from the corners of the paper's tables."""
     by_name = {t.name: t for t in TABLES}
 
     def printed(number: int, row: str, column: str) -> str:
-        found = by_name[f"fedalign/table{number}"]
-        return str(next(r for r in found.rows if r.name == row).printed[column])
+        rows = by_name[f"fedalign/table{number}"].rows
+        return str(next(r for r in rows if r.name == row).printed[column])
 
     assert printed(1, "fedavg", "accuracy") == "52.9" and printed(1, "gradaug", "H_D") == "0.96"
     assert (
@@ -287,9 +287,9 @@ def test_fedalign_at_the_papers_scale() -> None:
 
 
 @every_table
-def test_only_fedalign_and_its_control_clip(study: Table) -> None:
-    if study.name.startswith("fedalign/"):
-        clipped = {r.name for r in study.rows if r.settings.get("train", {}).get("clip") == 10.0}
-        there = {r.name for r in study.rows}
-        assert clipped == {"fedalign", "fedavg+clip"} & there
-        assert ("fedalign" in there) == ("fedavg+clip" in there)
+def test_only_fedalign_and_its_control_clip_gradients(paper_table: Table) -> None:
+    if paper_table.name.startswith("fedalign/"):
+        rows = {row.name: row.settings.get("train", {}).get("clip") for row in paper_table.rows}
+        clipped = {name for name, clip in rows.items() if clip == 10.0}
+        assert clipped == {"fedalign", "fedavg+clip"} & set(rows)
+        assert ("fedalign" in rows) == ("fedavg+clip" in rows)

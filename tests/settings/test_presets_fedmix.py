@@ -1,4 +1,4 @@
-"""FedMix's tables and figures as presets: numbers as printed, settings as in its Table 8, every run buildable on its own data."""
+"""FedMix's tables and figures as presets: printed numbers, settings of Table 8, buildable runs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ TABLES = {
     if n.startswith("fedmix/") and (t := preset(n).table) is not None
 }
 SCALES: tuple[Scale, ...] = ("paper", "small")
-SHAPES = {  # a sample and the number of classes of each data set that the presets name
+SHAPES = {  # shape of a sample and number of classes of each data set in the presets
     "cifar10": ((3, 32, 32), 10),
     "cifar100": ((3, 32, 32), 100),
     "femnist": ((1, 28, 28), 62),
     "mnist-writers": ((1, 28, 28), 10),
     "shakespeare": ((80,), 84),
 }
-every_table = pytest.mark.parametrize("study", TABLES.values(), ids=TABLES.keys())
+every_table = pytest.mark.parametrize("paper_table", TABLES.values(), ids=TABLES.keys())
 every_scale = pytest.mark.parametrize("scale", SCALES)
 
 
-def runs(study: Table, scale: Scale) -> Iterator[tuple[Config, str]]:
-    """The settings of every run and what is read off it, also of those that the small scale leaves out."""
-    part = study.at(scale, [r.name for r in study.rows], [c.name for c in study.columns])
+def runs(paper_table: Table, scale: Scale) -> Iterator[tuple[Config, str]]:
+    """The settings of every run and its measure, also of runs that the small scale leaves out."""
+    part = paper_table.at(
+        scale, [r.name for r in paper_table.rows], [c.name for c in paper_table.columns]
+    )
     for column in part.columns:
         for row in part.rows:
             yield load(part.run_settings(row, column, scale)), column.measure
@@ -46,16 +48,16 @@ def runs(study: Table, scale: Scale) -> Iterator[tuple[Config, str]]:
 
 @pytest.fixture(scope="module")
 def models() -> Callable[[Config], Chain]:
-    """The model of a run, each made once."""
-    made: dict[str, Chain] = {}
+    """The model of a run; each is built once."""
+    built: dict[str, Chain] = {}
 
     def model(config: Config) -> Chain:
         shape, classes = SHAPES[config.data.name]
         shape = (shape[0], config.data.pixels, config.data.pixels) if config.data.pixels else shape
         label = f"{config.model} {shape} {classes}"
-        if label not in made:
-            made[label] = registry.build(config.model, shape, classes, Key.root(0))
-        return made[label]
+        if label not in built:
+            built[label] = registry.build(config.model, shape, classes, Key.root(0))
+        return built[label]
 
     return model
 
@@ -63,44 +65,44 @@ def models() -> Callable[[Config], Chain]:
 @every_table
 @every_scale
 def test_every_run_can_be_built_and_read(
-    study: Table, scale: Scale, models: Callable[[Config], Chain]
+    paper_table: Table, scale: Scale, models: Callable[[Config], Chain]
 ) -> None:
-    for config, word in runs(study, scale):
+    for config, measure in runs(paper_table, scale):
         check_names(config)
         build(config.method_specs).check(models(config))
-        measures.check(word, config.rounds, config.evaluate.every)
+        measures.check(measure, config.rounds, config.evaluate.every)
         assert config.sample.args.get("per_round", 1) <= config.data.clients
-        if last := re.search(r"last=(\d+)", word):
+        if last := re.search(r"last=(\d+)", measure):
             assert int(last[1]) * 2 <= len(evaluations(config.rounds, config.evaluate.every)), (
-                "a mean of the second half at most"
+                "the mean covers at most the second half of the run"
             )
 
 
-def test_all_tables_and_figures_but_those_that_are_no_runs() -> None:
-    found = {re.match(r"(table|figure)(\d+)", name)[0] for name in TABLES}  # type: ignore[index]
-    assert found == {f"table{n}" for n in range(1, 19) if n != 8} | {
+def test_all_tables_and_figures_with_results_have_presets() -> None:
+    numbered = {re.match(r"(table|figure)(\d+)", name)[0] for name in TABLES}  # type: ignore[index]
+    assert numbered == {f"table{n}" for n in range(1, 19) if n != 8} | {
         f"figure{n}" for n in (2, 3, 4)
     }
 
 
 @every_table
-def test_the_first_comment_says_the_command(study: Table) -> None:
-    assert preset(study.name).about.endswith(f". fedloom reproduce {study.name}")
+def test_the_first_comment_ends_with_the_command(paper_table: Table) -> None:
+    assert preset(paper_table.name).about.endswith(f". fedloom reproduce {paper_table.name}")
 
 
 METHODS = "globalmixup fedavg localmix naivemix fedmix"
-SPRUNG = "fedprox fedprox+localmix fedprox+naivemix fedprox+fedmix"
-PRINTED = {  # the lines of the paper, row by row, with our names of the rows
+PROXIMAL = "fedprox fedprox+localmix fedprox+naivemix fedprox+fedmix"
+PRINTED = {  # numbers of the paper, row by row, with our names of the rows
     "table1-femnist": (
-        f"{METHODS} {SPRUNG}",
+        f"{METHODS} {PROXIMAL}",
         "88.2 8 85.3 26 82.8 28 85.9 23 86.5 18 84.6 29 84.1 39 85.7 37 86.0 32",
     ),
     "table1-cifar10": (
-        f"{METHODS} {SPRUNG}",
+        f"{METHODS} {PROXIMAL}",
         "88.2 85 73.8 283 73.0 267 77.4 198 81.2 162 77.3 266 74.1 314 76.7 230 78.9 223",
     ),
     "table1-cifar100": (
-        f"{METHODS} {SPRUNG}",
+        f"{METHODS} {PROXIMAL}",
         "61.4 54 50.4 101 54.8 91 53.8 85 56.7 34 51.2 79 54.0 90 53.1 74 54.5 63",
     ),
     "table2": (
@@ -117,7 +119,8 @@ PRINTED = {  # the lines of the paper, row by row, with our names of the rows
     ),
     "table6": (
         METHODS,
-        "88.2 90.7 90.9 91.4 73.8 84.2 86.8 89.3 73 83.3 86.4 89.1 77.4 84.5 87.7 89.4 81.2 85.1 87.9 89.1",
+        "88.2 90.7 90.9 91.4 73.8 84.2 86.8 89.3 73 83.3 86.4 89.1 "
+        "77.4 84.5 87.7 89.4 81.2 85.1 87.9 89.1",
     ),
     "table7": (
         METHODS,
@@ -135,7 +138,8 @@ PRINTED = {  # the lines of the paper, row by row, with our names of the rows
     "table12": ("0.05 0.1 0.2", "82.8 82.8 83.0"),
     "table13": (
         "0.05 0.1 0.2",
-        "82.8 85.8 15.1 77.6 14.8 85.4 9.3 82.8 81.1 17.4 76.4 14.1 86.2 9.5 83.0 83.9 16.2 77.6 14.8 85.8 10.0",
+        "82.8 85.8 15.1 77.6 14.8 85.4 9.3 82.8 81.1 17.4 76.4 14.1 86.2 9.5 "
+        "83.0 83.9 16.2 77.6 14.8 85.8 10.0",
     ),
     "table15": ("m=1 m=4 m=10", "81.2 81.6 78.4"),
     "table17": ("0.05 0.1 0.2 0.5", "79.5 79.9 80.6 29.8"),
@@ -149,10 +153,10 @@ PRINTED = {  # the lines of the paper, row by row, with our names of the rows
 @pytest.mark.parametrize("name", PRINTED)
 def test_as_printed(name: str) -> None:
     rows, numbers = (text.split() for text in PRINTED[name])
-    study = TABLES[name]
+    paper_table = TABLES[name]
     ours = {
-        r.name: [str(r.printed[c.name]) for c in study.columns if c.name in r.printed]
-        for r in study.rows
+        r.name: [str(r.printed[c.name]) for c in paper_table.columns if c.name in r.printed]
+        for r in paper_table.rows
         if "printed in" not in r.note
     }
     each = len(numbers) // len(rows)
@@ -198,9 +202,11 @@ def test_sweeps_as_printed(name: str) -> None:
 )
 def test_rows_do_what_they_are_called(row: str, method: Spec) -> None:
     name, _, called = row.partition("/")
-    study = TABLES[name]
-    found = next(r for r in study.rows if r.name == called)
-    assert load(study.run_settings(found, study.columns[0], "paper")).method_specs == [method]
+    paper_table = TABLES[name]
+    row = next(r for r in paper_table.rows if r.name == called)
+    assert load(paper_table.run_settings(row, paper_table.columns[0], "paper")).method_specs == [
+        method
+    ]
 
 
 @pytest.mark.parametrize(
@@ -223,8 +229,11 @@ def test_settings_of_table_8(
     mu: float,
     model: str,
 ) -> None:
-    study = TABLES[name]
-    by_row = {r.name: load(study.run_settings(r, study.columns[0], "paper")) for r in study.rows}
+    paper_table = TABLES[name]
+    by_row = {
+        r.name: load(paper_table.run_settings(r, paper_table.columns[0], "paper"))
+        for r in paper_table.rows
+    }
     for config in by_row.values():
         train, schedule = config.train, config.train.schedule
         assert (train.lr, schedule.kind, schedule.factor) == (0.01, "exponential", 0.999)
@@ -256,8 +265,8 @@ def test_settings_of_table_8(
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", sorted(n for n in TABLES if "femnist" not in n and n != "table2"))
-def test_classes_are_dealt_into_slots_that_come_out_even(name: str, scale: Scale) -> None:
-    """Every class has as many holders; 12 and 20 at the scale of the paper's main tables."""
+def test_every_class_is_split_among_the_same_number_of_clients(name: str, scale: Scale) -> None:
+    """12 and 20 clients per class at the scale of the paper's main tables."""
     for config, _ in runs(TABLES[name], scale):
         if config.data.partition.name == "classes":
             kinds = config.data.classes or SHAPES[config.data.name][1]
@@ -270,7 +279,7 @@ def test_classes_are_dealt_into_slots_that_come_out_even(name: str, scale: Scale
 
 
 @pytest.mark.parametrize(("scale", "samples"), [("paper", 833), ("small", 500)])
-def test_table_3_keeps_the_samples_of_a_client(scale: Scale, samples: int) -> None:
+def test_table_3_keeps_the_samples_per_client(scale: Scale, samples: int) -> None:
     for config, _ in runs(TABLES["table3"], scale):
         assert 10 * (config.data.per_class or 5000) / config.data.clients == pytest.approx(
             samples, abs=0.5
@@ -283,9 +292,9 @@ def test_table_3_keeps_the_samples_of_a_client(scale: Scale, samples: int) -> No
 def test_a_random_split_of_table_16_makes_two_averages_as_the_split_by_class_does(
     scale: Scale, smallest: int, largest: int
 ) -> None:
-    study = TABLES["table16"]
+    paper_table = TABLES["table16"]
     size = (
-        load(study.run_settings(study.rows[0], study.columns[0], scale))
+        load(paper_table.run_settings(paper_table.rows[0], paper_table.columns[0], scale))
         .method_specs[0]
         .args["size"]
     )

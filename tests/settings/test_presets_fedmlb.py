@@ -1,4 +1,4 @@
-"""FedMLB's tables as presets: the numbers as they are printed, the settings as the paper and the authors' code have them."""
+"""FedMLB's tables as presets: printed numbers, and settings of the paper and authors' code."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from fedloom.settings.presets import names, preset
 
 PAPER = Path(__file__).parents[3] / "shared" / "papers" / "fedmlb.txt"
 TABLES = {
-    name: found
+    name: table
     for name in names()
-    if name.startswith("fedmlb/") and (found := preset(name).table) is not None
+    if name.startswith("fedmlb/") and (table := preset(name).table) is not None
 }
 
 
-def study_of(table: int | str) -> Table:
+def table_of(table: int | str) -> Table:
     return TABLES[f"fedmlb/table{table}" if isinstance(table, int) else f"fedmlb/{table}"]
 
 
 def row_of(table: int | str, name: str) -> Row:
-    return next(r for r in study_of(table).rows if r.name == name)
+    return next(r for r in table_of(table).rows if r.name == name)
 
 
 def config(table: int | str, row: str, column: str, scale: Scale = "paper") -> Config:
-    study = study_of(table).at(scale, [row], [column])
-    return load(study.run_settings(study.rows[0], study.columns[0], scale))
+    paper_table = table_of(table).at(scale, [row], [column])
+    return load(paper_table.run_settings(paper_table.rows[0], paper_table.columns[0], scale))
 
 
-def test_every_table_is_there() -> None:
+def test_every_table_has_a_preset() -> None:
     assert set(TABLES) == {"fedmlb/overview", *(f"fedmlb/table{n}" for n in range(1, 12))}
 
 
-EIGHTS = (1, 2, 3, 4, 10, 11)  # tables of accuracies and rounds
-FOUR = ("half", "end", "target1", "target2")
+ACCURACY_TABLES = (1, 2, 3, 4, 10, 11)  # tables of accuracies and rounds, in rows of eight
+MEASURES = ("half", "end", "target1", "target2")
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ FOUR = ("half", "end", "target1", "target2")
     ],
 )
 def test_accuracies_and_rounds_as_printed(table: int, row: str, group: str, numbers: str) -> None:
-    """Read off the paper by eye, at the corners of its tables."""
-    found = row_of(table, row).printed
-    assert " ".join(str(found[f"{group} {what}"]) for what in FOUR) == numbers
+    """Copied by hand from the corners of the paper's tables."""
+    numbers_by_column = row_of(table, row).printed
+    assert " ".join(str(numbers_by_column[f"{group} {measure}"]) for measure in MEASURES) == numbers
 
 
 @pytest.mark.parametrize(
@@ -93,27 +93,27 @@ def test_ablations_as_printed(table: int, row: str, column: str, number: str) ->
     assert str(row_of(table, row).printed[column]) == number
 
 
-@pytest.mark.skipif(not PAPER.exists(), reason="the text of the paper is not beside the repository")
-def test_rows_of_eight_numbers_are_those_in_the_text_of_the_paper() -> None:
-    """Tables 1 to 4, 10 and 11, in the order of the text; Table 1, 10 and 11 print their first eight columns before the others."""
+@pytest.mark.skipif(not PAPER.exists(), reason="the text of the paper is not available")
+def test_rows_of_eight_numbers_match_the_text_of_the_paper() -> None:
+    """Tables 1 to 4, 10 and 11; Tables 1, 10 and 11 print their first eight columns first."""
     numbers = re.compile(r"\d+\.\d+|\d+ ?\+|\d+")
     lines = [
         numbers.findall(line.partition("\t")[2])
         for line in PAPER.read_text(encoding="utf-8").splitlines()
     ]
     text = [
-        [n.replace(" ", "") for n in found]
-        for found in lines
-        if len(found) == 8 and "." in found[0]
+        [number.replace(" ", "") for number in line]
+        for line in lines
+        if len(line) == 8 and "." in line[0]
     ]
     assert text == [[as_text(n) for n in eight] for eight in ours_in_order()]
 
 
 def ours_in_order() -> list[list[Printed]]:
-    """The numbers of the presets, eight by eight as the paper prints them."""
+    """The numbers of the presets in rows of eight, as the paper prints them."""
     eights = []
-    for table in EIGHTS:
-        rows = [list(r.printed.values()) for r in study_of(table).rows]
+    for table in ACCURACY_TABLES:
+        rows = [list(r.printed.values()) for r in table_of(table).rows]
         starts = {3: [(4, 12)]}.get(table) or [(s, s + 4) for s in range(0, len(rows[0]), 8)]
         eights += [row[a : a + 4] + row[b : b + 4] for a, b in starts for row in rows]
     return eights
@@ -123,9 +123,9 @@ def as_text(number: Printed) -> str:
     return f"{number.mean:.2f}" if isinstance(number.mean, float) else str(number)
 
 
-def test_printed_rounds_fit_the_printed_accuracies_but_twice() -> None:
-    """Whoever stands above a target at round 500 or 1000 has reached it by then, and nobody else has: a slip would show."""
-    rows = [(n, row) for n in EIGHTS for row in study_of(n).rows]
+def test_printed_rounds_agree_with_the_printed_accuracies_except_twice() -> None:
+    """A target counts as reached by round 500 or 1000 iff the accuracy there is above it."""
+    rows = [(n, row) for n in ACCURACY_TABLES for row in table_of(n).rows]
     odd = {(n, row.name, column) for n, row in rows for column in misfits(n, row)}
     assert odd == {
         (1, "fedadam+fedmlb", "Tiny C=500 target2"),
@@ -135,20 +135,17 @@ def test_printed_rounds_fit_the_printed_accuracies_but_twice() -> None:
 
 
 def misfits(table: int, row: Row) -> list[str]:
-    """The columns of rounds that the accuracies beside them contradict."""
-    columns = study_of(table).columns
-    found = []
+    """The columns of rounds that contradict the accuracies of the same setup."""
+    columns = table_of(table).columns
+    contradicting = []
     for start in range(0, len(columns), 4):
         half, end = (c.name for c in columns[start : start + 2])
         for column in columns[start + 2 : start + 4]:
             rounds, to = row.printed[column.name], 100 * parse(column.measure)[0].args["to"]
             at_half, at_end = (row.printed[c].mean >= to for c in (half, end))
-            found += (
-                [column.name]
-                if at_half != (rounds.mean <= 500) or at_end == rounds.lower_bound
-                else []
-            )
-    return found
+            if at_half != (rounds.mean <= 500) or at_end == rounds.lower_bound:
+                contradicting.append(column.name)
+    return contradicting
 
 
 def test_the_overview_agrees_with_its_tables() -> None:
@@ -158,11 +155,11 @@ def test_the_overview_agrees_with_its_tables() -> None:
     }
     seen = set()
     for table, columns in places.items():
-        for row in study_of(table).rows:
+        for row in table_of(table).rows:
             seen.add(row.name)
             ours = row_of("overview", row.name).printed
             assert [ours[c] for c in columns] == list(row.printed.values())[:4]
-    assert seen == {r.name for r in study_of("overview").rows}
+    assert seen == {r.name for r in table_of("overview").rows}
 
 
 def test_settings_at_the_papers_scale() -> None:
@@ -205,7 +202,7 @@ def test_settings_at_the_papers_scale() -> None:
     ("table", "partition"),
     [(1, "dirichlet-balanced 0.3"), (10, "dirichlet-balanced 0.6"), (11, "iid")],
 )
-def test_the_two_data_sets_and_the_two_crowds(
+def test_the_two_data_sets_and_the_two_numbers_of_clients(
     column: str, data: str, clients: int, per_round: int, batch: int, table: int, partition: str
 ) -> None:
     paper, small = (config(table, "fedmlb", column, scale) for scale in ("paper", "small"))
@@ -221,20 +218,22 @@ def test_the_two_data_sets_and_the_two_crowds(
         assert " ".join([word.name, *map(str, word.args.values())]) == partition
 
 
-def test_only_fedadam_descends_slowly_and_keeps_its_settings_when_joined() -> None:
-    for row in study_of("overview").rows:
-        found = config("overview", row.name, "end")
-        assert found.train.lr == (0.01 if row.name.startswith("fedadam") else 0.1)
-        words = {w.name: w.args for w in found.method_specs}
+def test_only_fedadam_has_a_low_rate_and_server_methods_keep_their_settings_with_fedmlb() -> None:
+    for row in table_of("overview").rows:
+        settings = config("overview", row.name, "end")
+        assert settings.train.lr == (0.01 if row.name.startswith("fedadam") else 0.1)
+        specs = {spec.name: spec.args for spec in settings.method_specs}
         if "+" in row.name:
             server, _ = row.name.split("+")
             alone = {w.name: w.args for w in config("overview", server, "end").method_specs}
-            assert words == {**alone, "fedmlb": {"ce": 1.0, "kl": 1.0, "temperature": 1.0}}
+            assert specs == {**alone, "fedmlb": {"ce": 1.0, "kl": 1.0, "temperature": 1.0}}
 
 
 @pytest.mark.parametrize(("scale", "held", "factor"), [("paper", 500, 1.0), ("small", 125, 0.5)])
-@pytest.mark.parametrize("column", [c.name for c in study_of(3).columns if c.name.endswith("end")])
-def test_local_steps_in_both_readings(column: str, scale: Scale, held: int, factor: float) -> None:
+@pytest.mark.parametrize("column", [c.name for c in table_of(3).columns if c.name.endswith("end")])
+def test_both_ways_to_reach_the_number_of_local_steps(
+    column: str, scale: Scale, held: int, factor: float
+) -> None:
     train, usual = (
         config(3, "fedavg", column, scale).train,
         config(3, "fedavg", "K=50 end", scale).train,
@@ -247,7 +246,7 @@ def test_local_steps_in_both_readings(column: str, scale: Scale, held: int, fact
 def test_all_choices_of_pathways() -> None:
     numbers = "12345"
     choices = {" ".join(c) for k in range(1, 6) for c in combinations(numbers, k)}
-    rows = study_of(6).rows
+    rows = table_of(6).rows
     assert len(rows) == 31 and {r.name for r in rows} == choices
     for row in rows:
         (word,) = config(6, row.name, "by all").method_specs
@@ -260,7 +259,7 @@ def test_all_choices_of_pathways() -> None:
         }
 
 
-def test_weights_and_temperatures_are_those_of_the_row_and_the_column() -> None:
+def test_weights_and_temperatures_match_the_row_and_the_column() -> None:
     (both,) = config(7, "ce=2", "kl=3").method_specs
     assert both == Spec("fedmlb", {"temperature": 1.0, "kl": 3.0, "ce": 2.0})
     (warm,) = config(8, "tau=1.5", "Dir(0.6)").method_specs
@@ -271,10 +270,10 @@ def test_weights_and_temperatures_are_those_of_the_row_and_the_column() -> None:
     assert config(9, "fedmlb", "ResNet-18", "small").model == Spec("resnet8", {"width": 8})
 
 
-def test_the_small_scale_has_targets_of_its_own() -> None:
-    study = study_of(2)
+def test_the_small_scale_has_its_own_targets() -> None:
+    paper_table = table_of(2)
     paper, small = (
-        study.at(scale, ["fedavg"], ["CIFAR C=100 end", "CIFAR C=100 target1"]).columns
+        paper_table.at(scale, ["fedavg"], ["CIFAR C=100 end", "CIFAR C=100 target1"]).columns
         for scale in ("paper", "small")
     )
     assert [c.measure for c in paper] == ["ema(of=1)", "rounds(to=0.40, ema=0.9)"]

@@ -1,4 +1,4 @@
-"""Clients whose samples are plain tensors."""
+"""Clients whose samples are tensors in memory."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 from support.models import CLASSES, FEATURES
 
-SIZES = (5, 9, 12, 7, 16, 8, 21, 10)  # unequal; in batches of 4, three of them leave a tail of one
+SIZES = (5, 9, 12, 7, 16, 8, 21, 10)  # unequal; three have a last batch of 1 in batches of 4
 
 
 @dataclass(frozen=True)
 class TensorClient:
-    """Samples in memory; `size` is the number it claims to hold, where that differs from the rows."""
+    """Samples in memory; `size`: the sample count it claims, if it differs from the real one."""
 
     x: Tensor
     y: Tensor
@@ -32,7 +32,7 @@ class TensorClient:
 
 
 def tiny_clients(sizes: tuple[int, ...] = SIZES) -> list[TensorClient]:
-    """Gaussian clouds, each client's centred elsewhere."""
+    """Gaussian clusters with a different centre per client."""
     draws = torch.Generator().manual_seed(20)
 
     def one(size: int) -> TensorClient:

@@ -1,4 +1,4 @@
-"""Rules of descent that are not in the package: each is one step, and knows nothing of batches, rounds or clients."""
+"""Rules that are not in the package: one step each, unaware of batches, rounds and clients."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,10 @@ class Moreau:
 
 @dataclass(frozen=True)
 class Maml:
-    """Per-FedAvg: the gradient after an alpha-step, first order, or with the Hessian by finite differences on a third batch."""
+    """Per-FedAvg: the gradient after a step of size alpha.
+
+    First order, or with delta the Hessian term by finite differences on a third batch.
+    """
 
     alpha: float
     delta: float = 0.0

@@ -1,4 +1,4 @@
-"""Methods that learn from the received model, as their papers write them: plain exponentials, one pathway after the other."""
+"""Distillation methods as their papers write them: plain exponentials, pathway by pathway."""
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def outputs(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """What every block gives."""
+    """The output of every block."""
     found = []
     for name in model.names:
         x = getattr(model, name)(x)
@@ -42,7 +42,7 @@ def fedmlb(
     divisor: int,
     reverse: bool = False,
 ) -> Objective:
-    """FedMLB (Kim, eqs. 4 to 8): the blocks up to m of one model, then those behind m of the other."""
+    """FedMLB (Kim, eqs. 4 to 8): blocks up to m of one model, then blocks after m of the other."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         frozen = teacher(world, sent)
@@ -85,7 +85,7 @@ def kd(weight: float, temperature: float) -> Objective:
 
 
 def fitnet(weight: float) -> Objective:
-    """Features of all blocks but the last held to those of the received model."""
+    """Mean squared distance of features to the received model's, for all blocks but the last."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         frozen = teacher(world, sent)
@@ -101,7 +101,7 @@ def fitnet(weight: float) -> Objective:
 
 
 def fedntd(beta: float, temperature: float, first: bool) -> Objective:
-    """FedNTD (Lee, eqs. 5 to 7), sample by sample without the true class."""
+    """FedNTD (Lee, eqs. 5 to 7), sample by sample over the classes other than the true one."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         frozen = teacher(world, sent)
@@ -122,7 +122,7 @@ def fedntd(beta: float, temperature: float, first: bool) -> Objective:
 
 
 def fedgkd(gamma: float, history: int, temperature: float) -> Objective:
-    """FedGKD (Yao, eq. 4): the teacher is the mean of the last models; statistics of norms are those of the newest."""
+    """FedGKD (Yao, eq. 4): the teacher is the mean of the last models; newest statistics."""
     models: dict[int, State] = {}
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
@@ -152,7 +152,10 @@ def fedgkd(gamma: float, history: int, temperature: float) -> Objective:
 
 
 def scaffold(world: World, first: State, rounds: int, objective: Objective) -> State:
-    """SCAFFOLD (Karimireddy, option II) on any objective, in its other form: a control is the mean gradient of a client's path."""
+    """SCAFFOLD (Karimireddy, option II) on any objective.
+
+    In its equivalent form: a control is the mean gradient along a client's path.
+    """
     names, sent = world.weights(), first
     c: State = {n: torch.zeros_like(first[n]) for n in names}
     own = [dict(c) for _ in world.clients]

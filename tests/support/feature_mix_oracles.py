@@ -1,4 +1,4 @@
-"""FedMix and NaiveMix between hidden states (Yoon, appendix E), and FedRep: clients that train in turns, as the papers tell it."""
+"""FedMix and NaiveMix on hidden features (Yoon, appendix E), and FedRep: training in phases."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from fedloom.core.key import Key
 from support.mixup_oracles import one_hot, soft_cross_entropy
 from support.oracles import Server, State, World, mean, model_cross_entropy
 
-Loss = Callable[[nn.Module, Tensor, Tensor, int], Tensor]  # the last is the number of the step
+Loss = Callable[[nn.Module, Tensor, Tensor, int], Tensor]  # the last is the step number
 LocalPhase = tuple[Loss, Callable[[str], bool]]  # and which weights it trains
 LocalPhases = Callable[
     [World, int, int, State], list[LocalPhase]
@@ -26,7 +26,10 @@ def train_in_phases(
     server: Server | None = None,
     kept: str | None = None,
 ) -> State:
-    """FedAvg whose clients make several descents, with FedProx's spring in each; kept: how names begin that stay with a client."""
+    """FedAvg whose clients train in several phases, each with FedProx's proximal term.
+
+    kept: prefix of the tensors that stay with a client.
+    """
     sent, memories = first, dict[int, State]()
     for t in range(rounds):
         cohort, finals = world.cohort(t), []
@@ -82,8 +85,10 @@ def through(model: nn.Module, x: Tensor, names: list[str]) -> Tensor:
 def feature_mix(
     at: str, lam: float, weight: float | None, size: int = 0, *, every_round: bool = True
 ) -> LocalPhases:
-    """FedMix, or NaiveMix where there is no weight: means of what the sent encoder gives, mixed in epochs in which it stands still;
-    then plain epochs of the whole model. every_round: whether groups are dealt anew each round.
+    """FedMix, or NaiveMix without a weight, on features.
+
+    First epochs with a frozen encoder on mixtures with averages of its features; then plain epochs
+    of the whole model. every_round: whether the groups are drawn again each round.
     """
 
     def turns(world: World, t: int, client: int, sent: State) -> list[LocalPhase]:
@@ -105,14 +110,14 @@ def feature_mix(
 
 
 def names(world: World, at: str) -> tuple[list[str], list[str]]:
-    """The blocks up to `at`, and those behind it."""
+    """The blocks up to `at`, and those after it."""
     every = [name for name, _ in world.build().named_children()]
     cut = every.index(at) + 1
     return every[:cut], every[cut:]
 
 
 def means(world: World, t: int | None, client: int, sent: State, at: str, size: int) -> list[Entry]:
-    """Of a client, sample by sample; norms by running statistics."""
+    """A client's averaged features, sample by sample; norms use running statistics."""
     model, data = world.build(), world.clients[client]
     model.load_state_dict(sent)
     model.eval()
@@ -154,7 +159,7 @@ def loss_of(
 
 
 def fedrep(passes: int) -> LocalPhases:
-    """Collins, algorithm 1: the head, so many passes, then the representation."""
+    """Collins, algorithm 1: `passes` phases of the head, then one of the representation."""
     head: LocalPhase = (plain, lambda name: name.startswith("head"))
     return lambda world, t, client, sent: [
         *[head] * passes,

@@ -1,4 +1,4 @@
-"""FedAFA and M2m as paper and authors write them: sample by sample, float64. See personal_oracles for what is shared."""
+"""FedAFA and M2m as the papers and authors' codes write them: sample by sample, float64."""
 
 import copy
 import itertools
@@ -15,7 +15,7 @@ from support.personal_oracles import Batch, ClientModel, FinalModels, class_bala
 
 Weight = Callable[
     [float, float, list[int]], float
-]  # (n_s, n_t, samples of all classes) -> how good a source
+]  # (n_s, n_t, samples of all classes) -> weight of a source class
 LossOfOne = Callable[[int, Tensor], Tensor]  # of the n-th sample, alone
 Pair = tuple[int, int, float]  # place, source, weight
 Tuned = tuple[int, float, int]
@@ -43,7 +43,7 @@ def forward_through(model: Chain, x: Tensor, first: int = 0, last: int | None = 
 
 
 def frozen_copy(model: Chain, state: State) -> Chain:
-    """A copy that holds the state, with running statistics."""
+    """A frozen copy with this state, in evaluation mode."""
     twin = copy.deepcopy(model)
     twin.load_state_dict(state)
     return twin.requires_grad_(False).eval()
@@ -52,7 +52,7 @@ def frozen_copy(model: Chain, state: State) -> Chain:
 def perturbed(
     starts: Tensor, loss: LossOfOne, step: float, times: int, low: float, high: float
 ) -> Tensor:
-    """Each sample against its own gradient of the mean loss."""
+    """Move each sample along its normalised negative gradient of the mean loss."""
     ends = []
     for i, h in enumerate(starts):
         for _ in range(times):
@@ -64,7 +64,7 @@ def perturbed(
 
 
 def noisy(h: Tensor, key: Key, centre: float, longest: float) -> Tensor:
-    """Noise whose length, channel by channel over all samples, is bounded as torch.renorm bounds it."""
+    """h plus noise whose norm per channel, over all samples, is bounded as by torch.renorm."""
     noise = (
         torch.rand(h.shape, generator=key.fold("noise").generator(), dtype=torch.float64) - centre
     )
@@ -77,7 +77,7 @@ def noisy(h: Tensor, key: Key, centre: float, longest: float) -> Tensor:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Settings of both methods; cut: how many blocks are u."""
+    """Settings of both methods; cut: number of blocks in the feature extractor u."""
 
     lam: float
     accept: float
@@ -92,7 +92,10 @@ class GenerationSettings:
 
 
 class GeneratingClient(ClientModel):
-    """A client that fills places of its batches with what it makes of other samples. taken: of all it made, which it used."""
+    """A client that replaces samples of its batches by samples generated from others.
+
+    taken: for each generated sample, whether it was used.
+    """
 
     def __init__(
         self, world: World, client: int, sent: State, key: Key, how: GenerationSettings
@@ -174,7 +177,10 @@ class FedAfaClient(GeneratingClient):
         return forward_through(self.model, h, self.how.cut)
 
     def kept(self, x: Tensor, swaps: dict[int, int]) -> Tensor:
-        """Features of what is not replaced; in the authors' code from a pass of their own, and another moves the statistics."""
+        """Features of the samples that are not replaced.
+
+        In the authors' code they come from another pass, and a third one updates the statistics.
+        """
         if not self.how.drift:
             return self.front(x)
         h = self.front(x[[swaps.get(i, i) for i in range(len(x))]])
@@ -211,7 +217,7 @@ class FedAfaClient(GeneratingClient):
 
 
 class M2mClient(GeneratingClient):
-    """M2m; the range of the data is that of the client's own samples in every column."""
+    """M2m; the data range is that of the client's own samples, per column."""
 
     def loss(self, x: Tensor, y: list[int], pairs: list[Pair], key: Key) -> Tensor:
         batch = x.clone()
@@ -251,7 +257,7 @@ class M2mClient(GeneratingClient):
         return list(low + (high - low) * p), draws.tolist()
 
 
-UsedLog = list[bool]  # of all that was made, in the order of clients and steps, which was used
+UsedLog = list[bool]  # whether each generated sample was used, by client and step
 
 
 def finetuned_on_generated(
@@ -262,7 +268,10 @@ def finetuned_on_generated(
     rounds: int,
     tuned: Tuned,
 ) -> tuple[FinalModels, UsedLog]:
-    """FedAvg, then every client on its own, with balanced draws, momentum .9 and decay 5e-4. tuned: epochs, lr, batch."""
+    """FedAvg, then fine-tuning at every client: balanced draws, momentum .9, decay 5e-4.
+
+    tuned: epochs, lr, batch.
+    """
     sent, own, log = fedavg(world, first, rounds), [], []
     passes, lr, size = tuned
     for client in range(len(world.clients)):

@@ -1,4 +1,4 @@
-"""Numbers computed by the methods' authors' code or derived independently; see the README beside each file's origin."""
+"""Golden numbers, from the authors' code or derived independently; see tests/golden."""
 
 from pathlib import Path
 

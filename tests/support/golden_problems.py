@@ -1,4 +1,4 @@
-"""Federations on functions and updates that a golden file fixes: a vector of weights, canned changes, given mini-batches."""
+"""Federations defined by a golden file: a weight vector, fixed updates, fixed mini-batches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ POINT = "point.w"
 
 @dataclass(frozen=True)
 class FixedUpdates:
-    """A solver that moves the weights by changes known beforehand, given by round and client."""
+    """A solver that adds fixed updates to the weights, by round and client."""
 
     change: Callable[[int, int], Tensor]
 
@@ -33,7 +33,7 @@ class FixedUpdates:
 
 
 def empty_clients(sizes: Sequence[int]) -> list[TensorClient]:
-    """Clients that hold nothing but claim these sizes."""
+    """Clients without data that claim these sizes."""
     return [
         TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), size=int(s))
         for s in sizes
@@ -41,17 +41,17 @@ def empty_clients(sizes: Sequence[int]) -> list[TensorClient]:
 
 
 def fixed_cohorts(cohorts: Sequence[Sequence[int]]) -> Sampler:
-    """These clients, round by round."""
+    """A sampler that returns these cohorts, round by round."""
     return lambda round, key, sizes: sorted(int(c) for c in cohorts[round])
 
 
 def fixed_order(rows: int) -> Callable[[Data, torch.Generator], Tensor]:
-    """The first rows as they stand, in every epoch."""
+    """An order that visits the first rows in their order, in every epoch."""
     return lambda data, generator: torch.arange(rows)
 
 
 def starting_at(w: Tensor) -> Build:
-    """A vector of weights with these values."""
+    """Builds a weight vector with these values."""
 
     def build() -> Chain:
         chain = vector(len(w))()
@@ -63,20 +63,20 @@ def starting_at(w: Tensor) -> Build:
 
 
 def quadratic(step: Step) -> Tensor:
-    """1/2 (w - c)' A (w - c); the one sample of a batch is (A, c)."""
+    """1/2 (w - c)' A (w - c); the single sample of a batch is (A, c)."""
     gap = step.params[POINT] - step.y[0]
     return 0.5 * gap @ step.x[0] @ gap
 
 
 def logistic(step: Step) -> Tensor:
-    """Softmax regression without bias; the one row of a batch is a whole mini-batch (x, y)."""
+    """Softmax regression without bias; the single row of a batch is a mini-batch (x, y)."""
     weights = step.params[POINT].reshape(3, -1)
     return nn.functional.cross_entropy(step.x[0] @ weights.T, step.y[0])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One of the two federations of the golden file: its loss, its clients, the order of the batches, and where it starts."""
+    """One of the two federations of the golden file: loss, clients, batches and initial weights."""
 
     name: str
     loss: Callable[[Step], Tensor]
@@ -87,12 +87,12 @@ class Problem:
 
     @property
     def phase(self) -> dict[str, Any]:
-        """What every phase on this problem has."""
+        """The arguments of every phase on this problem."""
         return {"loss": self.loss, "order": fixed_order(self.rows)}
 
 
 def problem(name: str, numbers: dict[str, Tensor]) -> Problem:
-    """`quad` or `log` of e_pfl_rounds; the claimed sizes are the golden ones, whatever the rows."""
+    """`quad` or `log` of e_pfl_rounds; clients claim the golden sizes, whatever their rows."""
     sizes = numbers["n_k"].tolist()
     xs, ys = (
         (numbers["quad_A"], numbers["quad_c"])

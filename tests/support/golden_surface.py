@@ -1,4 +1,4 @@
-"""The tanh perceptron of the golden file of Hessians."""
+"""The tanh network of the golden file of Hessians."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""The weights of FedAlign's golden networks: no numbers are stored, every parameter is a formula of its place."""
+"""Weights of FedAlign's golden networks, computed by a formula instead of stored."""
 
 import torch
 from torch import Tensor

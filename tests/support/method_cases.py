@@ -1,4 +1,4 @@
-"""The rows of all tables of methods, wherever they stand."""
+"""The test cases of all methods."""
 
 import importlib
 from collections.abc import Iterator
@@ -9,6 +9,9 @@ METHOD_TESTS = Path(__file__).parents[1] / "methods"
 
 
 def all_cases() -> Iterator[Any]:
-    """Every row of a CASES in tests/methods: `make` makes the method, `twin` is what it equals where it degenerates."""
+    """Every case of a CASES table in tests/methods.
+
+    `make` builds the method; `twin` is what it equals with degenerate parameters.
+    """
     for file in sorted(METHOD_TESTS.glob("test_*.py")):
         yield from getattr(importlib.import_module(f"methods.{file.stem}"), "CASES", ())

@@ -1,4 +1,4 @@
-"""FedMix and what it is compared with, as its paper writes them: each sample, each label and each derivative on its own."""
+"""FedMix and its baselines as the paper writes them: every sample and derivative separately."""
 
 import itertools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Draw = Callable[[Key], tuple[Tensor, Tensor]]  # one foreign sample and its labe
 Source = Callable[[World, int, int], Draw]  # of a round and a client
 Numbered = Callable[
     [nn.Module, Tensor, Tensor, int], Tensor
-]  # a loss that knows the number of its step
+]  # a loss that is given its step number
 
 
 def one_hot(y: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def one_hot(y: Tensor) -> Tensor:
 
 
 def soft_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """Cross-entropy with a label of probabilities, the same for all or one for each."""
+    """Cross-entropy with probabilities as label, one row for all samples or one per sample."""
     return (torch.logsumexp(logits, 1) - (logits * label).sum(1)).mean()
 
 
@@ -51,7 +51,7 @@ def averages(world: World, client: int, size: int, key: Key) -> list[tuple[Tenso
 
 
 def from_all_clients(size: int = 0, but_own: bool = False) -> Source:
-    """MAFL (Yoon, algorithm 1): the averages of every client, or of every other one."""
+    """MAFL (Yoon, algorithm 1): the averages of all clients, or of all others."""
 
     def source(world: World, t: int, client: int) -> Draw:
         given = range(len(world.clients))
@@ -106,7 +106,7 @@ def naivemix(lam: float, source: Source) -> Objective:
 
 
 def fedmix(lam: float, weight: float, source: Source) -> Objective:
-    """Yoon, eq. (5): the derivative of the loss of each sample, times the average, and the mean of these."""
+    """Yoon, eq. (5): per sample, the derivative of its loss times the average; then the mean."""
 
     def make(world: World, t: int, client: int) -> Numbered:
         draw = source(world, t, client)
@@ -131,7 +131,7 @@ def fedmix(lam: float, weight: float, source: Source) -> Objective:
 
 
 def globalmixup(alpha: float, lam: float, samples: int, but_own: bool) -> Objective:
-    """Yoon, eq. (3): raw samples of all, another one for each sample of a batch."""
+    """Yoon, eq. (3): raw samples of all clients, a different one per sample of a batch."""
 
     def make(world: World, t: int, client: int) -> Numbered:
         pool = []
@@ -155,7 +155,7 @@ def globalmixup(alpha: float, lam: float, samples: int, but_own: bool) -> Object
 
 
 def manifold(alpha: float) -> Objective:
-    """Mixup between the outputs of the block `stem` (Verma, algorithm 1), with gradients through both."""
+    """Mixup of the outputs of block `stem` (Verma, algorithm 1), with gradients through both."""
 
     def make(world: World, t: int, client: int) -> Numbered:
         def loss(model: nn.Module, x: Tensor, y: Tensor, step: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tiny float64 models. They are nested, so that a tensor found by a piece of its name is a tensor missed."""
+"""Tiny float64 models, nested, so that selecting tensors by substrings of names would fail."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ Build = Callable[[], Chain]
 
 
 class Unit(nn.Module):
-    """A residual unit whose second norm hides as `downsample.1`."""
+    """A residual unit whose second norm is called `downsample.1`."""
 
     def __init__(self, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -37,17 +37,17 @@ def _nested(norm: Callable[[int], nn.Module]) -> Chain:
 
 
 def nested() -> Chain:
-    """Three blocks, batch norms deep inside the second."""
+    """Three blocks, with nested batch norms in the second."""
     return _nested(nn.BatchNorm1d)
 
 
 def bare() -> Chain:
-    """The same without norms: no buffers at all."""
+    """The same without norms, so without buffers."""
     return _nested(lambda width: nn.Identity())
 
 
 def noisy() -> Chain:
-    """With dropout, so that the layers draw while training."""
+    """With dropout, so that training draws random numbers."""
     return Chain(
         {
             "stem": nn.Linear(FEATURES, WIDTH),
@@ -58,7 +58,7 @@ def noisy() -> Chain:
 
 
 class Vector(nn.Module):
-    """Nothing but a vector of weights, for methods on functions given by a formula."""
+    """Just a weight vector, for objectives given by a formula."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Vector(nn.Module):
 
 
 def vector(size: int) -> Build:
-    """A model whose one tensor is `point.w`."""
+    """Builds a model whose only tensor is `point.w`."""
     return lambda: Chain({"point": Vector(size)})
 
 
@@ -93,7 +93,7 @@ def _residual(norm: Callable[[int], nn.Module]) -> Chain:
 
 
 def residual() -> Chain:
-    """Three residual blocks in a row, the second with weights in its shortcut; an end overwrites its input."""
+    """Three residual blocks with in-place ReLU; the second has weights in its shortcut."""
     return _residual(nn.BatchNorm1d)
 
 
@@ -103,7 +103,7 @@ def residual_bare() -> Chain:
 
 
 class Family(NamedTuple):
-    """A model with batch norms, the same without, and the tensors of its norms."""
+    """A model with batch norms, the same without, and the names of its norms' tensors."""
 
     normed: Build
     bare: Build

@@ -1,4 +1,4 @@
-"""Methods that change what a client descends, as their papers write them; see oracles for what both sides share."""
+"""Methods that change the local objective, as their papers write them; see oracles."""
 
 import itertools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from support.oracles import Server, State, World, mean, model_cross_entropy, tra
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 Objective = Callable[
     [World, int, int, State, State], Loss
-]  # of a round and a client, with what was sent and its last model
+]  # of a round and a client, given the sent model and the client's last model
 
 
 def fedavg_with_objective(
@@ -23,7 +23,10 @@ def fedavg_with_objective(
     mu: float = 0.0,
     server: Server | None = None,
 ) -> State:
-    """FedAvg by samples with this objective and FedProx's spring; a client's last model is the one sent, the first time."""
+    """FedAvg weighted by samples, with this objective and FedProx's proximal term.
+
+    The first time, a client's last model is the sent one.
+    """
     sent, last = first, dict[int, State]()
     for t in range(rounds):
         cohort = world.cohort(t)
@@ -38,7 +41,7 @@ def fedavg_with_objective(
 
 
 def moon(weight: float, tau: float) -> Objective:
-    """MOON (Li, eq. 4): both other models in training mode, as the authors leave them."""
+    """MOON (Li, eq. 4); both other models are in training mode, as in the authors' code."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         others = [world.build(), world.build()]
@@ -60,7 +63,7 @@ def moon(weight: float, tau: float) -> Objective:
 
 
 def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits, and what the last linear layer was given."""
+    """The logits and the input of the last linear layer."""
     given: list[Tensor] = []
     last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
     handle = last.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
@@ -74,7 +77,7 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 
 def mixup(alpha: float) -> Objective:
-    """Mixup (Zhang, section 2): the loss of both labels, weighed; one share and one permutation a batch."""
+    """Mixup (Zhang, section 2): weighted loss of both labels, one permutation per batch."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         steps = itertools.count(1)
@@ -98,7 +101,10 @@ def mixup(alpha: float) -> Objective:
 
 
 def stochdepth(keep: float) -> Objective:
-    """Stochastic depth (Huang, eq. 2) by FedAlign's rule, on the plain three residual blocks; the first one is never left out."""
+    """Stochastic depth (Huang, eq. 2) with FedAlign's rule, on three residual blocks.
+
+    The first block is never dropped.
+    """
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         draws = world.key.fold("round", t, "client", client, "phase", 0, "layers").generator()
@@ -115,7 +121,7 @@ def stochdepth(keep: float) -> Objective:
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             nothing = 0.0 * sum(
                 w.sum() for w in model.parameters()
-            )  # a branch that is left out has a gradient, 0
+            )  # gives the weights of a dropped branch a gradient of 0
             return model_cross_entropy(lambda x: forward(model, x), x, y) + nothing
 
         return loss

@@ -1,6 +1,7 @@
-"""Methods as their papers write them: float64, plain loops over plain dictionaries, whole models where fedloom has changes.
+"""Methods as their papers write them: float64, plain loops, whole models instead of changes.
 
-Nothing here uses fedloom's stages, solver or round; only the draws (who takes part, which batches) come from the same key paths.
+Nothing here uses fedloom's stages, solver or round. Only the random draws (which clients, which
+batches) come from the same key paths.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ Server = Callable[[State, State], State]  # (sent, mean) -> next
 
 @dataclass(frozen=True)
 class World:
-    """The setting of a run, and the draws that both sides share."""
+    """The settings of a run, and the random draws that fedloom and the oracle share."""
 
     build: Build
     clients: list[TensorClient]
@@ -79,7 +80,7 @@ def train(
 
 
 def mean(states: list[State], weights: list[int]) -> State:
-    """The weighted mean of whole models; a counter is the integer part of its mean, in exact arithmetic."""
+    """The weighted mean of whole models; counters are truncated, in exact arithmetic."""
     total, result = sum(weights), {}
     for name, like in states[0].items():
         if like.is_floating_point():
@@ -104,7 +105,7 @@ def fedavg(
     mu: float = 0.0,
     server: Server | None = None,
 ) -> State:
-    """FedAvg (McMahan, algorithm 1), with FedProx's spring (Li, eq. 2) and a rule for the server."""
+    """FedAvg (McMahan, algorithm 1), with FedProx's proximal term (Li, eq. 2) and a server rule."""
     sent = first
     for t in range(rounds):
         finals, weights = [], []
@@ -121,7 +122,7 @@ def fedavg(
 
 
 def momentum(world: World, beta: float, lr: float = 1.0) -> Server:
-    """FedAvgM (Hsu): m = beta m + D, w = w + lr m, over weights; statistics are the mean's."""
+    """FedAvgM (Hsu): m = beta m + D, w = w + lr m, on weights; statistics are averaged."""
     m: State = {}
 
     def step(sent: State, average: State) -> State:
@@ -197,7 +198,10 @@ def feddyn(
     mu: float = 0.0,
     objective: Objective = lambda *scene: model_cross_entropy,
 ) -> State:
-    """FedDyn in its authors' second form: drift sums of ALL clients, no h. w = mean_S w_k + mean_N sums_k, g_k = -alpha sums_k."""
+    """FedDyn in its authors' second form, with drift sums of ALL clients instead of h.
+
+    w = mean_S w_k + mean_N sums_k, g_k = -alpha sums_k.
+    """
     names, sent = world.weights(), first
     sums = [{n: torch.zeros_like(first[n]) for n in names} for _ in world.clients]
     for t in range(rounds):
@@ -221,7 +225,10 @@ def feddyn(
 def fedavg_with_private(
     world: World, first: State, rounds: int, private: frozenset[str]
 ) -> tuple[State, list[State]]:
-    """FedAvg on all but the private tensors, which every client keeps (FedBN, LG-FedAvg): the server's, and each client's model."""
+    """FedAvg on all but the private tensors, which stay with each client (FedBN, LG-FedAvg).
+
+    Returns the server's model and each client's.
+    """
     sent, own = first, [{n: first[n] for n in private} for _ in world.clients]
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)

@@ -1,4 +1,4 @@
-"""Personalised methods as their papers write them: the server's model and every client's own. See oracles for what is shared."""
+"""Personalised methods as their papers write them: the server's model and every client's."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def shuffled(labels: list[int], draws: torch.Generator) -> Batch:
 
 
 def class_balanced(labels: list[int], draws: torch.Generator) -> Batch:
-    """As many draws as samples, a sample of a class of n with weight 1/n."""
+    """As many draws as samples; samples of a class with n samples have weight 1/n."""
     weights = [1 / labels.count(y) for y in labels]
     return torch.multinomial(
         torch.tensor(weights, dtype=torch.float64), len(labels), replacement=True, generator=draws
@@ -38,7 +38,7 @@ def epochs(
     size: int,
     order: Callable[[list[int], torch.Generator], Batch] = shuffled,
 ) -> Iterator[list[Batch]]:
-    """Epoch after epoch without end, each cut into batches; batch norm cannot take one of a single sample."""
+    """Endless epochs of batches; with batch norm, batches of one sample are skipped."""
     labels = world.clients[client].y.tolist()
     least = 2 if any(isinstance(m, nn.BatchNorm1d) for m in world.build().modules()) else 1
     for epoch in itertools.count():
@@ -48,7 +48,7 @@ def epochs(
 
 
 def first_batches(world: World, client: int, key: Key, count: int) -> list[Batch]:
-    """So many batches, over as many epochs as it takes."""
+    """The first `count` batches, over as many epochs as needed."""
     return list(
         itertools.islice(
             itertools.chain.from_iterable(epochs(world, client, key, world.batch)), count
@@ -57,7 +57,7 @@ def first_batches(world: World, client: int, key: Key, count: int) -> list[Batch
 
 
 def all_batches(world: World, client: int, key: Key) -> list[Batch]:
-    """The batches of the run's own training."""
+    """The batches of a round."""
     return list(
         itertools.chain.from_iterable(
             itertools.islice(epochs(world, client, key, world.batch), world.epochs)
@@ -66,7 +66,10 @@ def all_batches(world: World, client: int, key: Key) -> list[Batch]:
 
 
 class ClientModel:
-    """A client's model in training: gradients at its weights as they are. names: those that move; a norm not among them stands."""
+    """A client's model in training.
+
+    names: the trained tensors; the statistics of other norms are frozen.
+    """
 
     def __init__(
         self, world: World, client: int, start: State, names: set[str] | None = None
@@ -116,7 +119,7 @@ class ClientModel:
         return self.state()
 
 
-IsPrivate = Callable[[str], bool]  # whether a tensor stays with its client
+IsPrivate = Callable[[str], bool]  # by tensor name
 
 
 def fedavg_with_private(
@@ -127,9 +130,10 @@ def fedavg_with_private(
     heads: int = 0,
     server: Server | None = None,
 ) -> FinalModels:
-    """Averaging of all that does not stay at home (FedBN, LG-FedAvg, FedPer, training alone).
+    """FedAvg on the tensors that are not private (FedBN, LG-FedAvg, FedPer, local training).
 
-    heads: what stays at home is trained first and alone, so many times, and then the rest (FedRep: Collins, algorithm 1).
+    heads: number of phases that train the private tensors before the rest is trained (FedRep:
+    Collins, algorithm 1).
     """
     memories = {n for n in first if home(n)}
     parts = [memories] * heads + [first.keys() - memories] if heads else [set(first)]
@@ -157,7 +161,7 @@ def ditto(
     mu: float = 0.0,
     server: Server | None = None,
 ) -> FinalModels:
-    """Ditto (Li, algorithm 1) beside FedAvg, or beside FedProx with another server."""
+    """Ditto (Li, algorithm 1) with FedAvg, or with FedProx and another server rule."""
     sent, own = first, dict[int, State]()
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
@@ -220,7 +224,7 @@ def perfedavg(
     steps: int,
     adapt: int,
 ) -> FinalModels:
-    """Per-FedAvg (Fallah, algorithm 1): first order, or with finite differences for the Hessian."""
+    """Per-FedAvg (Fallah, algorithm 1): first order, or Hessian by finite differences."""
     sent, each = first, 2 if delta is None else 3
     for t in range(rounds):
         finals, cohort = [], world.cohort(t)
@@ -263,7 +267,10 @@ def finetuned(
     mu: float = 0.0,
     server: Server | None = None,
 ) -> FinalModels:
-    """FedAvg or FedProx, then every client on its own: all layers or one block, evenly or by rarity, momentum .9, decay 5e-4."""
+    """FedAvg or FedProx, then fine-tuning at every client with momentum .9 and decay 5e-4.
+
+    block: train this block only. order: shuffled or class-balanced.
+    """
     sent = fedavg(world, first, rounds, mu=mu, server=server)
     own = []
     for client in range(len(world.clients)):

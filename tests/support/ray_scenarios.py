@@ -1,4 +1,4 @@
-"""What happens on Ray, played in one process for the tests to judge: prints what it saw as JSON.
+"""Scenarios on Ray, each run in its own process; prints what happened as JSON.
 
 python -m support.ray_scenarios SCENE FOLDER
 """
@@ -26,8 +26,8 @@ def both(method: str, cluster: RayCluster, **changes: Any) -> list[list[str]]:
     return [sha_per_round(prepare_small(method, engine, **changes)) for engine in (None, cluster)]
 
 
-def refusal(work: Callable[..., Any], *given: Any) -> Seen:
-    """The error that must come, as facts."""
+def error_of(work: Callable[..., Any], *given: Any) -> Seen:
+    """The error that the call raises, as facts."""
     try:
         work(*given)
     except (RunError, UserError) as error:
@@ -40,7 +40,7 @@ def refusal(work: Callable[..., Any], *given: Any) -> Seen:
 
 
 def one_machine(folder: Path) -> Seen:
-    """All that happens on one machine."""
+    """Everything on one machine."""
     import ray
     from ray._common.usage.usage_lib import usage_stats_enabled
 
@@ -53,26 +53,26 @@ def one_machine(folder: Path) -> Seen:
         run(prepare_small(f"{USER_METHODS}:everything", engine, **FEW_CLIENTS))
         for engine in (None, cluster)
     ]
-    one = {"sample": {"per_round": 1}}  # so that it is the same one that fails first
+    one = {"sample": {"per_round": 1}}  # so that the same client fails first everywhere
     seen["broken"] = [
-        refusal(sha_per_round, prepare_small(f"{USER_METHODS}:broken", engine, **one))
+        error_of(sha_per_round, prepare_small(f"{USER_METHODS}:broken", engine, **one))
         for engine in (None, cluster)
     ]
     seen["after"] = both("feddyn", cluster)
     seen["left"] = left_unread(cluster)
     seen |= deaths(cluster, folder / "lives")
     cluster.start({"build": "nowhere:federation"})
-    seen["nowhere"] = refusal(list, cluster.map(Broadcast("train", 0, {}), [ClientTask(0)]))
+    seen["nowhere"] = error_of(list, cluster.map(Broadcast("train", 0, {}), [ClientTask(0)]))
     seen["crowded"] = crowded()
     open_still = ray.is_initialized()
     cluster.close()
     seen["open"] = [open_still, ray.is_initialized()]
-    seen["addresses"] = {a: refusal(RayCluster, 1, a) for a in ("nowhere", "127.0.0.1:1")}
+    seen["addresses"] = {a: error_of(RayCluster, 1, a) for a in ("nowhere", "127.0.0.1:1")}
     return seen
 
 
 def left_unread(cluster: RayCluster) -> list[int]:
-    """Who answers to a map after one of which only the first answer was read."""
+    """The clients that answer a map after another map was abandoned at its first answer."""
     prepared = prepare_small("fedavg", cluster)
     sent = Broadcast("train", 0, init_state(prepared.simulation, prepared.model).params)
     next(cluster.map(sent, (ClientTask(c) for c in range(20))))
@@ -80,7 +80,7 @@ def left_unread(cluster: RayCluster) -> list[int]:
 
 
 def deaths(cluster: RayCluster, lives: Path) -> Seen:
-    """Two killed workers, and then more than anybody has patience for."""
+    """Two killed workers, then more than an engine tolerates."""
     method = f"{USER_METHODS}:mortal(lives={lives})"
     lives.write_bytes(b"")
     alone = sha_per_round(prepare_small(method))
@@ -91,7 +91,7 @@ def deaths(cluster: RayCluster, lives: Path) -> Seen:
     }
     lives.write_bytes(b"x" * 9)
     return seen | {
-        "patience": refusal(sha_per_round, prepare_small(method, cluster, sample={"per_round": 1}))
+        "patience": error_of(sha_per_round, prepare_small(method, cluster, sample={"per_round": 1}))
     }
 
 
@@ -102,13 +102,13 @@ def crowded() -> Seen:
     late.share({})
     late.start({"build": "nowhere:federation"})
     try:
-        return refusal(list, late.map(Broadcast("train", 0, {}), [ClientTask(0)]))
+        return error_of(list, late.map(Broadcast("train", 0, {}), [ClientTask(0)]))
     finally:
         late.close()
 
 
 def every_method(folder: Path) -> Seen:
-    """Every method there is, alone and on Ray."""
+    """Every method, in-process and on Ray."""
     cluster = RayCluster(2)
     seen = {m: both(m, cluster) for m in EVERY_METHOD}
     cluster.close()
@@ -116,7 +116,7 @@ def every_method(folder: Path) -> Seen:
 
 
 def lost_node(folder: Path) -> Seen:
-    """Two nodes of one core each, one of which is gone in the middle of a round."""
+    """Two nodes of one core each; one disappears in the middle of a round."""
     from ray.cluster_utils import Cluster as Nodes
 
     nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

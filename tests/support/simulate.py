@@ -1,4 +1,4 @@
-"""A federation run from start to end in one call, with everything that crossed the wire kept for inspection."""
+"""Runs a federation in one call and records everything that engines answered."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SOLVER = Sgd(lr=0.1, batch=4, epochs=2)
 
 
 class RecordingEngine:
-    """An engine that keeps what it hands on, broadcast by broadcast."""
+    """An engine that records the answers to every broadcast."""
 
     def __init__(self, engine: InProcess) -> None:
         self.engine = engine
@@ -45,7 +45,7 @@ class RecordingEngine:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What a run leaves behind."""
+    """Everything about a finished run."""
 
     simulation: Simulation
     start: ServerState
@@ -56,7 +56,7 @@ class SimulationResult:
 
     @property
     def replies(self) -> list[Reply]:
-        """Round by round, in client order."""
+        """All replies, round by round, in client order."""
         return [
             a
             for answers in self.answers
@@ -65,7 +65,7 @@ class SimulationResult:
         ]
 
     def personal(self, client: int) -> Params:
-        """The weights that client ends up with."""
+        """The client's final weights."""
         sent = Broadcast("personalise", self.state.round, self.state.params, self.state.shared)
         return dict(
             self.simulation.engine.map(sent, [ClientTask(client, self.store.recall(client))])
@@ -73,14 +73,14 @@ class SimulationResult:
 
 
 def initial_model(build: Build) -> Chain:
-    """The same first weights every time; the caller's generator is left alone."""
+    """A model with the same initial weights every time; the global generator is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         return build()
 
 
 def reshaped_build(method: Method, build: Build, seed: int = 0) -> Build:
-    """The model that the method trains."""
+    """Builds the model that the method trains."""
     return lambda: method.reshaped(build(), Key.root(seed).fold("init"))
 
 
@@ -93,7 +93,7 @@ def make_simulation(
     solver: Solver = SOLVER,
     seed: int = 0,
 ) -> Simulation:
-    """A loom over tiny clients, three of them a round."""
+    """A simulation with tiny clients, three per round."""
     federation = Federation(
         method,
         reshaped_build(method, build, seed),
@@ -112,7 +112,10 @@ def simulate(
     resume_from: tuple[ServerState, MemoryStore] | None = None,
     **given: Any,
 ) -> SimulationResult:
-    """Run the method until so many rounds are done, from the beginning or from a state and the clients' memories."""
+    """Run the method until `until` rounds are done.
+
+    resume_from: a state and the clients' memories to start from.
+    """
     simulation = make_simulation(method, **given)
     state, store = resume_from or (
         init_state(simulation, initial_model(simulation.federation.build)),
@@ -131,7 +134,7 @@ def simulate(
 
 
 def saved_and_loaded(result: SimulationResult) -> tuple[ServerState, MemoryStore]:
-    """The state and the clients' memories, written to bytes and read back."""
+    """The state and the clients' memories, saved to bytes and loaded again."""
     store = MemoryStore()
     for client in range(len(result.simulation.federation.clients)):
         flat = {
@@ -148,8 +151,8 @@ def saved_and_loaded(result: SimulationResult) -> tuple[ServerState, MemoryStore
 
 
 def standalone_job(build: Build, received: Params, data: Data | None = None, **given: Any) -> Job:
-    """A client's job outside any round, for looking at a loss."""
-    nobody = TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
-    federation = Federation(Method("none"), build, [data or nobody], SOLVER, Key.root(0))
+    """A client's job outside of a round, to evaluate a loss."""
+    no_data = TensorClient(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
+    federation = Federation(Method("none"), build, [data or no_data], SOLVER, Key.root(0))
     sent = Broadcast("train", 0, received, given.get("shared", {}))
     return job_for(federation, ModelPool(build), sent, ClientTask(0, given.get("memories", {})))

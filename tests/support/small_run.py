@@ -1,4 +1,4 @@
-"""A small run through its settings on any engine, and what identifies every round of it."""
+"""A small run from settings, on any engine, and a digest of every round."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from fedloom.settings.config import load
 SHORTENED = {
     "perfedavg": "perfedavg(steps=2)",
     "pfedme": "pfedme(inner=2)",
-}  # as many steps as the others make
+}  # as many steps as the other methods
 EVERY_METHOD = [
     *(SHORTENED.get(name, name) for name in names()),
     "fedprox+fedavgm",
@@ -35,14 +35,14 @@ FEW_CLIENTS = {
     "rounds": 1,
     "data": {"clients": 4},
     "sample": {"per_round": 2},
-}  # changes, for what goes through every client
+}  # overrides for tests that go through every client
 ENGINES = {type(None): "inprocess", Pool: "pool", RayCluster: "ray"}
 
 
 def prepare_small(
     method: str, workers: Pool | RayCluster | None = None, **changes: Any
 ) -> PreparedRun:
-    """The method on these workers, or without any in this process."""
+    """The prepared run of a method on these workers, or in this process."""
     return prepare(
         load({**SMALL_CONFIG, "method": method, "engine": ENGINES[type(workers)], **changes}),
         pool=workers,
@@ -50,7 +50,7 @@ def prepare_small(
 
 
 def sha_per_round(prepared: PreparedRun) -> list[str]:
-    """The identity of all there is after every round: weights, memories of the server and of every client."""
+    """After every round, a digest of the weights and of the server's and clients' memories."""
     store, everyone = MemoryStore(), range(len(prepared.clients))
 
     def memories() -> Params:

@@ -1,4 +1,4 @@
-"""FedAlign and GradAug on the nested model, written out for it layer by layer; see oracles for what both sides share."""
+"""FedAlign and GradAug, written out layer by layer for the nested model; see oracles."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from support.oracles import State, World
 
 
 def normed(layer: nn.Module, z: Tensor) -> Tensor:
-    """Batch norm by the batch, of the channels that are there; or no norm."""
+    """Batch norm of the given channels by batch statistics; the input if there is no norm."""
     if isinstance(layer, nn.Identity):
         return z
     kept = z.shape[1]
@@ -37,7 +37,7 @@ def nll(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def bounded(total: Tensor, model: nn.Module, clip: float) -> Tensor:
-    """The same, scaled so that its gradient is no longer than the clip."""
+    """The loss, scaled so that its gradient norm is at most `clip`."""
     grads = torch.autograd.grad(total, list(model.parameters()), retain_graph=True)
     length = torch.sqrt(sum((g**2).sum() for g in grads))
     return total * min(1.0, clip / float(length + 1e-6))
@@ -46,7 +46,10 @@ def bounded(total: Tensor, model: nn.Module, clip: float) -> Tensor:
 def fedalign(
     mu: float, kept: int, scaled: bool = True, clip: float = torch.inf, blend: float = 0.0
 ) -> Objective:
-    """FedAlign (Mendieta, eq. 5 to 7). The matrix of features without positions has rank one: its norm is |before| |behind|."""
+    """FedAlign (Mendieta, eq. 5 to 7).
+
+    Without spatial positions the feature matrix has rank one, so its norm is |before| |after|.
+    """
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         steps, phase = itertools.count(1), world.key.fold("round", t, "client", client, "phase", 0)
@@ -74,7 +77,7 @@ def fedalign(
 
 
 def gradaug(n: int, mu: float, width: float, floor: bool = True) -> Objective:
-    """GradAug (Yang, eq. 3) without transformations of the samples."""
+    """GradAug (Yang, eq. 3) without transforming the samples."""
 
     def objective(world: World, t: int, client: int, sent: State, last: State) -> Loss:
         steps, phase = itertools.count(1), world.key.fold("round", t, "client", client, "phase", 0)

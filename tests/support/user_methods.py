@@ -1,4 +1,4 @@
-"""Methods of a user's own, as `own.py:function`: one that uses everything, one that fails, one that kills its worker."""
+"""User-defined methods: one that uses every feature, one that fails, one that kills its worker."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def blend(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
 
 
 def everything() -> Method:
-    """An exchange, a mix, private norms, a second slot and a finale in one."""
+    """Exchange, mix, private norms, a second slot and a finale in one method."""
     return Method(
         "everything",
         (Phase(mix=blend), Phase(slot="personal")),
@@ -53,7 +53,7 @@ def broken() -> Method:
 
 
 def mortal(lives: str) -> Method:
-    """Kills the process it runs in, between two steps, as often as the file of that name has bytes."""
+    """Kills its process between two steps, once for every byte in the file `lives`."""
     left = Path(lives)
 
     def loss(step: Step) -> Tensor:

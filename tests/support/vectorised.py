@@ -1,4 +1,4 @@
-"""What the tests of the vectorised engine share: federations, fallbacks that tell on it, and the exact engine beside it."""
+"""Shared by the tests of the vectorised engine: federations, fallback engines, comparisons."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ SOLVER = Sgd(lr=0.1, batch=4, epochs=2)
 
 
 class NoFallback:
-    """A fallback that is not needed."""
+    """A fallback engine that must not be used."""
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         raise AssertionError(f"clients {[t.client for t in tasks]} were not vectorised")
 
     def close(self) -> None:
-        raise AssertionError("closed before its time")
+        raise AssertionError("closed too early")
 
 
 @dataclass
 class CountingEngine:
-    """The exact engine, which notes what it was asked for."""
+    """The in-process engine, recording the work it was asked for."""
 
     engine: InProcess
     works: list[str]
@@ -68,7 +68,7 @@ def make_federation(
 def run_rounds(
     federation: Federation, engine: Any, until: int = 3
 ) -> tuple[ServerState, MemoryStore, list[Any]]:
-    """So many rounds of all clients: the last state, the clients' memories, and the reports."""
+    """Run `until` rounds of all clients: the last state, the memories and the reports."""
     simulation, store = Simulation(federation, everyone(), engine), MemoryStore()
     done = list(
         rounds(simulation, init_state(simulation, initial_model(federation.build)), store, until)
@@ -84,8 +84,8 @@ def max_difference(a: Params, b: Params) -> float:
 def assert_matches_inprocess(
     federation: Federation, tolerance: float = 1e-10, until: int = 3, **given: Any
 ) -> None:
-    """Server, memories and reports of a run, vectorised to the last client, against the exact engine."""
-    exact, remembered, told = run_rounds(federation, InProcess(federation), until)
+    """A fully vectorised run has the state, memories and losses of the in-process engine."""
+    exact, remembered, exact_reports = run_rounds(federation, InProcess(federation), until)
     state, store, reports = run_rounds(
         federation, Vectorised(federation, NoFallback(), **given), until
     )
@@ -94,7 +94,7 @@ def assert_matches_inprocess(
         ours, theirs = store.recall(client), remembered.recall(client)
         assert ours.keys() == theirs.keys()
         assert all(max_difference(ours[slot], theirs[slot]) < tolerance for slot in ours)
-    assert [r.loss for r in reports] == pytest.approx([r.loss for r in told], abs=1e-10)
+    assert [r.loss for r in reports] == pytest.approx([r.loss for r in exact_reports], abs=1e-10)
 
 
 def linear() -> Chain:

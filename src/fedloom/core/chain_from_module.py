@@ -1,4 +1,8 @@
-"""A chain of any torch model, where its graph is a line."""
+"""Cutting any torch model into a chain of blocks, where one tensor flows from block to block.
+
+The forward pass is traced with torch.fx. A cut after a module is valid if the output of that module
+is the only value that later steps use.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,11 @@ from fedloom.core.errors import UserError, raise_all, unknown_name
 
 
 def cut(model: nn.Module, cuts: Sequence[str] = (), example: Tensor | None = None) -> Chain:
-    """The model as a chain, cut behind the modules named in `cuts`; its weights are the model's own tensors.
+    """The model as a chain, cut after the modules named in `cuts`; it shares the model's tensors.
 
-    Without cuts it is one block, `model`. Else every block has the name of the cut that ends it, with _ for dots, and the last
-    is `head`. With an example batch the chain is proved to equal the model bit for bit, in evaluation and in training.
+    Without cuts the chain is one block, `model`. Otherwise each block is named after the cut that
+    ends it, with _ for dots, and the last one is `head`. With an example batch the chain is
+    verified to give the same bits as the model, in evaluation and in training mode.
 
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> cut(net, cuts=["1"], example=torch.ones(2, 4)).names
@@ -27,25 +32,25 @@ def cut(model: nn.Module, cuts: Sequence[str] = (), example: Tensor | None = Non
     """
     if not cuts:
         return model if isinstance(model, Chain) else Chain({"model": model})
-    line = _follow(model, cuts)
+    name = type(model).__name__
+    graph = _traced(model, cuts)
     raise_all(
-        (c for cut in cuts for c in line.complaints(cut)),
-        f"{type(model).__name__} is no line there",
+        (problem for cut in cuts for problem in graph.problems(cut)), f"{name} cannot be cut there"
     )
     blocks: dict[str, nn.Module] = {}
-    start = line.input
-    for name, end in line.ends(cuts).items():
-        blocks[name] = line.block(model, start, end)
+    start = graph.input
+    for block, end in graph.block_ends(cuts).items():
+        blocks[block] = graph.block(model, start, end)
         start = end
     chain = Chain(blocks)
-    raise_all(_shared(chain), f"{type(model).__name__} cannot be cut there")
+    raise_all(_shared_tensors(chain), f"{name} cannot be cut there")
     if example is not None:
-        _prove(model, chain, example)
+        _verify(model, chain, example)
     return chain
 
 
 class _Tracer(fx.Tracer):
-    """Looks only into modules that hold a cut, and notes what every module it meets gives."""
+    """Traces into modules that contain a cut, and records the output of every module it meets."""
 
     def __init__(self, cuts: Sequence[str]) -> None:
         super().__init__()
@@ -69,8 +74,8 @@ class _Tracer(fx.Tracer):
 
 
 @dataclass(frozen=True)
-class _Line:
-    """The steps of a forward pass in their order, and which of them end a module."""
+class _Graph:
+    """The steps of a forward pass in order, and by module name the steps that give its output."""
 
     steps: list[fx.Node]
     outputs: dict[str, list[fx.Node]]
@@ -82,54 +87,63 @@ class _Line:
         return {node: i for i, node in enumerate(self.steps)}
 
     def crossing(self, cut: fx.Node) -> list[fx.Node]:
-        """What is made up to the cut and used behind it; weights do not count, every block fetches its own."""
+        """Values computed up to the cut and used after it.
+
+        Weights do not count: every block fetches its own.
+        """
         position = self.position
         here = position[cut]
         before = [n for n in self.steps[: here + 1] if n.op != "get_attr"]
         return [n for n in before if any(position.get(user, here) > here for user in n.users)]
 
-    def usable(self, near: fx.Node) -> list[str]:
-        """The three cuts nearest to a step over which one tensor goes."""
+    def usable_cuts(self, near: fx.Node) -> list[str]:
+        """The three valid cuts nearest to a step."""
         position = self.position
         ends = {
             name: nodes[0]
             for name, nodes in self.outputs.items()
             if len(nodes) == 1 and nodes[0] is not self.output
         }
-        clean = [name for name, node in ends.items() if self.crossing(node) == [node]]
-        return sorted(clean, key=lambda name: abs(position[ends[name]] - position[near]))[:3]
+        valid = [name for name, node in ends.items() if self.crossing(node) == [node]]
+        return sorted(valid, key=lambda name: abs(position[ends[name]] - position[near]))[:3]
 
-    def complaints(self, cut: str) -> Iterator[str]:
-        """Why the model cannot be cut behind this module, if so."""
+    def problems(self, cut: str) -> Iterator[str]:
+        """Why the model cannot be cut after this module."""
         ends = self.outputs.get(cut, [])
         if len(ends) != 1:
-            yield f"'{cut}' gives a tensor {len(ends)} times in a forward pass, not once; cut behind another module"
+            yield (
+                f"'{cut}' gives a tensor {len(ends)} times in a forward pass, not once; "
+                "cut after another module"
+            )
         elif ends[0] is self.output:
-            yield f"behind '{cut}' nothing is left; leave this cut out"
+            yield f"nothing follows '{cut}'; leave this cut out"
         elif (crossing := self.crossing(ends[0])) != ends:
-            what = ", ".join(f"'{n.target if n.op == 'call_module' else n.name}'" for n in crossing)
-            remedy = ", ".join(self.usable(ends[0])) or "none, use the model without cuts"
-            yield f"behind '{cut}' {len(crossing)} values go on ({what}), not its output alone; usable cuts nearby: {remedy}"
+            values = ", ".join(f"'{_label(node)}'" for node in crossing)
+            usable = ", ".join(self.usable_cuts(ends[0])) or "none, use the model without cuts"
+            yield (
+                f"after '{cut}' {len(crossing)} values are still used ({values}), not its output "
+                f"alone; usable cuts nearby: {usable}"
+            )
 
-    def ends(self, cuts: Sequence[str]) -> dict[str, fx.Node]:
-        """The names of the blocks in order, and the last step of each."""
+    def block_ends(self, cuts: Sequence[str]) -> dict[str, fx.Node]:
+        """The last step of each block by its name, in order."""
         position, ends = self.position, dict[str, fx.Node]()
         for cut in sorted(cuts, key=lambda cut: position[self.outputs[cut][0]]):
             name, end = cut.replace(".", "_"), self.outputs[cut][0]
             if name in (*ends, "head") or end in ends.values():
                 raise UserError(
-                    f"cut '{cut}' has the name or the place of another block; leave it out"
+                    f"cut '{cut}' has the name or the position of another block; leave it out"
                 )
             ends[name] = end
         return {**ends, "head": self.output}
 
     def block(self, model: nn.Module, start: fx.Node, end: fx.Node) -> nn.Module:
-        """The steps behind `start` up to `end` as a module that holds the model's own layers under their names."""
+        """The steps after `start` up to `end`, as a module that holds the model's own layers."""
         graph = fx.Graph()
         copies = {start: graph.placeholder("x")}
 
         def copied(node: fx.Node) -> fx.Node:
-            if node not in copies:  # only weights are left: a clean cut lets nothing else in
+            if node not in copies:  # a weight: at a valid cut nothing else comes from outside
                 copies[node] = graph.node_copy(node)
             return copies[node]
 
@@ -141,94 +155,119 @@ class _Line:
         return fx.GraphModule(model, graph)
 
 
-def _follow(model: nn.Module, cuts: Sequence[str]) -> _Line:
-    """The line of the model, the same in training and in evaluation."""
+def _label(node: fx.Node) -> Any:
+    return node.target if node.op == "call_module" else node.name
+
+
+def _traced(model: nn.Module, cuts: Sequence[str]) -> _Graph:
+    """The graph of the forward pass, which must be the same in training and evaluation mode."""
     names = [name for name, _ in model.named_modules() if name]
     for cut in cuts:
         if cut not in names:
             raise unknown_name("module", cut, names)
-    lines = []
+    graphs = []
     for training in (True, False):
         with _mode(model, training):
-            lines.append(_trace(model, cuts))
-    if str(lines[0].steps[0].graph) != str(lines[1].steps[0].graph):
+            graphs.append(_trace(model, cuts))
+    in_training, in_evaluation = graphs
+    if str(in_training.steps[0].graph) != str(in_evaluation.steps[0].graph):
         raise UserError(
             f"{type(model).__name__}.forward does different things in training and in evaluation; "
-            "use layers such as nn.Dropout instead of functions that ask self.training, or use the model without cuts"
+            "use layers such as nn.Dropout instead of functions that read self.training, "
+            "or use the model without cuts"
         )
-    return lines[0]
+    return in_training
 
 
-def _trace(model: nn.Module, cuts: Sequence[str]) -> _Line:
+def _trace(model: nn.Module, cuts: Sequence[str]) -> _Graph:
+    """Trace one forward pass in the current mode."""
     tracer = _Tracer(cuts)
-    others = list(inspect.signature(model.forward).parameters.values())[1:]
-    defaults = {p.name: p.default for p in others if p.default is not p.empty}
     try:
-        graph = tracer.trace(model, defaults or None)
-    except Exception as error:  # a forward that is fed with symbols can fail in any way
+        graph = tracer.trace(model, _default_inputs(model))
+    except Exception as error:  # tracing user code can fail in any way
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"{type(model).__name__}.forward cannot be followed ({why}); keep branches and loops over data inside "
-            "submodules that are not cut, or use the model without cuts"
+            f"{type(model).__name__}.forward cannot be traced ({why}); keep branches and loops "
+            "over data inside submodules that are not cut, or use the model without cuts"
         ) from error
-    (first, *extras), (last,) = (
-        [n for n in graph.nodes if n.op == op] for op in ("placeholder", "output")
-    )
-    aside = set(extras)  # inputs that keep their default, and fx's assertions of it
-    for node in graph.nodes:
-        if aside.intersection(node.all_input_nodes):
-            aside.add(node)
-    if last in aside or not isinstance(last.args[0], fx.Node):
+    first, *extra_inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    (last,) = [n for n in graph.nodes if n.op == "output"]
+    ignored = _dependents(graph, extra_inputs)
+    if last in ignored or not isinstance(last.args[0], fx.Node):
         raise UserError(
-            f"{type(model).__name__}.forward must take one tensor and give one; wrap it in a module that does"
+            f"{type(model).__name__}.forward must take one tensor and return one; "
+            "wrap it in a module that does"
         )
-    return _Line([n for n in graph.nodes if n not in aside], tracer.outputs, first, last.args[0])
+    steps = [n for n in graph.nodes if n not in ignored]
+    return _Graph(steps, tracer.outputs, first, last.args[0])
 
 
-def _shared(chain: Chain) -> Iterator[str]:
+def _default_inputs(model: nn.Module) -> dict[str, Any] | None:
+    """The defaults of the inputs after the first; None if there are none."""
+    others = list(inspect.signature(model.forward).parameters.values())[1:]
+    return {p.name: p.default for p in others if p.default is not p.empty} or None
+
+
+def _dependents(graph: fx.Graph, inputs: Sequence[fx.Node]) -> set[fx.Node]:
+    """Inputs that keep their default, and what fx computes from them: assertions of the default."""
+    dependents = set(inputs)
+    for node in graph.nodes:
+        if dependents.intersection(node.all_input_nodes):
+            dependents.add(node)
+    return dependents
+
+
+def _shared_tensors(chain: Chain) -> Iterator[str]:
+    """A problem for every tensor that two blocks use."""
     owner: dict[int, str] = {}
     for block in chain.names:
         for name, tensor in chain.block(block).state_dict(keep_vars=True).items():
-            if owner.setdefault(id(tensor), block) != block:
-                yield f"blocks '{owner[id(tensor)]}' and '{block}' share '{name}'; cut where no weights are used on both sides"
+            first = owner.setdefault(id(tensor), block)
+            if first != block:
+                yield (
+                    f"blocks '{first}' and '{block}' share '{name}'; "
+                    "cut where no weights are used on both sides"
+                )
 
 
-def _prove(model: nn.Module, chain: Chain, example: Tensor) -> None:
+def _verify(model: nn.Module, chain: Chain, example: Tensor) -> None:
+    """Raise UserError unless the chain equals the model bit for bit, buffers included."""
     for training in (False, True):
-        (expected, buffers), (found, after) = (
-            _trial(run, example, model, training) for run in (model, chain)
-        )
-        if not all(
-            torch.equal(a, b) for a, b in zip([expected, *buffers], [found, *after], strict=True)
-        ):
+        expected, expected_buffers = _forward(model, example, model, training)
+        output, buffers = _forward(chain, example, model, training)
+        pairs = zip([expected, *expected_buffers], [output, *buffers], strict=True)
+        if not all(torch.equal(a, b) for a, b in pairs):
             mode = "training" if training else "evaluation"
             raise UserError(
-                f"the chain differs from {type(model).__name__} in {mode}; cut elsewhere or use the model without cuts"
+                f"the chain differs from {type(model).__name__} in {mode}; "
+                "cut elsewhere or use the model without cuts"
             )
     with _mode(model, False), torch.no_grad():
         _check_taps(chain, example.clone())
 
 
 def _check_taps(chain: Chain, x: Tensor) -> None:
-    """Methods keep the output of every block: it must be a tensor, and the next block must leave it as it is."""
+    """Methods keep block outputs: each must be a tensor that the next block does not overwrite."""
     for name in chain.names:
-        written = x._version  # counts writes, also those that happen to change nothing
-        out = chain.block(name)(x)
-        if not isinstance(out, Tensor):
+        version = x._version  # counts all writes, also those that happen to change nothing
+        output = chain.block(name)(x)
+        if not isinstance(output, Tensor):
             raise UserError(
-                f"block '{name}' gives a {type(out).__name__}, not one tensor; cut behind another module"
+                f"block '{name}' returns a {type(output).__name__}, not one tensor; "
+                "cut after another module"
             )
-        if x._version != written:
+        if x._version != version:
             raise UserError(
-                f"block '{name}' begins with a layer that overwrites its input; cut behind that layer instead"
+                f"block '{name}' begins with a layer that overwrites its input; "
+                "cut after that layer instead"
             )
-        x = out
+        x = output
 
 
-def _trial(
+def _forward(
     run: nn.Module, example: Tensor, model: nn.Module, training: bool
 ) -> tuple[Any, list[Tensor]]:
-    """What a forward pass gives, and what it leaves in the model's buffers, which are put back."""
+    """The output of a forward pass and the model's buffers after it; the buffers are restored."""
     before = [b.clone() for b in model.buffers()]
     with (
         _mode(model, training),
@@ -240,7 +279,8 @@ def _trial(
             return run(example.clone()), [b.clone() for b in model.buffers()]
         except Exception as error:
             raise UserError(
-                f"{type(model).__name__} cannot take the example of shape {tuple(example.shape)}: {error}"
+                f"{type(model).__name__} cannot take the example of shape "
+                f"{tuple(example.shape)}: {error}"
             ) from error
         finally:
             for buffer, value in zip(model.buffers(), before, strict=True):
@@ -249,11 +289,11 @@ def _trial(
 
 @contextmanager
 def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """All layers in training or in evaluation, and afterwards each as it was."""
+    """Put all layers into training or evaluation mode; restore each layer's mode afterwards."""
     before = {module: module.training for module in model.modules()}
     model.train(training)
     try:
         yield
     finally:
-        for module, was in before.items():
-            module.training = was
+        for module, mode in before.items():
+            module.training = mode

@@ -63,26 +63,25 @@ def _joined_phases(methods: Sequence[Method], conflicts: list[str]) -> tuple[Pha
     into each of them.
     """
     multi_phase = [m for m in methods if _repeats_a_slot(m)]
-    if multi_phase:
-        problems = _multi_phase_conflicts(multi_phase, methods)
-        if problems:
-            conflicts += problems
-            return ()
-    frame = multi_phase[0].phases if multi_phase else ()
+    problems = _multi_phase_conflicts(multi_phase, methods)
+    if problems:
+        conflicts += problems
+        return ()
+    by_slot = _phases_by_slot([m for m in methods if not _repeats_a_slot(m)])
+    repeated = multi_phase[0].phases if multi_phase else ()
+    groups = [[phase, *by_slot.get(phase.slot, ())] for phase in repeated]
+    for phase in repeated:
+        by_slot.pop(phase.slot, None)
+    groups += by_slot.values()
+    return tuple(_merged(group, conflicts) for group in groups)
+
+
+def _phases_by_slot(methods: Sequence[Method]) -> dict[str, list[Phase]]:
     by_slot: dict[str, list[Phase]] = {}
     for method in methods:
-        if multi_phase and method is multi_phase[0]:
-            continue
         for phase in method.phases:
             by_slot.setdefault(phase.slot, []).append(phase)
-    framed = [_merged([phase, *by_slot.get(phase.slot, ())], conflicts) for phase in frame]
-    framed_slots = {phase.slot for phase in frame}
-    others = [
-        _merged(same_slot, conflicts)
-        for slot, same_slot in by_slot.items()
-        if slot not in framed_slots
-    ]
-    return (*framed, *others)
+    return by_slot
 
 
 def _repeats_a_slot(method: Method) -> bool:
@@ -94,6 +93,8 @@ def _multi_phase_conflicts(multi_phase: Sequence[Method], methods: Sequence[Meth
 
     A second such method cannot, nor a method that uses the result of a single descent.
     """
+    if not multi_phase:
+        return []
     first = multi_phase[0]
     if len(multi_phase) > 1:
         both = f"'{first.name}' and '{multi_phase[1].name}'"

@@ -13,7 +13,7 @@ class UserError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A run that cannot continue. The last checkpoint stays valid; the command line exits with 1."""
+    """A run cannot continue. Its last checkpoint stays valid; the command line exits with 1."""
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:

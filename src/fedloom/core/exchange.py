@@ -17,9 +17,9 @@ The server keeps a ledger of the first exchanges in its memory, so it is part of
     turn   per client, the number of the exchange that it answered last
     seal   per client, a checksum of the data it answered from
 
-From the ledger each byte is counted once: uploads in the report of the next round, a download in the
-first round that a client takes part in. If the pooled answers change, all clients download them
-again.
+From the ledger each byte is counted once: uploads in the report of the next round, a download in
+the first round that a client takes part in. If the pooled answers change, all clients download
+them again.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def repeat_if_data_changed(
     if not bool(changed.any()):
         return state
     notify(
-        f"note: the data of {int(changed.sum())} of {len(checksums)} clients have changed since the "
-        "exchange, so it is repeated"
+        f"note: the data of {int(changed.sum())} of {len(checksums)} clients have changed "
+        "since the exchange, so it is repeated"
     )
     for exchange in exchanges:
         for text in _notice(exchange, federation, number + 1):

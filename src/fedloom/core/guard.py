@@ -1,4 +1,4 @@
-"""Checks every reply before the server uses it: names, shapes, types, finite values, sample counts."""
+"""Checks every reply before the server uses it: names, shapes, types, values, sample counts."""
 
 from __future__ import annotations
 

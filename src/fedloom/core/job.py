@@ -34,7 +34,7 @@ class Data(Protocol):
 
 
 def build_isolated(build: Callable[[], Chain]) -> Chain:
-    """Build a model and restore the global random state, so that later draws do not depend on it."""
+    """Build a model and restore the global random state, so that it cannot affect later draws."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         return build()
 
@@ -143,7 +143,7 @@ class Job:
     _made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, make: Callable[Concatenate[Job, P], T], *args: P.args, **none: P.kwargs) -> T:
-        """make(job, *args), computed once: a teacher, a direction, anything that all steps share."""
+        """make(job, *args), computed once: a teacher, a direction, anything that steps share."""
         call = (make, *args)
         if call not in self._made:
             self._made[call] = make(self, *args, **none)
@@ -163,7 +163,7 @@ class Job:
     def from_server(
         self, name: str, default: Callable[[Mapping[str, Tensor]], Params] = zeros_view
     ) -> Params:
-        """What the server sent for each weight under this name, or the default for missing weights."""
+        """What the server sent for each weight under this name; the default for missing ones."""
         return {**default(self.weights), **self.shared.get(name, {})}
 
     def frozen(self, slot: str = "received", norm: Literal["batch", "running"] = "batch") -> Chain:

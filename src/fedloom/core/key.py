@@ -1,4 +1,4 @@
-"""A named tree of random keys: the same path gives the same draws, on every machine, in any order."""
+"""A named tree of random keys: a path gives the same draws on every machine, in any order."""
 
 from __future__ import annotations
 

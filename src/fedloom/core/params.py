@@ -1,4 +1,4 @@
-"""Arithmetic on named tensors. A Params is never modified in place after it was passed or returned."""
+"""Arithmetic on named tensors. A Params is never modified after it was passed or returned."""
 
 from __future__ import annotations
 

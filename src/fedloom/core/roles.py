@@ -29,7 +29,7 @@ class Roles:
 
     @staticmethod
     def of(chain: Chain) -> Roles:
-        """The roles of a model's tensors; non-persistent buffers, which are not saved, have none."""
+        """The roles of a model's tensors; non-persistent buffers (never saved) have none."""
         saved = chain.state_dict()
         weights = frozenset(n for n, _ in chain.named_parameters(remove_duplicate=False))
         counters = frozenset(

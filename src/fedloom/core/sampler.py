@@ -35,7 +35,7 @@ def everyone() -> Sampler:
 
 
 def by_size(per_round: PerRound = 5) -> Sampler:
-    """per_round clients without replacement, with probability proportional to their sample counts."""
+    """per_round clients without replacement, with probability proportional to sample counts."""
 
     def choose(round: int, key: Key, sizes: Sequence[int]) -> list[int]:
         weights = torch.tensor(sizes, dtype=torch.float64)

@@ -66,7 +66,7 @@ class Cohort:
 
 
 class Stage(NamedTuple):
-    """One step of the server. Stages run in the order of their kinds: reply, combine, optimise, apply.
+    """One step of the server. Stages are ordered by kind: reply, combine, optimise, apply.
 
     handles: the upload that a combine stage combines; "model" for the one apply stage that updates
     the weights.

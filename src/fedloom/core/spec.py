@@ -1,9 +1,9 @@
 """Specs: a name with arguments, as text, as data, and checked against a function's signature.
 
 Methods, models, partitions, samplers and augmentations are all plain functions with keyword
-parameters. A user writes one as text, `fedprox(mu=0.1)`. `parse` turns the text into a `Spec`, which
-is data: it can be saved in a run folder and sent to a worker. `call` checks the arguments and calls
-the function.
+parameters. A user writes one as text, `fedprox(mu=0.1)`. `parse` turns the text into a `Spec`,
+which is data: it can be saved in a run folder and sent to a worker. `call` checks the arguments and
+calls the function.
 
 A parameter's default, range and meaning are written once, in the signature:
 

@@ -53,12 +53,14 @@ class Step:
         """The trained weights as one vector, for geometric terms; built once and shared by them."""
         return _joined(self.params, self.params)
 
-    def along(self, make: Callable[[Job], Mapping[str, Tensor]]) -> Tensor:
+    def vector_of(self, make: Callable[[Job], Mapping[str, Tensor]]) -> Tensor:
         """make(job) as a vector in the order of `vector`; built once per job."""
         return self.job.once(_flattened, make, tuple(self.params))
 
-    def beside(self, make: Callable[[Job], Mapping[str, Tensor]]) -> list[tuple[Tensor, Tensor]]:
-        """Pieces of `vector` with the matching pieces of `along(make)`.
+    def pieces_with(
+        self, make: Callable[[Job], Mapping[str, Tensor]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Pieces of `vector` with the matching pieces of `vector_of(make)`.
 
         For terms that are sums over the weights: unlike `vector`, no large tensor is copied.
         """

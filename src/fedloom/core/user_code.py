@@ -1,7 +1,7 @@
 """User-defined functions, referred to as `file.py:function` or `package.module:function`.
 
-A reference can stand wherever a built-in method or model is named. It is text, so it can be saved in
-a run folder and loaded in a worker process.
+A reference can stand wherever a built-in method or model is named. It is text, so it can be saved
+in a run folder and loaded in a worker process.
 """
 
 from __future__ import annotations

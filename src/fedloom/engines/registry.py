@@ -44,9 +44,8 @@ class EngineEntry:
     def open(self, workload: Workload) -> tuple[Federation, Engine]:
         """Import the engine and open it for the workload."""
         module, _, function = self.loader.partition(":")
-        opened: tuple[Federation, Engine] = getattr(importlib.import_module(module), function)(
-            workload
-        )
+        open_engine = getattr(importlib.import_module(module), function)
+        opened: tuple[Federation, Engine] = open_engine(workload)
         return opened
 
 

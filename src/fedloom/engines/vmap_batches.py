@@ -47,7 +47,7 @@ class PerClientValue:
     def _raise(self, *_: Any) -> Never:
         raise PerClientAccess(
             "a loss uses one client's key, data or memories other than through job.once "
-            "or step.along"
+            "or step.vector_of"
         )
 
     __getattr__ = __getitem__ = __contains__ = __iter__ = __len__ = _raise
@@ -137,7 +137,7 @@ class LaneObjective(nn.Module):
                 self.once_calls[missing.call] = None
         raise PerClientAccess(
             f"a loss calls job.once for more than {MAX_ONCE_CALLS} different things; "
-            "define the functions that it passes to step.along outside of it"
+            "define the functions that it passes to step.vector_of outside of it"
         )
 
     def _lane_loss(

@@ -20,12 +20,14 @@ def received(job: Job) -> Params:
 
 def proximal_term(mu: float, centre: Callable[[Job], Mapping[str, Tensor]] = received) -> Loss:
     """mu/2 ||w - centre||^2; the centre is the received weights by default."""
-    return lambda step: 0.5 * mu * _total((w - c).square().sum() for w, c in step.beside(centre))
+    return lambda step: (
+        0.5 * mu * _total((w - c).square().sum() for w, c in step.pieces_with(centre))
+    )
 
 
 def linear_term(direction: Callable[[Job], Mapping[str, Tensor]]) -> Loss:
     """<direction, w>: adds a direction, constant over the round, to the gradient."""
-    return lambda step: _total(torch.dot(w, d) for w, d in step.beside(direction))
+    return lambda step: _total(torch.dot(w, d) for w, d in step.pieces_with(direction))
 
 
 def _total(values: Iterable[Tensor]) -> Tensor:

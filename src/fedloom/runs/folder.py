@@ -278,14 +278,19 @@ def _check_run(path: Path) -> None:
             f"{path} is not the folder of a run: it has no {' and no '.join(missing)}; "
             "make one with `fedloom run`"
         )
-    header = _ANY_HEADER.match(read_if_exists(path / CONFIG) or b"")
-    if header is None or int(header[1]) != FORMAT:
-        written = "1 (or without a version)" if header is None else header[1].decode()
+    written = _written_format(path / CONFIG)
+    if written != str(FORMAT):
         raise UserError(
             f"{path} was written in run-folder format {written}, "
             f"and this version of fedloom reads format {FORMAT}; "
             "start a new run, or use the version that wrote it"
         )
+
+
+def _written_format(config: Path) -> str:
+    """The format that the first line of config.toml names."""
+    header = _ANY_HEADER.match(read_if_exists(config) or b"")
+    return "1 (or without a version)" if header is None else header[1].decode()
 
 
 def check_vacant(path: Path) -> None:
