@@ -24,7 +24,8 @@ from fedloom.experiment.train import train
 from fedloom.metrics.records import RunResult
 from fedloom.settings.config import load
 
-README, DATA = ROOT / "README.md", ROOT / "docs" / "data.md"
+README = ROOT / "README.md"
+DATA, MODELS = ROOT / "docs" / "data.md", ROOT / "docs" / "models.md"
 EXAMPLES = ROOT / "docs" / "examples"
 MY_METHOD = EXAMPLES / "my_method.py"
 SMALL = {
@@ -168,6 +169,13 @@ def test_the_quickstart_runs_and_its_notebook_gives_the_same_result(place: Path)
     assert printed["script"][-1].startswith("<Run ")
     assert results["script"] == results["notebook"]
     assert results["script"]["penalty"] != results["script"]["fedavg"]
+
+
+@pytest.mark.parametrize("page", [DATA, MODELS], ids=named)
+def test_the_python_of_a_page_runs_as_one_script(page: Path, place: Path) -> None:
+    (place / "script.py").write_text("\n".join(fenced(page, "python")), encoding="utf-8")
+    accuracy = python("script.py", cwd=place).split()[0]
+    assert 0.1 < float(accuracy) <= 1
 
 
 def test_the_model_is_cut_into_blocks() -> None:
