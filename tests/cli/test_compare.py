@@ -1,4 +1,4 @@
-"""`fedloom compare` and `fedloom demo`: one folder a run, a table, curves, nothing trained twice."""
+"""`fedloom compare`, `reproduce`, `report` and `demo`: tables, plots, nothing trained twice."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def compare(out: str, *words: object, methods: tuple[str, ...] = METHODS) -> Sai
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
-    """What the runs of a comparison ended with, by folder."""
+    """The results of the runs of a comparison, by folder."""
     found = sorted(folder.rglob("result.json"))
     return {str(p.parent.relative_to(folder)): json.loads(p.read_text())["summary"] for p in found}
 
@@ -42,9 +42,9 @@ def picture(path: Path) -> np.ndarray:
     return np.asarray(imread(path))
 
 
-def test_a_comparison_is_its_runs_side_by_side(desk: Path) -> None:
+def test_a_comparison_has_a_row_per_method_over_its_seeds(desk: Path) -> None:
     said = compare("both", "--seeds", 2, "--seed", 3, "--json").json
-    assert [row["method"] for row in said["rows"]] == list(METHODS)
+    assert [row["name"] for row in said["rows"]] == list(METHODS)
     for row, method in zip(said["rows"], METHODS, strict=True):
         alone = [
             run(desk / f"{method}{seed}", "--method", method, "--seed", seed, rounds=2)
@@ -52,9 +52,8 @@ def test_a_comparison_is_its_runs_side_by_side(desk: Path) -> None:
         ]
         curves = [[line["accuracy"] for line in lines(desk / f"{method}{seed}")] for seed in (3, 4)]
         assert {r["weights_sha256"] for r in alone} <= set(shas(desk / "both").values())
-        assert row["accuracies"] == pytest.approx(
-            [statistics.fmean(c) for c in curves]
-        )  # two rounds: both are the last few
+        # two rounds, so both belong to the last evaluations that are averaged
+        assert row["accuracies"] == pytest.approx([statistics.fmean(c) for c in curves])
         assert row["accuracy"] == pytest.approx(statistics.fmean(row["accuracies"]))
         assert row["std"] == pytest.approx(statistics.stdev(row["accuracies"]))
         assert row["bytes"] == alone[0]["bytes_up"] + alone[0]["bytes_down"]
@@ -62,8 +61,8 @@ def test_a_comparison_is_its_runs_side_by_side(desk: Path) -> None:
     assert len(shas(desk / "both")) == 4
 
 
-def test_seeds_are_counted_from_the_one_that_is_set_wherever_it_is_set(desk: Path) -> None:
-    """A seed of a file or of --set was once taken for 0, and nothing was said."""
+def test_seeds_are_counted_from_the_seed_of_the_settings_wherever_it_is_set(desk: Path) -> None:
+    """A seed in a file or in --set was once silently taken for 0."""
     (desk / "own.toml").write_text("seed = 5\n")
     for out, *words in (
         ("set", "--set", "seed=5"),
@@ -75,7 +74,7 @@ def test_seeds_are_counted_from_the_one_that_is_set_wherever_it_is_set(desk: Pat
     assert sorted(shas(desk / "set")) == ["fedavg/seed-5", "fedavg/seed-6"]
 
 
-def test_the_table_and_the_curves(desk: Path) -> None:
+def test_the_printed_table_and_the_curves(desk: Path) -> None:
     said = compare("both", "--target", 0.2)
     assert all(
         re.search(rf"^{re.escape(method)} .*\d\d\.\d\d", said.out, re.MULTILINE)
@@ -87,11 +86,7 @@ def test_the_table_and_the_curves(desk: Path) -> None:
     inked = (pixels[..., :3] < 0.9).any(axis=2)
     assert 0.005 < inked.mean() < 0.5
     colours = {tuple((255 * p).astype(int)) for p in pixels[inked][:, :3]}
-    assert (0x00, 0x72, 0xB2) in colours and (
-        0xD5,
-        0x5E,
-        0x00,
-    ) in colours  # a line for each of the two methods
+    assert {(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)} <= colours  # a line per method
 
 
 def smooth(values: list[float], momentum: float) -> list[float]:
@@ -106,8 +101,8 @@ def first(values: list[float], target: float) -> int | None:
     return next((number for number, value in enumerate(values, 1) if value >= target), None)
 
 
-def test_accuracies_and_targets_off_a_moving_average(desk: Path) -> None:
-    """All of it computed again from metrics.jsonl."""
+def test_accuracies_and_targets_of_a_moving_average(desk: Path) -> None:
+    """Everything is computed again here from metrics.jsonl."""
     words = (
         "--rounds",
         4,
@@ -130,18 +125,18 @@ def test_accuracies_and_targets_off_a_moving_average(desk: Path) -> None:
         [2, 4],
     )
     for row in said["rows"]:
-        folder = desk / "both" / row["method"].replace("(", "_").replace(")", "_")
+        folder = desk / "both" / row["name"].replace("(", "_").replace(")", "_")
         averages = [
             smooth([x["accuracy"] for x in lines(folder / f"seed-{s}")], 0.9) for s in (0, 1)
         ]
         assert row["accuracies"] == pytest.approx([a[-1] for a in averages]) and row["rounds"] == 4
-        assert [x["round"] for x in row["at"]] == [2, 4]
-        assert row["at"][0]["each"] == pytest.approx([a[1] for a in averages])
-        assert row["at"][1]["accuracy"] == pytest.approx(row["accuracy"])
-        near, far = row["to_target"]
-        assert near["each"] == [first(a, 0.2) for a in averages] and None not in near["each"]
-        assert near["rounds"] == statistics.fmean(near["each"])
-        assert far == {"target": 0.999, "rounds": None, "each": [None, None]}
+        assert [x["round"] for x in row["at_rounds"]] == [2, 4]
+        assert row["at_rounds"][0]["seeds"] == pytest.approx([a[1] for a in averages])
+        assert row["at_rounds"][1]["accuracy"] == pytest.approx(row["accuracy"])
+        near, far = row["to_targets"]
+        assert near["seeds"] == [first(a, 0.2) for a in averages] and None not in near["seeds"]
+        assert near["rounds"] == statistics.fmean(near["seeds"])
+        assert far == {"target": 0.999, "rounds": None, "seeds": [None, None]}
     smoothed = picture(desk / "both" / "curves.png")
     told = compare("both", *words[:4], "--target", 0.2, "--at", 2)
     assert "at: mean of the last 4 evaluations;" in told.out and not np.array_equal(
@@ -151,7 +146,7 @@ def test_accuracies_and_targets_off_a_moving_average(desk: Path) -> None:
     assert "moving average 0.9 over evaluations, debiased;" in other.out and "4+" in other.out
 
 
-def test_seeds_of_which_only_some_reach_a_target(desk: Path) -> None:
+def test_a_target_that_only_some_seeds_reach(desk: Path) -> None:
     compare("both", "--seeds", 4, methods=METHODS[:1])
     best = sorted(
         max(x["accuracy"] for x in lines(desk / "both" / "fedavg" / f"seed-{s}")) for s in range(4)
@@ -168,16 +163,16 @@ def files(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_runs_that_are_there_are_looked_at_and_left_alone(desk: Path) -> None:
-    """One of them as a crash before its end leaves it."""
+def test_a_report_reads_runs_and_changes_nothing(desk: Path) -> None:
+    """One of them is as a crash before its end leaves it."""
     whole = run(desk / "whole", "--method", "fedprox", rounds=4)
     run(desk / "seldom", "--set", "evaluate.every=2", rounds=5)
     (desk / "seldom" / "result.json").unlink()
     before = files(desk)
-    words = ("compare", "whole", "seldom", "--ema", 0.5, "--target", 0.999, "--at", 4)
+    words = ("report", "whole", "seldom", "--ema", 0.5, "--target", 0.999, "--at", 4)
     said = fedloom(*words)
     assert (
-        "note: 'seldom' is not finished; this is what 5 rounds of it came to" in said.flat
+        "note: 'seldom' is not finished; these are its first 5 rounds" in said.flat
         and "'whole'" not in said.flat
     )
     assert re.search(r"^whole .* 4\+ ", said.out, re.MULTILINE) and re.search(
@@ -185,39 +180,33 @@ def test_runs_that_are_there_are_looked_at_and_left_alone(desk: Path) -> None:
     )
     assert "(not every round has one)" in said.out
     rows = fedloom(*words, "--json").json["rows"]
-    assert [row["run"] for row in rows] == ["whole", "seldom"] and rows[0]["bytes"] == whole[
-        "bytes_up"
-    ] + whole["bytes_down"]
+    assert [row["name"] for row in rows] == ["whole", "seldom"]
+    assert rows[0]["bytes"] == whole["bytes_up"] + whole["bytes_down"]
     scored = [x["accuracy"] for x in lines(desk / "seldom") if "accuracy" in x]
     assert len(scored) == 3 and rows[1]["accuracy"] == pytest.approx(smooth(scored, 0.5)[-1])
-    assert rows[1]["at"][0]["accuracy"] == pytest.approx(smooth(scored, 0.5)[1])
+    assert rows[1]["at_rounds"][0]["accuracy"] == pytest.approx(smooth(scored, 0.5)[1])
     assert files(desk) == before
-    assert (
-        fedloom(*words, "--out", "seen", "--json").json["curves"] == "seen/curves.png"
-        and picture(desk / "seen/curves.png").std() > 0
-    )
+    said = fedloom(*words, "--out", "seen", "--json").json
+    assert (said["plots"]["curves"], said["folder"]) == ("seen/curves.png", "seen")
+    assert picture(desk / "seen/curves.png").std() > 0
 
 
-def test_runs_that_cannot_be_read_are_all_said(desk: Path) -> None:
+def test_all_runs_that_cannot_be_compared_are_named(desk: Path) -> None:
     run(desk / "short", rounds=2)
     RunFolder.create(desk / "new", (desk / "short" / "config.toml").read_text()).close()
-    said = fedloom("compare", "short", "new", "--at", 3, code=2).flat
+    said = fedloom("report", "short", "new", "--at", 3, code=2).flat
     assert (
         "2 problems" in said
         and "'short': there is no accuracy at round 3: the run is evaluated from round 1 to 2"
         in said
     )
-    assert "'new' has no evaluation yet; go on with: fedloom resume new" in said
-    for words, piece in {
-        ("--rounds", 3): "--rounds 3: the runs",
-        ("--seeds", 2): "--seeds 2: the runs",
-        ("--set", "seed=1"): "--set",
-    }.items():
-        said = fedloom("compare", "short", *words, code=2).flat
-        assert piece in said and "leave it out" in said
+    assert "'new' has no evaluation yet; resume it first: fedloom resume new" in said
+    for words in (("--rounds", 3), ("--seeds", 2), ("--set", "seed=1"), ("--methods", "fedavg")):
+        said = fedloom("report", "short", *words, code=2).flat
+        assert "No such option" in said and str(words[0]) in said
 
 
-def test_a_run_says_when_it_reached_its_target(desk: Path) -> None:
+def test_a_run_prints_when_it_reached_its_target(desk: Path) -> None:
     near = fedloom(
         "run", *TINY, "--rounds", 2, "--set", "evaluate.target=0.01", "--out", "near"
     ).out
@@ -225,7 +214,7 @@ def test_a_run_says_when_it_reached_its_target(desk: Path) -> None:
     assert re.search(r"rounds to 1\.0 % +1 ", near) and re.search(r"rounds to 99\.9 % +2\+", far)
 
 
-def test_a_comparison_that_is_there_is_not_made_again(desk: Path) -> None:
+def test_a_finished_comparison_is_not_trained_again(desk: Path) -> None:
     first = compare("both", "--json")
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in desk.rglob("*/checkpoint/*")}
     again = compare("both", "--json")
@@ -233,7 +222,7 @@ def test_a_comparison_that_is_there_is_not_made_again(desk: Path) -> None:
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in before} == before
 
 
-def test_a_comparison_goes_on_with_what_is_missing(desk: Path) -> None:
+def test_a_comparison_trains_only_what_is_missing(desk: Path) -> None:
     compare("both", methods=METHODS[:1])
     metrics = desk / "both" / "fedavg" / "seed-0" / "metrics.jsonl"
     before = metrics.read_bytes()
@@ -249,7 +238,7 @@ def ill():
 """
 
 
-def test_two_at_a_time_are_the_same_runs_and_none_suffers_from_another(desk: Path) -> None:
+def test_two_at_a_time_are_the_same_runs_and_a_failure_stops_no_other(desk: Path) -> None:
     (desk / "own.py").write_text(ILL)
     compare("one")
     words = (
@@ -264,30 +253,26 @@ def test_two_at_a_time_are_the_same_runs_and_none_suffers_from_another(desk: Pat
     )
     said = fedloom(*words, "--jobs", 2, code=1)
     assert re.search(
-        r"failed: 1 runs did not finish, the first in 'two/own.py_ill/seed-0'; go on with",
+        r"failed: 1 runs did not finish, the first in 'two/own.py_ill/seed-0'; repeat the",
         said.flat,
     )
     assert shas(desk / "two") == shas(desk / "one") and len(shas(desk / "one")) == 2
 
 
-def test_runs_of_code_that_was_edited_since_are_not_shown_as_its_own(desk: Path) -> None:
-    """What was compared once is shown again as it stands; but not under the name of a method that is another by now."""
+def test_runs_of_an_earlier_version_of_user_code_are_rejected(desk: Path) -> None:
+    """A comparison can be repeated, but not after the method it names was edited."""
     well = ILL.replace("nan", "1")
     (desk / "own.py").write_text(well)
     words = ("compare", "--methods", "fedavg,own.py:ill", *TINY, "--rounds", 2, "--out", "two")
     assert fedloom(*words, "--json").out == fedloom(*words, "--json").out
     (desk / "own.py").write_text(well.replace("1", "2"))
     said = fedloom(*words, code=2)
-    assert (
-        "'two/own.py_ill/seed-0' holds a run of" in said.flat
-        and "own.py' as it was before it was edited" in said.flat
-    )
+    assert "'two/own.py_ill/seed-0' holds a run of an earlier version of" in said.flat
+    assert "own.py'" in said.flat
     assert "choose another --out, or delete that folder" in said.flat
 
 
 TABLE = (
-    "--preset",
-    "fedalign/table1",
     *TINY,
     "--rounds",
     2,
@@ -310,7 +295,8 @@ TABLE += (
 
 def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
     words = (
-        "compare",
+        "reproduce",
+        "fedalign/table1",
         *TABLE,
         "--rows",
         "fedavg,fedavg+clip,fedprox",
@@ -341,10 +327,17 @@ def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
         again.json["figures"][1]["printed"] is None
         and again.json["figures"][0]["printed"]["mean"] == 52.9
     )
-    alone = fedloom("run", *TABLE, "--row", "fedavg+clip", "--out", "alone", "--json").json
+    cell = ("--preset", "fedalign/table1", "--row", "fedavg+clip")
+    alone = fedloom("run", *cell, *TABLE, "--out", "alone", "--json").json
     assert alone["weights_sha256"] == shas(desk / "table")["fedavg+clip/accuracy/seed-0"]
     settings = (desk / "alone" / "config.toml").read_text()
     assert "clip = 10.0" in settings and "per_class = 30" in settings and "pixels" not in settings
+
+
+def use_table(monkeypatch: pytest.MonkeyPatch, made: Preset) -> None:
+    """Let this be a table among the presets."""
+    monkeypatch.setattr(presets, "names", lambda: [made.name])
+    monkeypatch.setattr(presets, "preset", lambda name: made)
 
 
 def printed(number: object, row: str) -> dict[str, Any]:
@@ -364,12 +357,12 @@ TO_TARGET = {
 
 def test_a_table_of_rounds_to_a_target(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Preset("made/table1", "", {}, table("made/table1", TO_TARGET))
-    monkeypatch.setattr(presets, "preset", lambda name: made)
-    words = ("compare", "--preset", "made/table1", *TINY, "--seeds", 2, "--out", "table")
-    refused = fedloom(*words, "--rounds", 1, code=2).flat
+    use_table(monkeypatch, made)
+    words = ("reproduce", "made/table1", *TINY, "--seeds", 2, "--out", "table")
+    rejected = fedloom(*words, "--rounds", 1, code=2).flat
     assert (
-        "columns: 'at 2' is ema(at=2): there is no accuracy at round 2" in refused
-        and "--columns" in refused
+        "columns: 'at 2' is ema(at=2): there is no accuracy at round 2" in rejected
+        and "--columns" in rejected
     )
     assert not (desk / "table").exists()
     said = fedloom(*words, "--rounds", 3).out
@@ -396,14 +389,13 @@ CHOICES = {
 }
 
 
-def test_rows_that_are_choices_stand_together_beside_what_is_printed_of_them(
+def test_rows_that_are_choices_are_averaged_beside_the_printed_number(
     desk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Preset("made/table1", "", {}, table("made/table1", CHOICES))
-    monkeypatch.setattr(presets, "preset", lambda name: made)
+    use_table(monkeypatch, made)
     words = (
-        "compare",
-        "--preset",
+        "reproduce",
         "made/table1",
         *TINY,
         "--rounds",
@@ -438,14 +430,17 @@ def test_rows_that_are_choices_stand_together_beside_what_is_printed_of_them(
     assert [f["ours"] for f in part] == [means[:1]]
 
 
-REFUSED = {
-    "compare --preset fedalign/table1 --target 0.4": (
-        "--target 0.4: preset 'fedalign/table1' brings what is read off",
-        "--columns",
-    ),
-    "compare --preset fedalign/table1 --ema 0.9": (
-        "--ema 0.9: preset 'fedalign/table1' brings what is read off its runs",
-    ),
+REJECTED = {
+    # a paper's table says itself which figures it needs and which methods it has
+    "reproduce fedalign/table1 --target 0.4": ("No such option", "--target"),
+    "reproduce fedalign/table1 --ema 0.9": ("No such option", "--ema"),
+    "reproduce fedalign/table1 --at 5": ("No such option", "--at"),
+    "reproduce fedalign/table1 --methods fedavg": ("No such option", "--methods"),
+    "reproduce fedalign/table1 --rows fedalin": ("no row 'fedalin'; did you mean 'fedalign'?",),
+    "reproduce fedalign/tabel1": ("no table 'fedalign/tabel1'; did you mean 'fedalign/table1'?",),
+    "reproduce demo": ("preset 'demo' is a single run", "fedloom run --preset demo"),
+    "reproduce": ("Missing argument 'TABLE'",),
+    "report": ("Missing argument 'FOLDERS...'",),
     "compare --methods fedavg --target 0.4 --target 47": (
         "--target 47.0 must lie between 0 and 1",
         "for example 0.8",
@@ -460,44 +455,43 @@ REFUSED = {
         "debiased, first",
     ),
     "compare --methods fedavg --ema-start first": (
-        "--ema-start first is the start of a moving average",
+        "--ema-start first needs a moving average",
         "--ema 0.9",
     ),
-    "compare --methods fedavg --at 2,x": ("--at 2,x: 'x' is no round", "--at 500,1000"),
-    "compare --methods fedavg --at 0": ("--at 0: '0' is no round",),
-    "compare --methods fedavg --at ,": ("--at ,: ',' is no round",),
+    "compare --methods fedavg --at 2,x": ("--at 2,x: 'x' is not a round", "--at 500,1000"),
+    "compare --methods fedavg --at 0": ("--at 0: '0' is not a round",),
+    "compare --methods fedavg --at ,": ("--at ,: ',' is not a round",),
     "compare --methods fedavg --data tiny --rounds 2 --at 3": (
         "no accuracy at round 3",
         "from round 1 to 2",
         "ask for 1 to 2",
     ),
-    "compare nowhere": ("nowhere is not the folder of a run", "fedloom run"),
+    "report nowhere": ("nowhere is not the folder of a run", "fedloom run"),
     "compare --preset fedalign/table1 --methods fedavg": (
-        "--methods fedavg: preset 'fedalign/table1' brings its rows",
-        "--rows",
+        "is a table",
+        "fedloom reproduce fedalign/table1",
     ),
-    "compare --preset demo --methods fedavg --rows fedavg": (
-        "--rows fedavg: only a preset that is a table",
-        "leave it out",
-    ),
-    "compare --preset fedalign/table1 --scale big": ("no scale 'big'", "paper, small"),
-    "compare --preset fedalign/table1 --columns H_T": (
+    "compare --preset demo --methods fedavg --rows fedavg": ("No such option", "--rows"),
+    "compare runs/fedavg": ("unexpected extra argument (runs/fedavg)",),
+    "compare --methods fedavg,fedavg": ("--methods fedavg,fedavg names a method twice",),
+    "reproduce fedalign/table1 --scale big": ("no scale 'big'", "paper, small"),
+    "reproduce fedalign/table1 --columns H_T": (
         "column 'H_T' of 'fedalign/table1' cannot be computed from a run's accuracies",
     ),
-    "compare --preset fedalign/table1": (
+    "reproduce fedalign/table1": (
         "there is no data set 'cifar100'",
         "fedloom data add cifar100 --from PATH",
     ),
     "compare --rounds 2": ("--methods names no method", "fedloom methods"),
     "run --preset fedalign/table1": (
         "is a table",
-        "fedloom compare --preset fedalign/table1",
+        "fedloom reproduce fedalign/table1",
         "--row NAME (rows: fedavg, ",
     ),
     "run --preset fedalign/table1 --row fedalin": ("no row 'fedalin'; did you mean 'fedalign'?",),
     "run --preset demo --row fedavg": (
         "preset 'demo' is a single run",
-        "leave --row and --column out",
+        "leave out --row and --column",
     ),
     "run --data tiny --model mlp --set data.pixels=9": (
         "data.pixels=9 is more than the 8 x 8 pixels of 'tiny'",
@@ -508,15 +502,15 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("command", REFUSED)
-def test_what_is_no_table_and_what_is_no_row(command: str, desk: Path) -> None:
+@pytest.mark.parametrize("command", REJECTED)
+def test_wrong_commands_say_what_is_wrong_and_write_nothing(command: str, desk: Path) -> None:
     said = fedloom(*command.split(), code=2).flat
-    assert all(piece in said for piece in REFUSED[command]), said
+    assert all(piece in said for piece in REJECTED[command]), said
     assert list(desk.iterdir()) == []
 
 
 def test_the_demo(desk: Path) -> None:
-    """As a newcomer starts it; every command it names is one that there is."""
+    """As a newcomer starts it; every command it suggests exists."""
     process = subprocess.run(
         [sys.executable, "-m", "fedloom", "demo", "--quick"], capture_output=True, text=True
     )

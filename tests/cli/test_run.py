@@ -23,7 +23,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 def test_a_run_prints_one_json_object(desk: Path) -> None:
-    """In another process nothing but the object is on stdout, and this process has the same bits."""
+    """In another process only the object is on stdout, and this process has the same bits."""
     command = [sys.executable, "-m", "fedloom", *FIXED.split(), "--out", "there"]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     (line,) = process.stdout.splitlines()

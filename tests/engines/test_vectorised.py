@@ -115,7 +115,9 @@ def test_a_client_without_a_batch_keeps_its_weights() -> None:
     sent = Broadcast("train", 0, initial_model(bare).state_dict())
     exact = dict(InProcess(federation).map(sent, [ClientTask(c) for c in range(3)]))
     for asked in ([0, 1, 2], [0, 2]):
-        replies = dict(Vectorised(federation, NoFallback()).map(sent, [ClientTask(c) for c in asked]))
+        replies = dict(
+            Vectorised(federation, NoFallback()).map(sent, [ClientTask(c) for c in asked])
+        )
         assert sorted(replies) == asked
         for c, reply in replies.items():
             assert (reply.samples, reply.seen, reply.steps) == (
@@ -131,7 +133,9 @@ def test_only_trainable_tensors_change() -> None:
     method = Method("head only", (Phase(trains=blocks("head")),))
     assert_matches_inprocess(make_federation(method))
     engine = Vectorised(make_federation(method), NoFallback())
-    (_, reply), *_ = engine.map(Broadcast("train", 0, initial_model(bare).state_dict()), [ClientTask(0)])
+    (_, reply), *_ = engine.map(
+        Broadcast("train", 0, initial_model(bare).state_dict()), [ClientTask(0)]
+    )
     assert {n for n, t in reply.uploads["model"].items() if t.any()} == {"head.weight", "head.bias"}
 
 

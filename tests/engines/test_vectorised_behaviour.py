@@ -72,7 +72,9 @@ def test_replies_are_not_overwritten_by_later_clients() -> None:
     federation = make_federation(build(parse("scaffold")))
     engine = Vectorised(federation, NoFallback(), lanes=4)
     sent = Broadcast("train", 0, initial_model(bare).state_dict())
-    replies: list[Reply] = [reply for _, reply in engine.map(sent, [ClientTask(c) for c in range(4)])]
+    replies: list[Reply] = [
+        reply for _, reply in engine.map(sent, [ClientTask(c) for c in range(4)])
+    ]
     before = [sha256(p) for r in replies for p in (*r.uploads.values(), *r.memories.values())]
     list(engine.map(sent, [ClientTask(c) for c in range(4, 8)]))
     assert [

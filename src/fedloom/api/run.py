@@ -20,7 +20,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.params import Params
 from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
-from fedloom.experiment.build import resolve_device
+from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import PreparedRun, prepare
@@ -65,7 +65,9 @@ class Run:
     @classmethod
     def finished(cls, inputs: Inputs, trained: TrainedRun, path: Path | None) -> Run:
         """The run that training has just completed; in memory if there is no path."""
-        stored = StoredRun(inputs.config, trained.history, trained.result, path)
+        # the settings as a folder stores them, so that runs in memory and in folders compare equal
+        config = resolve_auto(inputs.config)
+        stored = StoredRun(config, trained.history, trained.result, path)
         return cls(inputs, stored, trained if path is None else None)
 
     def __repr__(self) -> str:
