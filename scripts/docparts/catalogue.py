@@ -12,8 +12,8 @@ from fedloom.core.sampler import SAMPLERS
 from fedloom.data.augment import AUGMENTS
 from fedloom.data.partition import GIVEN, PARTITIONS, stream
 from fedloom.data.sources import SOURCES
-from fedloom.inspect.catalogue import describe_models
 from fedloom.methods import registry
+from fedloom.models.describe import describe_models
 from fedloom.models.registry import MODELS
 
 PUBLISHED_SPLITS = (

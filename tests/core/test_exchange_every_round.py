@@ -8,8 +8,9 @@ import pytest
 
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reopen import reopened
-from fedloom.experiment.train import Interrupted, replay_client, run
-from fedloom.inspect.analysis import AnalysisOptions, analyze
+from fedloom.experiment.train import Interrupted, replay_client
+from fedloom.inspect.analysis import analyze
+from fedloom.inspect.analysis_inputs import AnalysisOptions
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import Config, load
 
@@ -36,8 +37,8 @@ def settings(engine: str = "inprocess") -> Config:
 
 def finished(config: Config, folder: RunFolder | None = None, **given: Any) -> tuple[str, int, int]:
     with prepare(config) as prepared:
-        result = run(prepared, folder, **given)
-    return result["weights_sha256"], result["bytes_up"], result["bytes_down"]
+        result = train(prepared, folder, **given).result
+    return result.weights_sha256, result.bytes_up, result.bytes_down
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_a_resumed_run_gives_the_same_bits(tmp_path: Path, whole: tuple[str, int
         finished(config, folder, stop=lambda: next(rounds) == 2)
     with RunFolder.open(tmp_path / "run") as folder, prepare(config) as prepared:
         replied = replay_client(prepared, folder, 1)
-        assert replied["complaint"] is None and replied["round"] == 3
+        assert replied["problem"] is None and replied["round"] == 3
         assert finished(config, folder) == whole
     with reopened(tmp_path / "run", lambda warning: None) as looked:
         found = analyze(looked, AnalysisOptions(only=("drift",), samples=50, clients=2)).figures

@@ -9,8 +9,7 @@ import pytest
 
 from cli import talk
 from fedloom.experiment.prepare import prepare
-from fedloom.experiment.train import Interrupted
-from fedloom.experiment.train import run as train
+from fedloom.experiment.train import Interrupted, train
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import load
 from fedloom.settings.overrides import read

@@ -18,7 +18,7 @@ from fedloom.engines.calibrate import Timing
 from fedloom.engines.choose import EngineChoice
 from fedloom.experiment.open_engine import choose_engine, resume_config, workload_of
 from fedloom.experiment.prepare import PreparedRun, prepare
-from fedloom.experiment.train import Interrupted, run
+from fedloom.experiment.train import Interrupted, train
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load
 
@@ -205,7 +205,7 @@ def test_the_choice_is_reported(
 ) -> None:
     fake_timing(monkeypatch, 1.0, ratio)
     heard: list[str] = []
-    run(auto(workers=workers, rounds=1), tell=heard.append)
+    train(auto(workers=workers, rounds=1), inform=heard.append)
     assert heard == [line]
 
 
@@ -215,16 +215,16 @@ def test_a_run_resumes_with_the_engine_it_began_with(
 ) -> None:
     fake_timing(monkeypatch, 1.0, ratio)
     config = load({**AUTO, "workers": 1})
-    whole = run(prepare(config))
+    whole = train(prepare(config)).result
     asked = itertools.count(1)
     with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Interrupted):
         assert resume_config(config, folder.path) == config
-        run(prepare(config), folder, stop=lambda: next(asked) == 1)
+        train(prepare(config), folder, stop=lambda: next(asked) == 1)
     calibrate.forget()
     fake_timing(monkeypatch, 1.0, 1.2 - ratio)  # which would choose the other engine
     with RunFolder.open(tmp_path / "run") as folder:
         prepared = prepare(resume_config(config, folder.path))
-        assert prepared.choice.engine == ("vectorised" if ratio < 0.5 else "inprocess")
-        assert run(prepared, folder)["weights_sha256"] == whole["weights_sha256"]
+        assert prepared.engine_choice.engine == ("vectorised" if ratio < 0.5 else "inprocess")
+        assert train(prepared, folder).result.weights_sha256 == whole.weights_sha256
     with RunFolder.open(tmp_path / "run") as folder:
         assert resume_config(load({**AUTO, "engine": "pool"}), folder.path).engine == "pool"

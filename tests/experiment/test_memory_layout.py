@@ -17,7 +17,7 @@ from fedloom.engines.vectorised import Vectorised
 from fedloom.experiment import memory_layout
 from fedloom.experiment.build import resolve_auto
 from fedloom.experiment.prepare import PreparedRun, prepare
-from fedloom.experiment.train import run
+from fedloom.experiment.train import train
 from fedloom.models.resnet import resnet18
 from fedloom.settings.config import load
 
@@ -82,7 +82,7 @@ def test_weights_and_batches_have_the_layout(seen: list[bool]) -> None:
     """In training and in evaluation; but what a client sends is contiguous."""
     of = prepared(layout="channels_last", rounds=1, sample={"per_round": 1})
     seen.clear()
-    run(of)
+    train(of)
     assert seen and all(seen)
     assert all(t.is_contiguous() for t in final(of).values())
     seen.clear()
@@ -185,8 +185,8 @@ def test_compiled_blocks_give_the_same_numbers_and_keep_their_taps() -> None:
     )
     assert all(torch.allclose(t, taps[n], atol=1e-10) for n, t in eager.model.taps(x).items())
     heard: list[str] = []
-    run(prepared(compile=True, engine="vectorised", rounds=1), tell=heard.append)
+    train(prepared(compile=True, engine="vectorised", rounds=1), warn=heard.append)
     assert heard == [
-        "note: played in-process, since compile=true does not work with vmap, "
+        "note: run in-process, since compile=true does not work with vmap, "
         "which traces the model itself"
     ]

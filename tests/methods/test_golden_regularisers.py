@@ -66,7 +66,7 @@ def test_mixup_draws_one_share_per_batch_from_its_key() -> None:
 
 def test_text_cannot_be_mixed() -> None:
     with pytest.raises(
-        UserError, match=r"^method 'mixup': needs a model that takes numbers, not text, and "
+        UserError, match=r"^method 'mixup': needs a model that takes numbers, not text, but "
     ):
         mixup().check(build(Spec("lstm"), (5,), 7, Key.root(0)))
 
@@ -156,7 +156,7 @@ def test_how_often_a_branch_is_kept() -> None:
 def test_a_model_without_branches_is_rejected() -> None:
     with pytest.raises(
         UserError,
-        match=r"^method 'stochdepth': needs at least two residual residual_block_names, and the model has ",
+        match=r"^method 'stochdepth': needs at least two residual branches, but the model has ",
     ):
         stochdepth().reshaped(build(Spec("lenet5"), (1, 28, 28), 10, Key.root(0)), Key.root(0))
 

@@ -18,10 +18,10 @@ from fedloom.core.sampler import everyone
 from fedloom.core.spec import parse
 from fedloom.engines.inprocess import InProcess
 from fedloom.experiment.prepare import prepare
-from fedloom.experiment.train import Interrupted, run
+from fedloom.experiment.train import Interrupted, train
 from fedloom.methods import registry
 from fedloom.methods.ditto import ditto
-from fedloom.metrics.evaluate import client_scores, spread
+from fedloom.metrics.evaluate import score_clients, spread
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load
 from support.clients import TensorClient
@@ -130,12 +130,12 @@ def test_classes_missing_from_the_test_data_do_not_count() -> None:
         right = model(x).argmax(1) == y
         said.append([float(right[y == c].double().mean()) for c in (0, 1)])
     counts = torch.tensor([[3, 1, 0], [0, 1, 1], [0, 0, 2]])
-    weighted, recall = client_scores(
+    weighted, recall = score_clients(
         torch.stack([scores[c].recall for c in range(3)]), scores[0].seen, counts
     )
     assert weighted.tolist() == pytest.approx([(3 * said[0][0] + said[0][1]) / 4, said[1][1], 0.0])
     assert recall.tolist() == pytest.approx([sum(said[0]) / 2, said[1][1], 0.0])
-    assert spread(recall)["mean"] == pytest.approx((sum(said[0]) / 2 + said[1][1]) / 3)
+    assert spread(recall).mean == pytest.approx((sum(said[0]) / 2 + said[1][1]) / 3)
 
 
 def test_aliases_from_the_papers() -> None:
@@ -192,17 +192,18 @@ def test_a_run_on_disk_resumes_bit_for_bit(tmp_path: Path, text: str) -> None:
     config = load({"rounds": 3, "method": text, "model": "mlp(width=8)", **size})
     asked, found = itertools.count(1), []
     with RunFolder.create(tmp_path / "parts", config.text()) as folder, pytest.raises(Interrupted):
-        run(prepare(config), folder, stop=lambda: next(asked) == 2)
+        train(prepare(config), folder, stop=lambda: next(asked) == 2)
     RunFolder.create(tmp_path / "whole", config.text()).close()
     for name in ("parts", "whole"):
         with RunFolder.open(tmp_path / name) as folder:
-            result = run(prepare(config), folder)
+            result = train(prepare(config), folder).result
             memories = {
                 f"{c} {slot}": sha256(p)
                 for c in range(60)
                 for slot, p in folder.store.recall(c).items()
             }
-        found.append(({k: v for k, v in result.items() if k != "seconds"}, memories))
+        found.append((replace(result, seconds=0.0), memories))
     assert found[0] == found[1]
-    assert found[0][0]["personal"]["recall"]["std"] > 0
+    assert found[0][0].personal_models is not None
+    assert found[0][0].personal_models.mean_class_recall.std > 0
     assert 20 < len(found[0][1]) < 60

@@ -14,7 +14,7 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.round import init_state
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster
-from fedloom.experiment.train import run
+from fedloom.experiment.train import train
 from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
 
 SOME_METHODS = ["fedavg", "scaffold", "feddyn", "fedprox+fedavgm"]
@@ -50,7 +50,7 @@ def one_machine(folder: Path) -> Seen:
         "statistics": usage_stats_enabled(),
     }
     seen["everything"] = [
-        run(prepare_small(f"{USER_METHODS}:everything", engine, **FEW_CLIENTS))
+        train(prepare_small(f"{USER_METHODS}:everything", engine, **FEW_CLIENTS)).result.to_json()
         for engine in (None, cluster)
     ]
     one = {"sample": {"per_round": 1}}  # so that the same client fails first everywhere

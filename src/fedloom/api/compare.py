@@ -65,9 +65,9 @@ def _settings(run: StoredRun) -> dict[str, Any]:
 
 
 def _free(groups: dict[str, list[StoredRun]], run: StoredRun) -> str:
-    """The method's name, or the run's folder if another row has that name."""
-    title = run.config.title
-    return title if title not in groups else run.name
+    """The method's name, else the run's folder, else that with a number, whichever is free."""
+    names = (run.config.title, run.name, *(f"{run.name} ({n})" for n in range(2, len(groups) + 2)))
+    return next(name for name in names if name not in groups)
 
 
 def _compare_methods(
@@ -80,6 +80,10 @@ def _compare_methods(
     groups: dict[str, list[StoredRun]] = {}
     first = experiment.config.seed
     experiments = [experiment.replace(method=method) for method in methods]
+    labels = [one.label for one in experiments]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"methods= has '{label}' twice; give each method a name of its own")
     for one in experiments:
         one.check()  # all of them, before the first one trains
     for one in experiments:
