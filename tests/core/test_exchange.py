@@ -66,7 +66,7 @@ LIES: dict[str, Callable[[Params], Params]] = {
     "tensor 'x' is not finite": lambda a: {**a, "x": a["x"] * torch.nan},
     "tensor 'y' is not finite": lambda a: {**a, "y": a["y"] / 0},
     "are not of the names, types and shapes of most answers": lambda a: {**a, "x": a["x"][:, :2]},
-    "types and shapes": lambda a: {**a, "x": a["x"].float()},
+    "types or shapes": lambda a: {**a, "x": a["x"].float()},
     "names, types": lambda a: {"x": a["x"], "y": a["y"]},
     "names another client as the owner": lambda a: {**a, "owner": a["owner"] * 0 + 3},
     "its labels are not rows of probabilities": lambda a: {**a, "y": a["y"] * 100},
@@ -101,7 +101,7 @@ def test_an_invalid_first_client_does_not_reject_the_others() -> None:
 def test_a_run_without_a_valid_answer_does_not_start() -> None:
     with pytest.raises(
         RunError,
-        match=r"no answer to the exchange 'mashed' is sound \(client 0: tensor 'x' is not finite\)",
+        match=r"every answer to the exchange 'mashed' is invalid \(client 0: tensor 'x' is not finite\)",
     ):
         started(dict.fromkeys(range(8), LIES["tensor 'x' is not finite"]))
     with pytest.raises(UserError, match="no client has sent an average"):

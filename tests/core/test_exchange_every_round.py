@@ -8,7 +8,7 @@ import pytest
 
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reopen import reopened
-from fedloom.experiment.train import Interrupted, replay_client
+from fedloom.experiment.train import Interrupted, replay_client, train
 from fedloom.inspect.analysis import analyze
 from fedloom.inspect.analysis_inputs import AnalysisOptions
 from fedloom.runs.folder import RunFolder

@@ -144,8 +144,8 @@ def one_round(
 def test_an_invalid_reply_is_named_and_left_out(change: Change, sentence: str) -> None:
     without, _, _ = one_round([0, 2], {})
     state, report, store = one_round([0, 1, 2], {1: change})
-    assert list(report.refused) == [1]
-    assert sentence in report.refused[1]
+    assert list(report.rejected) == [1]
+    assert sentence in report.rejected[1]
     assert sha256(state.tensors()) == sha256(without.tensors())
     assert store.recall(1) == {}
     assert store.recall(0).keys() == store.recall(2).keys() == {"control"}
@@ -153,14 +153,14 @@ def test_an_invalid_reply_is_named_and_left_out(change: Change, sentence: str) -
 
 def test_valid_replies_are_accepted() -> None:
     _, report, _ = one_round([0, 1, 2], {})
-    assert report.refused == {}
+    assert report.rejected == {}
 
 
 def test_large_finite_values_are_accepted() -> None:
     """The sum of a tensor may overflow although every value is finite."""
     huge = upload(lambda p: {**p, "head.bias": torch.full((3,), 1e308, dtype=torch.float64)})
     _, report, _ = one_round([0, 1, 2], {1: huge})
-    assert report.refused == {}
+    assert report.rejected == {}
 
 
 def test_too_few_valid_replies_stop_the_run_and_change_nothing() -> None:
@@ -223,6 +223,6 @@ def test_a_client_cannot_answer_for_another() -> None:
     """Client 1 claims to be client 6: its reply is rejected; client 6 keeps its memory."""
     without, _, _ = one_round([0, 2], {})
     state, report, store = one_round([0, 1, 2], {1: lambda r: replace(r, client=6)})
-    assert report.refused == {6: "was not asked, or has answered already"}
+    assert report.rejected == {6: "was not asked, or has answered already"}
     assert sha256(state.tensors()) == sha256(without.tensors())
     assert store.recall(6) == {}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import Task
+from fedloom.core.client import ClientTask
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster, TaskQueue
@@ -173,7 +173,7 @@ def test_a_node_with_other_versions_is_rejected(what: str) -> None:
 
 def test_the_queue_is_lazy_and_takes_clients_back() -> None:
     asked: list[int] = []
-    queue = TaskQueue(asked.append(c) or Task(c) for c in range(3))  # type: ignore[func-returns-value]
+    queue = TaskQueue(asked.append(c) or ClientTask(c) for c in range(3))  # type: ignore[func-returns-value]
     first = queue.next()
     assert first is not None and asked == [0]
     queue.put_back(first, EOFError())

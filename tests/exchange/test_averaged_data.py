@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Federation, Task, job_for
+from fedloom.core.client import Broadcast, ClientTask, Federation, job_for
 from fedloom.core.errors import UserError
 from fedloom.core.job import Job, ModelPool
 from fedloom.core.key import Key
@@ -40,7 +40,7 @@ POOL = ModelPool(nested)
 
 def job(client: int = 0, clients: Any = CLIENTS, shared: Any = None) -> Job:
     federation = Federation(Method("none"), nested, clients, SOLVER, Key.root(0), classes=CLASSES)
-    return job_for(federation, POOL, Broadcast("exchange", 0, {}, shared or {}), Task(client))
+    return job_for(federation, POOL, Broadcast("exchange", 0, {}, shared or {}), ClientTask(client))
 
 
 def answer(exchange: Exchange, client: int = 0, clients: Any = CLIENTS) -> Params:

@@ -236,7 +236,7 @@ def one_round(lies: frozenset[int]) -> Any:
 
 def test_an_invalid_answer_is_left_out_and_reported() -> None:
     state, report = one_round(frozenset({2}))
-    assert report.refused == {
+    assert report.rejected == {
         2: "the answer of client 2 to the exchange 'mashed' is left out: tensor 'x' is not finite"
     }
     assert all(bool(torch.isfinite(t).all()) for t in state.params.values())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.method import Method
@@ -140,7 +140,7 @@ def test_the_vectorised_engine_applies_the_methods_clip() -> None:
     lanes = Vectorised(simulation.federation, InProcess(simulation.federation))
     assert lanes.why_not is None
     state = dict(initial_model(bare).state_dict())
-    sent, tasks = Broadcast("train", 0, state), [Task(c) for c in range(3)]
+    sent, tasks = Broadcast("train", 0, state), [ClientTask(c) for c in range(3)]
     alone, together = (
         dict(InProcess(simulation.federation).map(sent, tasks)),
         dict(lanes.map(sent, tasks)),
@@ -168,12 +168,12 @@ REJECTED = {
     "too few blocks": (
         fedalign(),
         of_blocks(2),
-        "needs a model of at least 3 blocks, and the model has the blocks block0, block1",
+        "needs a model of at least 3 blocks, but the model has the blocks block0, block1",
     ),
     "one block": (
         fedalign(),
         of_blocks(1),
-        "needs a model of at least 3 blocks, and the model has the blocks block0",
+        "needs a model of at least 3 blocks, but the model has the blocks block0",
     ),
     "not narrower": (
         fedalign(width=0.99),
@@ -183,12 +183,12 @@ REJECTED = {
     "groups": (
         fedalign(),
         made("shufflenet"),
-        "layer 'stage2.0.body.0' is a convolution in 3 groups, of which no part can be taken",
+        "layer 'stage2.0.body.0' is a convolution in 3 groups, which cannot be slimmed",
     ),
     "groups too": (
         gradaug(),
         made("mobilenetv2"),
-        "layer 'stage1.0.3' is a convolution in 32 groups, of which no part can be taken",
+        "layer 'stage1.0.3' is a convolution in 32 groups, which cannot be slimmed",
     ),
     "no image": (
         gradaug(),

@@ -220,14 +220,14 @@ def one_round(method: Method, case: Problem, by: By = "samples", **given: Any) -
     phases, finale = (
         tuple(replace(p, **case.phase) for p in part) for part in (method.phases, method.finale)
     )
-    since = ServerState(0, {POINT: case.w0}), fixed_cohorts.pop("store", MemoryStore())
+    since = ServerState(0, {POINT: case.w0}), given.pop("store", MemoryStore())
     setting = {
         "build": starting_at(case.w0),
         "clients": case.clients,
         "sampler": everyone(),
         "resume_from": since,
     }
-    return simulate(replace(method, phases=phases, finale=finale), 1, **setting, **fixed_cohorts)
+    return simulate(replace(method, phases=phases, finale=finale), 1, **setting, **given)
 
 
 def compare(result: SimulationResult, case: Problem, method: str, word: str) -> None:

@@ -136,11 +136,11 @@ REFUSED = {
     ),
     "control of one descent": (
         (Method("a", (Phase(trains=blocks("head")), Phase())), scaffold()),
-        "'scaffold' looks back on one descent, and 'a' makes several; they do not join",
+        "'scaffold' uses the result of one descent, but 'a' makes several; they cannot be combined",
     ),
     "weights beside one descent": (
         (pfedme(), Method("a", (Phase(trains=blocks("head")), Phase()))),
-        "'pfedme' looks back on one descent, and 'a' makes several; they do not join",
+        "'pfedme' uses the result of one descent, but 'a' makes several; they cannot be combined",
     ),
     "a loss in one of several phases": (
         (Method("a", (Phase(halved), Phase())), Method("b", (Phase(doubled),))),
@@ -160,7 +160,7 @@ def test_a_gradient_clip_survives_joining() -> None:
     """And of two clips neither is silently dropped."""
     (phase,) = join([fedprox(), fedalign(clip=3.0), fedavgm()]).phases
     assert phase.clip == 3.0
-    with pytest.raises(UserError, match="two methods bring a clip for 'model' of their own"):
+    with pytest.raises(UserError, match="two methods set their own clip for 'model'"):
         join([fedalign(clip=3.0), Method("clipped", (Phase(clip=1.0),))])
 
 
@@ -212,7 +212,9 @@ OPTIMISERS = {
 @pytest.mark.parametrize(("first", "second"), list(itertools.permutations(OPTIMISERS, 2)))
 def test_two_server_optimisers_never_join(first: str, second: str) -> None:
     """None of them may be silently dropped, even if they share a name."""
-    with pytest.raises(UserError, match=r"two server optimisers \(.*\) do not join; keep one"):
+    with pytest.raises(
+        UserError, match=r"two server optimisers \(.*\) cannot be combined; keep one"
+    ):
         join([OPTIMISERS[first], OPTIMISERS[second]]).check(nested())
 
 

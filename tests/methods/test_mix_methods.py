@@ -262,7 +262,7 @@ def test_an_unknown_block_is_rejected() -> None:
 
 @pytest.mark.parametrize("other", [mixup(), naivemix(), globalmixup()], ids=lambda m: m.name)
 def test_two_mixing_methods_do_not_join(other: Method) -> None:
-    with pytest.raises(UserError, match="two methods bring a mix for 'model' of their own"):
+    with pytest.raises(UserError, match="two methods set their own mix for 'model'"):
         join([fedmix(), other])
 
 

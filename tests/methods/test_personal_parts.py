@@ -96,7 +96,7 @@ def test_head_and_representation_partition_the_model(count: int) -> None:
 def test_a_model_without_a_block_before_the_head_is_rejected(name: str) -> None:
     with pytest.raises(
         UserError,
-        match=r"needs a model of at least 4 blocks, and the model has the blocks stem, body, head",
+        match=r"needs a model of at least 4 blocks, but the model has the blocks stem, body, head",
     ):
         registry.build(parse(f"{name}(blocks=3)")).check(nested())
 
