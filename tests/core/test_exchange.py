@@ -65,7 +65,7 @@ def started(
 LIES: dict[str, Callable[[Params], Params]] = {
     "tensor 'x' is not finite": lambda a: {**a, "x": a["x"] * torch.nan},
     "tensor 'y' is not finite": lambda a: {**a, "y": a["y"] / 0},
-    "are not of the names, types and shapes of most answers": lambda a: {**a, "x": a["x"][:, :2]},
+    "differ from most answers in names, types or shapes": lambda a: {**a, "x": a["x"][:, :2]},
     "types or shapes": lambda a: {**a, "x": a["x"].float()},
     "names, types": lambda a: {"x": a["x"], "y": a["y"]},
     "names another client as the owner": lambda a: {**a, "owner": a["owner"] * 0 + 3},

@@ -103,7 +103,7 @@ def unmixed(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-TWO = "two methods bring a {} of their own; only one of them can"
+TWO = "two methods set their own {}; at most one of them can"
 REFUSED = {
     "two losses": (
         (Method("a", (Phase(halved),)), Method("b", (Phase(doubled),))),
@@ -132,7 +132,7 @@ REFUSED = {
             Method("a", (Phase(trains=blocks("head")), Phase())),
             Method("b", (Phase(trains=blocks("stem")), Phase())),
         ),
-        "'a' and 'b' train a slot in several phases; only one of them can",
+        "'a' and 'b' both train a slot in several phases; at most one of them can",
     ),
     "control of one descent": (
         (Method("a", (Phase(trains=blocks("head")), Phase())), scaffold()),

@@ -100,7 +100,7 @@ def test_a_client_of_one_sample_with_batch_norm_is_left_out_and_reported(text: s
         method(text), 2, clients=clients_with([[0], [2, 1], [1, 0, 1]]), sampler=everyone()
     )
     assert [r.rejected for r in result.reports] == [
-        {0: "seen is 0, and must lie above 0 and at most 1e+08"}
+        {0: "seen=0 must be above 0 and at most 1e+08"}
     ] * 2
     assert result.store.recall(0) == {}
     if "fresh" not in text:
@@ -163,16 +163,24 @@ def test_combinations_run(text: str) -> None:
     assert finite(simulate(joined, 1))
 
 
-TWO = "two methods bring a {} of their own; only one of them can"
+TWO = "two methods set their own {}; at most one of them can"
 REFUSED = {
     "finetune+ros": TWO.format("finale"),
     "perfedavg+finetune": TWO.format("finale"),
     "pfedme+ditto": TWO.format("evaluated slot"),
     "pfedme+perfedavg": TWO.format("tunes for 'model'"),
-    "fedrep+scaffold": "'scaffold' uses the result of one descent, but 'fedrep' makes several; they cannot be combined",
-    "ditto+finetune": "evaluates 'personal', which no phase of the finale trains; the slots are model",
+    "fedrep+scaffold": (
+        "'scaffold' uses the result of one descent, but 'fedrep' makes several; "
+        "they cannot be combined"
+    ),
+    "ditto+finetune": (
+        "evaluates 'personal', which no phase of the finale trains; the slots are model"
+    ),
     "pfedme+crt": "evaluates 'theta', which no phase of the finale trains; the slots are model",
-    "pfedme(beta=0.5)+fedavgm": r"two server optimisers \(scale\(lr=0.5\), momentum\(beta=0.4, lr=1\)\) cannot be combined; keep one",
+    "pfedme(beta=0.5)+fedavgm": (
+        r"two server optimisers \(scale\(lr=0.5\), momentum\(beta=0.4, lr=1\)\) "
+        "cannot be combined; keep one"
+    ),
 }
 
 

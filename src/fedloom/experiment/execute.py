@@ -14,6 +14,7 @@ from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reuse import check_same_rounds, copy_rounds
+from fedloom.experiment.stored_run import run_config
 from fedloom.experiment.train import Message, TrainedRun, ignore, train
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import Config, load
@@ -59,13 +60,11 @@ def execute(
 
 
 def check_same_settings(path: Path, config: Config) -> None:
-    """Raise if a folder holds a run with other settings."""
-    with RunFolder.read_only(path) as folder:
-        folder.check_config()
-        if folder.config_text != config.text():
-            raise UserError(
-                f"'{path}' holds a run with other settings; choose another folder, or delete it"
-            )
+    """Raise if a folder holds a run with other settings, or if they were edited since it began."""
+    if resolve_auto(run_config(path)) != config:
+        raise UserError(
+            f"'{path}' holds a run with other settings; choose another folder, or delete it"
+        )
 
 
 def _open(path: Path, config: Config, resuming: bool) -> RunFolder:
