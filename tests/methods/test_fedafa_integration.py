@@ -129,7 +129,7 @@ def test_the_default_feature_block() -> None:
             "fedafa(at=head)",
             nested(),
             r"needs a block 'head' that is not its last, "
-            r"and the model has the blocks stem, body, head",
+            r"but the model has the blocks stem, body, head",
         ),
         (
             "fedafa",
