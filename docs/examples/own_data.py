@@ -1,7 +1,7 @@
 """A map-style torch Dataset of (sample, label), stored under a name and used like any data set.
 
     python docs/examples/own_data.py
-    fedloom run --data rings --model 'mlp(width=32)' --clients 10 --rounds 20 --set train.lr=0.2
+    fedloom run --data rings --model 'mlp(width=32)' --clients 10 --rounds 20 --lr 0.2
 
 For experiments in Python it need not be stored: fedloom.Experiment(data=Rings(2000), ...).
 """

@@ -12,7 +12,7 @@ Label = str | int
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A node of the tree. Its draws depend on the path from the seed, never on earlier draws.
+    """A random key. Its draws depend on its path from the seed, never on earlier draws.
 
     >>> key = Key.root(7)
     >>> key.fold("round", 3, "client", 5) == key.fold("round", 3).fold("client", 5)

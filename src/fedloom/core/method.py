@@ -174,7 +174,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Method:
-    """A complete description: engines, checkpoints and deployments need nothing else.
+    """A complete federated method: engines, checkpoints and deployments need nothing else.
 
     phases     what a client trains in a round.
     after      functions of a client's Outcome: further uploads and memories.
