@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import Task
+from fedloom.core.client import ClientTask
 from fedloom.core.errors import RunError, UserError
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster, TaskQueue
@@ -88,7 +88,7 @@ def test_exchange_private_tensors_slots_finale_and_scores_work_too(seen: dict[st
     alone, clustered = (
         {k: v for k, v in result.items() if k != "seconds"} for result in seen["everything"]
     )
-    assert "personal" in alone
+    assert "personal_models" in alone
     assert clustered == alone
 
 
@@ -125,7 +125,7 @@ def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause(
     seen: dict[str, Any],
 ) -> None:
     assert seen["nowhere"]["kind"] == "RunError"
-    assert "module 'nowhere' does not import" in seen["nowhere"]["said"]
+    assert "module 'nowhere' cannot be imported" in seen["nowhere"]["said"]
 
 
 def test_waiting_for_a_full_cluster_times_out(seen: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ def test_a_node_with_other_versions_is_rejected(what: str) -> None:
 
 def test_the_queue_is_lazy_and_takes_clients_back() -> None:
     asked: list[int] = []
-    queue = TaskQueue(asked.append(c) or Task(c) for c in range(3))  # type: ignore[func-returns-value]
+    queue = TaskQueue(asked.append(c) or ClientTask(c) for c in range(3))  # type: ignore[func-returns-value]
     first = queue.next()
     assert first is not None and asked == [0]
     queue.put_back(first, EOFError())
@@ -203,4 +203,4 @@ def test_without_a_namespace_nothing_is_run(tmp_path: Path) -> None:
         text=True,
     )
     assert (ended.returncode, ended.stdout) == (125, "")
-    assert "nothing was run" in ended.stderr
+    assert "the command was not run" in ended.stderr

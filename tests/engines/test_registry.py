@@ -67,7 +67,7 @@ def test_a_new_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EngineEntry("new", "the new engine", "for this test", "some_new_engine:open_counting")
     monkeypatch.setitem(ENGINES, "new", entry)
     prepared = prepare(load({**SETTINGS, "engine": "new"}))
-    assert prepared.choice.engine == "new"
+    assert prepared.engine_choice.engine == "new"
     assert sha_per_round(prepared) == sha_per_round(prepare(load(SETTINGS)))
 
 

@@ -129,19 +129,19 @@ def test_the_default_feature_block() -> None:
             "fedafa(at=head)",
             nested(),
             r"needs a block 'head' that is not its last, "
-            r"and the model has the blocks stem, body, head",
+            r"but the model has the blocks stem, body, head",
         ),
         (
             "fedafa",
             Chain({"all": nn.Linear(2, 2)}),
-            r"needs a model of at least 2 blocks, and the model has the blocks all",
+            r"needs a model of at least 2 blocks, but the model has the blocks all",
         ),
         (
             "m2m",
             Chain({"text": nn.Embedding(3, 3), "head": nn.Linear(3, 3)}),
             r"needs a model that takes numbers, not text",
         ),
-        ("fedafa+ros", nested(), r"two methods bring a finale of their own"),
+        ("fedafa+ros", nested(), r"two methods set their own finale"),
         ("fedafa(lam=1.5)", nested(), r"lam=1.5 must be at most 1"),
     ],
 )

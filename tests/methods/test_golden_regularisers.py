@@ -18,7 +18,7 @@ from fedloom.methods.mixup import mixup
 from fedloom.methods.moon import moon
 from fedloom.methods.stochdepth import stochdepth, survival_probabilities
 from fedloom.models.registry import build
-from fedloom.models.stochastic_depth import Droppable, residual_block_names
+from fedloom.models.stochastic_depth import StochasticDepthBlock, residual_block_names
 from support.golden import golden
 from support.golden_weights import with_golden_weights
 from support.models import residual, residual_bare
@@ -125,7 +125,7 @@ def test_training_drops_branches() -> None:
     assert len(blocks) == len(DEPTH["mask"]) == 18
     for block, kept in zip(blocks[1:], DEPTH["mask"][1:].tolist(), strict=True):
         block.gate = FixedGate(bool(kept))
-    assert bool(DEPTH["mask"][0]) and not isinstance(blocks[0], Droppable)
+    assert bool(DEPTH["mask"][0]) and not isinstance(blocks[0], StochasticDepthBlock)
     logits = chain(DEPTH["x"])
     assert off(logits, DEPTH["logits_train_mask"]) < 1e-7
     counts = [int(block.get_submodule("body.norm1").num_batches_tracked) for block in blocks]
@@ -156,7 +156,7 @@ def test_how_often_a_branch_is_kept() -> None:
 def test_a_model_without_branches_is_rejected() -> None:
     with pytest.raises(
         UserError,
-        match=r"^method 'stochdepth': needs at least two residual residual_block_names, and the model has ",
+        match=r"^method 'stochdepth': needs at least two residual branches, but the model has ",
     ):
         stochdepth().reshaped(build(Spec("lenet5"), (1, 28, 28), 10, Key.root(0)), Key.root(0))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedloom.core.client import Broadcast, Task
+from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
@@ -78,7 +78,7 @@ def test_clients_of_one_class(text: str, build: Build) -> None:
         sampler=everyone(),
     )
     assert finite(result)
-    assert not any(report.refused for report in result.reports)
+    assert not any(report.rejected for report in result.reports)
 
 
 @every_method
@@ -87,7 +87,7 @@ def test_clients_of_one_sample_on_a_model_without_batch_norm(text: str) -> None:
         method(text), 2, build=bare, clients=clients_with([[0], [2], [1, 0, 1]]), sampler=everyone()
     )
     assert finite(result)
-    assert not any(report.refused for report in result.reports)
+    assert not any(report.rejected for report in result.reports)
 
 
 @every_method
@@ -99,8 +99,8 @@ def test_a_client_of_one_sample_with_batch_norm_is_left_out_and_reported(text: s
     result = simulate(
         method(text), 2, clients=clients_with([[0], [2, 1], [1, 0, 1]]), sampler=everyone()
     )
-    assert [r.refused for r in result.reports] == [
-        {0: "seen is 0, and must lie above 0 and at most 1e+08"}
+    assert [r.rejected for r in result.reports] == [
+        {0: "seen=0 must be above 0 and at most 1e+08"}
     ] * 2
     assert result.store.recall(0) == {}
     if "fresh" not in text:
@@ -111,7 +111,7 @@ def test_such_a_run_is_rejected_before_round_0() -> None:
     data = {"clients": 300, "partition": "dirichlet(alpha=0.05, min_size=1)"}
     with pytest.raises(
         UserError,
-        match=r"client \d+ has 1 sample, and model 'resnet8' normalises by batches of at least 2",
+        match=r"client \d+ has 1 sample, and model 'resnet8' has batch norm, which needs at least 2",
     ):
         prepare(load({"method": "ditto", "model": "resnet8(norm=batch)", "data": data}))
 
@@ -123,7 +123,7 @@ def test_classes_missing_from_the_test_data_do_not_count() -> None:
     (x, y), said = (clients_with([[0, 1] * 20])[0].x, torch.tensor([0, 1] * 20)), []
     engine = InProcess(replace(result.simulation.federation, test=[(x, y)]))
     sent = Broadcast("score", 1, result.state.params)
-    scores = dict(engine.map(sent, (Task(c, result.store.recall(c)) for c in range(3))))
+    scores = dict(engine.map(sent, (ClientTask(c, result.store.recall(c)) for c in range(3))))
     for client in range(3):
         model = initial_model(nested).eval()
         model.load_state_dict(result.personal(client))
@@ -163,20 +163,23 @@ def test_combinations_run(text: str) -> None:
     assert finite(simulate(joined, 1))
 
 
-TWO = "two methods bring a {} of their own; only one of them can"
-REFUSED = {
+TWO = "two methods set their own {}; at most one of them can"
+REJECTED = {
     "finetune+ros": TWO.format("finale"),
     "perfedavg+finetune": TWO.format("finale"),
     "pfedme+ditto": TWO.format("evaluated slot"),
     "pfedme+perfedavg": TWO.format("tunes for 'model'"),
-    "fedrep+scaffold": "'scaffold' looks back on one descent, and 'fedrep' makes several; they do not join",
-    "ditto+finetune": "evaluates 'personal', which no phase of the finale trains; the slots are model",
+    "fedrep+scaffold": "'scaffold' uses the result of one descent, but 'fedrep' makes several; "
+    "they cannot be combined",
+    "ditto+finetune": "evaluates 'personal', which no phase of the finale trains; "
+    "the slots are model",
     "pfedme+crt": "evaluates 'theta', which no phase of the finale trains; the slots are model",
-    "pfedme(beta=0.5)+fedavgm": r"two server optimisers \(scale\(lr=0.5\), momentum\(beta=0.4, lr=1\)\) do not join; keep one",
+    "pfedme(beta=0.5)+fedavgm": r"two server optimisers \(scale\(lr=0.5\), "
+    r"momentum\(beta=0.4, lr=1\)\) cannot be combined; keep one",
 }
 
 
-@pytest.mark.parametrize(("text", "sentence"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("text", "sentence"), REJECTED.items(), ids=REJECTED)
 def test_conflicts_raise_a_clear_error(text: str, sentence: str) -> None:
     with pytest.raises(UserError, match=rf"(?s)^method '[a-z+-]*': .*{sentence}"):
         method(text).check(nested())
