@@ -125,26 +125,21 @@ def why_no_ray() -> str | None:
 def measure(work: str, count: int) -> dict[str, Any]:
     """The cost of a round for every contestant, and the ratios of wall time."""
     ray_missing = why_no_ray()
-    names = [
-        "floor",
-        "floor x 2",
-        "inprocess",
-        "pool",
-        *(["vectorised"] if work != "w2" else []),
-        *([] if ray_missing else ["ray"]),
-    ]
+    names = ["floor", "floor x 2", "inprocess", "pool"]
+    if work != "w2":
+        names.append("vectorised")
+    if not ray_missing:
+        names.append("ray")
     # A short name, because Ray's sockets are in the folder.
     with tempfile.TemporaryDirectory(prefix="b-") as folder:
         contestants = {name: Contestant(work, name, Path(folder)) for name in names}
-        turns = [
-            {name: contestant.round() for name, contestant in contestants.items()}
-            for _ in range(WARM_UP + count)
-        ]
+        rounds: dict[str, list[Round]] = {name: [] for name in names}
+        for _ in range(WARM_UP + count):
+            for name, contestant in contestants.items():
+                rounds[name].append(contestant.round())
         for contestant in contestants.values():
             contestant.close()
-    table: dict[str, Any] = {
-        name: summary([turn[name] for turn in turns[WARM_UP:]]) for name in names
-    }
+    table: dict[str, Any] = {name: summary(rounds[name][WARM_UP:]) for name in names}
     pairs = [(a, b) for a, b in RATIOS if a in table and b in table]
     ratios = {f"{a} / {b}": table[a]["seconds"] / table[b]["seconds"] for a, b in pairs}
     if ray_missing:

@@ -25,10 +25,10 @@ def indicators(path: Path) -> dict[str, float]:
     return {
         "lambda_max": analysis["eigen"]["values"][0],
         "H_T": analysis["trace"]["hutch++"]["value"],
-        "H_N": pairs["per_tensor"]["H_N"]["full"],
-        "H_D": pairs["per_tensor"]["H_D"]["full"],
-        "drift": statistics.fmean(c["distance"] for c in clients),
-        "cosine": statistics.fmean(c["cosine"] for c in clients),
+        "H_N": pairs["per_tensor"]["H_N"]["mean_over_matrix"],
+        "H_D": pairs["per_tensor"]["H_D"]["mean_over_matrix"],
+        "drift": statistics.fmean(c["distance_to_mean"] for c in clients),
+        "cosine": statistics.fmean(c["cosine_to_mean"] for c in clients),
     }
 
 

@@ -23,7 +23,9 @@ LAYERS = [
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 METHODS = [
-    f for f in sorted((ROOT / "methods").glob("*.py")) if f.stem not in ("__init__", "registry")
+    f
+    for f in sorted((ROOT / "methods").glob("*.py"))
+    if f.stem not in ("__init__", "listing", "registry")
 ]
 
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))

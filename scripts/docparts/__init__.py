@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from docparts import catalogue, commands, measured, results, settings
+from docparts import api, catalogue, commands, measured, results, settings
 
 BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
     {
@@ -38,6 +38,8 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "partitions": catalogue.partitions,
         "augmentations": catalogue.augmentations,
         "samplers": catalogue.samplers,
+        "api-names": api.api_names,
+        "api": api.api,
         "commands": commands.commands,
         "settings": settings.settings,
         "defaults": settings.defaults,

@@ -1,4 +1,4 @@
-"""Files that are wrong in one way each, for commands that must not take them."""
+"""Files with one defect each, which commands must reject."""
 
 import struct
 from pathlib import Path
@@ -46,6 +46,9 @@ def fails(shape, classes):
 def deaf():
     return nn.Linear(64, 4)
 
+def odd(width):
+    return nn.Linear(width, 4)
+
 def narrow(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(63, classes))
 
@@ -56,7 +59,7 @@ def few(shape, classes):
 
 
 def write_all(folder: Path) -> None:
-    """Fill a folder with them."""
+    """Write all of them into a folder."""
     for name, text in TEXTS.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -77,7 +80,7 @@ def _write_arrays(folder: Path) -> None:
 
 
 def _write_idx(folder: Path) -> None:
-    """Four pictures are promised, and the last of them is cut off."""
+    """The header says four images; the last one is truncated."""
     folder.mkdir()
     for prefix in ("train", "t10k"):
         (folder / f"{prefix}-images-idx3-ubyte").write_bytes(

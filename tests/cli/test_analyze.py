@@ -1,4 +1,4 @@
-"""`fedloom analyze`: a tiny run looked into, the figures checked against the run, and folders that are no good."""
+"""`fedloom analyze` on a tiny run: figures checked against the run, files, bad options."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def finished(home: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def looked(finished: Path) -> dict[str, Any]:
+def analysis(finished: Path) -> dict[str, Any]:
     return dict(fedloom("analyze", finished, *QUICK, "--json").json)
 
 
@@ -35,75 +35,80 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_all_parts_are_there_and_kept(looked: dict[str, Any], finished: Path) -> None:
+def test_all_parts_are_computed_and_saved(analysis: dict[str, Any], finished: Path) -> None:
     place = finished / "analysis"
-    assert [name for name in looked if name in PARTS] == PARTS and looked["cut"] == []
+    assert [name for name in analysis if name in PARTS] == PARTS and analysis["cut_short"] == []
     assert json.loads((place / "analysis.json").read_text()) == {
-        k: v for k, v in looked.items() if k != "out"
+        k: v for k, v in analysis.items() if k != "out"
     }
-    assert looked["out"] == str(place) and {p.name for p in place.iterdir()} == {
+    assert analysis["out"] == str(place) and {p.name for p in place.iterdir()} == {
         "analysis.json",
         "analysis.npz",
         "landscape.png",
     }
     with np.load(place / "analysis.npz", allow_pickle=False) as arrays:
-        assert arrays["eigenvectors"].shape == (5, looked["parameters"])
-        assert arrays["diagonal"].shape == arrays["diagonal_error"].shape == (looked["parameters"],)
-        assert arrays["landscape_loss"][10, 10] == pytest.approx(looked["loss"], rel=1e-5)
+        assert arrays["eigenvectors"].shape == (5, analysis["parameters"])
+        assert (
+            arrays["diagonal"].shape == arrays["diagonal_error"].shape == (analysis["parameters"],)
+        )
+        assert arrays["landscape_loss"][10, 10] == pytest.approx(analysis["loss"], rel=1e-5)
 
 
-def test_figures_hang_together(looked: dict[str, Any]) -> None:
-    trace, eigen, diagonal = looked["trace"], looked["eigen"], looked["diagonal"]
+def test_figures_are_consistent(analysis: dict[str, Any]) -> None:
+    trace, eigen, diagonal = analysis["trace"], analysis["eigen"], analysis["diagonal"]
     assert eigen["values"] == sorted(eigen["values"], key=abs, reverse=True)
     assert all(r < 0.02 * abs(eigen["values"][0]) for r in eigen["residuals"])
-    both = np.hypot(trace["hutchinson"]["error"], trace["hutch++"]["error"])
+    both = np.hypot(trace["hutchinson"]["standard_error"], trace["hutch++"]["standard_error"])
     assert abs(trace["hutchinson"]["value"] - trace["hutch++"]["value"]) < 5 * both
     assert sum(t["value"] for t in diagonal["per_tensor"].values()) == pytest.approx(
         trace["hutchinson"]["value"], rel=1e-5
     )
-    share = 1 - 1 / len(looked["pairs"]["clients"])
-    gap = looked["pairs"]["per_tensor"]["H_N"]
-    assert gap["full"] == pytest.approx(share * gap["pairs"]) and gap["error"] > 0
+    share = 1 - 1 / len(analysis["pairs"]["clients"])
+    gap = analysis["pairs"]["per_tensor"]["H_N"]
+    assert gap["mean_over_matrix"] == pytest.approx(share * gap["mean_over_pairs"])
+    assert gap["standard_error"] > 0
 
 
 def test_the_loss_and_the_accuracy_are_those_of_the_run(
-    looked: dict[str, Any], finished: Path
+    analysis: dict[str, Any], finished: Path
 ) -> None:
     result = json.loads((finished / "result.json").read_text())["summary"]
-    assert looked["weights_sha256"] == result["weights_sha256"]
-    assert looked["drift"]["server"]["accuracy"] == pytest.approx(result["accuracy"])
-    assert np.mean(looked["drift"]["server"]["per_class"]) == pytest.approx(
+    assert analysis["weights_sha256"] == result["weights_sha256"]
+    assert analysis["drift"]["server"]["accuracy"] == pytest.approx(result["accuracy"])
+    assert np.mean(analysis["drift"]["server"]["class_recall"]) == pytest.approx(
         result["accuracy"]
-    )  # as many samples of each class
+    )  # the test data have equally many samples of each class
 
 
-def test_clients_are_replayed_as_the_run_plays_them(looked: dict[str, Any], finished: Path) -> None:
-    """The round after a run's last is not run; its clients and their samples are those of the last one."""
+def test_clients_are_replayed_as_in_the_run(analysis: dict[str, Any], finished: Path) -> None:
+    """For a finished run the replayed round is the last one, with its clients."""
     last = json.loads((finished / "metrics.jsonl").read_text().splitlines()[-1])
     assert (
-        looked["pairs"]["clients"]
-        == [c["client"] for c in looked["drift"]["clients"]]
+        analysis["pairs"]["clients"]
+        == [c["client"] for c in analysis["drift"]["clients"]]
         == last["participants"]
     )
-    for client in looked["drift"]["clients"]:
+    for client in analysis["drift"]["clients"]:
         assert (
-            client["length"] > 0
-            and 0 < client["cosine"] <= 1
+            client["update_norm"] > 0
+            and 0 < client["cosine_to_mean"] <= 1
             and all(0 < v < 1 + 1e-6 for v in client["cka"].values())
         )
 
 
-def test_again_is_the_same_and_another_seed_is_not(looked: dict[str, Any], finished: Path) -> None:
+def test_the_same_seed_gives_the_same_figures_and_another_seed_does_not(
+    analysis: dict[str, Any], finished: Path
+) -> None:
     def without_clock(found: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in found.items() if k not in ("seconds", "wish")}
+        return {k: v for k, v in found.items() if k not in ("seconds", "options")}
 
     again = fedloom("analyze", finished, *QUICK, "--json").json
     other = fedloom("analyze", finished, *QUICK, "--seed", 1, "--json").json
-    assert without_clock(again) == without_clock(looked)
-    assert other["trace"] != looked["trace"] and other["loss"] != looked["loss"]
+    assert without_clock(again) == without_clock(analysis)
+    assert other["trace"] != analysis["trace"] and other["loss"] != analysis["loss"]
 
 
-def test_the_run_is_left_as_it_is(finished: Path, desk: Path) -> None:
+def test_the_run_is_not_changed(finished: Path, desk: Path) -> None:
     folder = shutil.copytree(finished, desk / "copy")
     before = files(folder)
     fedloom("analyze", folder, *QUICK, "--only", "eigen,drift")
@@ -111,12 +116,10 @@ def test_the_run_is_left_as_it_is(finished: Path, desk: Path) -> None:
     assert {n: b for n, b in after.items() if not n.startswith("analysis/")} == {
         n: b for n, b in before.items() if not n.startswith("analysis/")
     }
-    assert (
-        "analysis/landscape.png" not in after
-    )  # the folder is of the last analysis, and of no other
+    assert "analysis/landscape.png" not in after  # the folder holds the last analysis only
 
 
-def test_a_small_model_is_known_exactly(finished: Path) -> None:
+def test_a_small_model_is_analysed_exactly(finished: Path) -> None:
     """With as many probes as weights the trace is that of the dense Hessian, in float64."""
     with reopened(finished, lambda note: None) as opened:
         chain = opened.prepared.simulation.federation.build().double()
@@ -145,7 +148,7 @@ def test_a_small_model_is_known_exactly(finished: Path) -> None:
         "--double",
         "--json",
     ).json
-    assert found["trace"]["hutchinson"]["error"] == 0
+    assert found["trace"]["hutchinson"]["standard_error"] == 0
     assert found["trace"]["hutchinson"]["value"] == pytest.approx(float(hessian.trace()), rel=1e-9)
     top = torch.linalg.eigvalsh(hessian)
     top = top[top.abs().argsort(descending=True)][:5]
@@ -167,18 +170,18 @@ def test_the_table(finished: Path) -> None:
     assert "probes: 12/12" in said.err and "replay: 2/2" in said.err
 
 
-def test_out_of_time_is_told(finished: Path) -> None:
+def test_running_out_of_time_is_reported(finished: Path) -> None:
     said = fedloom(
         "analyze", finished, "--samples", 240, "--probes", 200, "--minutes", 0.0001, "--json"
     )
     assert (
-        set(said.json["cut"]) >= {"eigen", "probes", "hutch++", "landscape"}
+        set(said.json["cut_short"]) >= {"eigen", "probes", "hutch++", "landscape"}
         and "out of time in eigen" in said.flat
     )
     assert said.json["eigen"]["values"] == [] and said.json["trace"]["hutchinson"]["probes"] >= 2
 
 
-def test_an_unfinished_run_is_taken_as_it_stands(finished: Path, desk: Path) -> None:
+def test_an_unfinished_run_is_analysed_at_its_last_checkpoint(finished: Path, desk: Path) -> None:
     folder = shutil.copytree(finished, desk / "half")
     for path in [*folder.glob("checkpoint/*-3.*"), folder / "result.json"]:
         path.unlink()
@@ -188,7 +191,7 @@ def test_an_unfinished_run_is_taken_as_it_stands(finished: Path, desk: Path) -> 
     )
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished: Path, desk: Path) -> None:
+def test_the_previous_checkpoint_replaces_a_damaged_one(finished: Path, desk: Path) -> None:
     folder = shutil.copytree(finished, desk / "broken")
     newest = folder / "checkpoint" / "round-3.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
@@ -202,14 +205,14 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished: Path, desk: 
     [
         (("nowhere",), "nowhere is not the folder of a run"),
         (("RUN", "--only", "eigne"), "no part of an analysis 'eigne'; did you mean 'eigen'?"),
-        (("RUN", "--only", ","), "no part of an analysis is asked for"),
+        (("RUN", "--only", ","), "the analysis has no parts; choose from eigen"),
         (("RUN", "--clients", 99), "--clients 99 is more than the 8 clients"),
         (("EMPTY",), "has no checkpoint yet"),
         (("RUN", "--probes", 0), "--probes"),
         (("RUN", "--samples", -4), "--samples"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_bad_arguments_are_rejected_with_a_message(
     words: tuple[object, ...], sentence: str, finished: Path, desk: Path
 ) -> None:
     empty = shutil.copytree(finished, desk / "empty")
@@ -230,18 +233,21 @@ def leaky(request: pytest.FixtureRequest, home: Path) -> tuple[str, Path]:
     return request.param, folder
 
 
-def test_an_average_of_one_shows_it(leaky: tuple[str, Path]) -> None:
-    """Each member is a copy of an average, in the space in which it was sent, and no other sample is."""
+def test_an_average_of_one_sample_reveals_it(leaky: tuple[str, Path]) -> None:
+    """Each member equals an average in the space in which it was sent; no other sample does."""
     method, folder = leaky
     found = fedloom("analyze", folder, "--leak", "--samples", 40, "--json").json
     leak, hidden = found["leak"], "every_round" in method
     assert (
-        found["wish"]["only"] == ["leak"]
+        found["options"]["only"] == ["leak"]
         and leak["averages"] == 240
         and leak["block"] == ("layer1" if hidden else None)
     )
     tracing = leak["auc"]["tracing"]
-    assert leak["auc"]["nearest"]["value"] == 1 and tracing["value"] > 0.5 + 4 * tracing["error"]
+    assert (
+        leak["auc"]["nearest"]["value"] == 1
+        and tracing["value"] > 0.5 + 4 * tracing["standard_error"]
+    )
     assert (
         leak["psnr"]["members"]["largest"] == pytest.approx(100)
         and leak["psnr"]["others"]["largest"] < 60
@@ -249,27 +255,27 @@ def test_an_average_of_one_shows_it(leaky: tuple[str, Path]) -> None:
     assert (leak["ssim"]["members"]["mean"] is None) is hidden
 
 
-def test_leaks_are_told_of_which_states(leaky: tuple[str, Path]) -> None:
+def test_the_table_names_the_block_of_hidden_states(leaky: tuple[str, Path]) -> None:
     method, folder = leaky
     said = fedloom("analyze", folder, "--leak", "--samples", 40).out
     assert "membership, tracing" in said and (
-        "of what 'layer1' gives" in " ".join(said.split())
+        "of the outputs of 'layer1'" in " ".join(said.split())
     ) is ("every_round" in method)
 
 
-def test_a_part_and_leaks(leaky: tuple[str, Path]) -> None:
+def test_leak_adds_to_the_parts_of_only(leaky: tuple[str, Path]) -> None:
     found = fedloom(
         "analyze", leaky[1], "--only", "trace", "--leak", "--samples", 40, "--probes", 12, "--json"
     ).json
     assert "trace" in found and "leak" in found and "eigen" not in found
 
 
-def test_averages_of_many_hidden_states_show_less(home: Path) -> None:
+def test_averages_of_many_hidden_states_reveal_less(home: Path) -> None:
     run(home / "mixed", "--method", "fedmix(at=layer1,every_round=true)", rounds=2)
     found = fedloom("analyze", home / "mixed", "--leak", "--samples", 40, "--json").json["leak"]
     assert found["averages"] == 8 and 0.3 < found["auc"]["nearest"]["value"] < 0.7
     assert found["psnr"]["members"]["largest"] < 60
 
 
-def test_a_run_without_averages_has_no_leaks(finished: Path) -> None:
-    assert "keeps no averages of samples" in fedloom("analyze", finished, "--leak", code=2).flat
+def test_a_run_without_averages_has_no_leakage(finished: Path) -> None:
+    assert "exchanges no averages of samples" in fedloom("analyze", finished, "--leak", code=2).flat

@@ -1,4 +1,4 @@
-"""Bad input gets exit code 2 and a sentence with the thing, the value, the choice or the nearest name, and the remedy."""
+"""Bad input ends with exit code 2 and a message: thing, value, choices or nearest name, remedy."""
 
 import os
 import shlex
@@ -14,7 +14,7 @@ from fedloom.runs.folder import RunFolder
 
 Rows = dict[str, tuple[str, ...]]
 
-# Flags alone are those of a tiny run into the folder `new`, which must not come to be.
+# A row that starts with a flag is a tiny run into the folder `new`, which must not be created.
 SETTINGS: Rows = {
     "check typo.toml": (
         "2 problems",
@@ -24,7 +24,7 @@ SETTINGS: Rows = {
     ),
     "check type.toml": ("rounds='ten'", "integer", "rounds of training"),
     "check range.toml": ("train.momentum=1.5", "less than 1", "0 is plain SGD"),
-    "check broken.toml": ("'broken.toml' is not TOML", "line 1", "mend that line"),
+    "check broken.toml": ("'broken.toml' is not TOML", "line 1", "fix that line"),
     "check absent.toml": ("'absent.toml' does not exist", "give the path of a TOML file"),
     "check binary.toml": ("'binary.toml' cannot be read", "give a text file in TOML"),
     "check empty": ("'empty' cannot be read", "directory", "give a text file"),
@@ -53,7 +53,7 @@ SETTINGS: Rows = {
     "--set method.fedavg=3": ("'fedavg' = 3", "not a table", "method.fedavg.PARAMETER = VALUE"),
     "--set train.schedule.kind=linear": ("train.schedule.kind='linear'", "'cosine'"),
     "--set dtype=float16": ("dtype='float16'", "'float32' or 'float64'"),
-    "--set guard.min_replies=9": ("guard.min_replies=9", "the 3 clients a round", "lower it"),
+    "--set guard.min_replies=9": ("guard.min_replies=9", "the 3 clients per round", "lower it"),
     "--set train.drop_last=true --set train.batch=1000": (
         "train.drop_last=true",
         "train.batch=1000",
@@ -133,16 +133,20 @@ MODELS: Rows = {
     "--model model.py:number": ("model.py:number", "int, not a Module", "fix the function"),
     "--model model.py:fails": ("model.py:fails", "KeyError", "kaputt"),
     "--model model.py:deaf": (
-        "model.py:deaf",
-        "unexpected keyword argument 'shape'",
-        "fix the function",
+        "model.py:deaf' does not accept a sample",
+        "(1, 8, 8)",
+        "choose another model",
+    ),
+    "--model model.py:odd": (
+        "model.py:odd' takes the parameters width",
+        "write a function of (shape, classes)",
     ),
     "--model model.py:narrow": (
-        "model.py:narrow' does not take a sample",
+        "model.py:narrow' does not accept a sample",
         "(1, 8, 8)",
-        "take another model",
+        "choose another model",
     ),
-    "--model model.py:few": ("model.py:few", "(1, 2)", "(1, 4) is needed", "mend its last layer"),
+    "--model model.py:few": ("model.py:few", "(1, 2)", "(1, 4) is needed", "fix its last layer"),
     "models resnt": ("no model 'resnt'", "did you mean 'resnet'?"),
 }
 DATA: Rows = {
@@ -224,7 +228,7 @@ COMMANDS: Rows = {
     "run --out note.txt/below": ("note.txt/below", "not a directory", "choose another"),
     "resume papers": ("papers is not the folder of a run", "no config.toml", "fedloom run"),
     "resume absent": ("absent is not the folder of a run", "fedloom run"),
-    "resume done --client 999": ("--client 999", "the 8 clients", "from 0 to 7"),
+    "resume done --client 999": ("client 999", "the 8 clients", "from 0 to 7"),
     "compare --methods fedavg,fedavg": ("--methods fedavg,fedavg", "twice", "name each once"),
     "compare --methods fedavg,fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?"),
     "compare --methods ,": (
@@ -244,7 +248,7 @@ ROWS: Rows = SETTINGS | METHODS | MODELS | DATA | COMMANDS
 
 @pytest.fixture(scope="module")
 def shelf(home: Path) -> Path:
-    """A folder with wrong files and a finished run."""
+    """A folder with bad files and a finished run."""
     folder = home / "shelf"
     folder.mkdir()
     bad_files.write_all(folder)
@@ -259,8 +263,8 @@ def here(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree("runs", ignore_errors=True)
 
 
-def refused(*words: object) -> str:
-    """What a refused command says to the person; it prints no result and leaves nothing behind."""
+def rejected(*words: object) -> str:
+    """The message of a command that must be rejected; it prints no result and writes nothing."""
     said = fedloom(*words, code=2)
     assert said.out == "" and ("error: " in said.flat or "─ Error ─" in said.flat)
     left = [Path("new"), Path("runs"), Path(os.environ["FEDLOOM_HOME"]) / "data" / "new"]
@@ -269,9 +273,9 @@ def refused(*words: object) -> str:
 
 
 @pytest.mark.parametrize(("words", "fragments"), ROWS.items(), ids=ROWS)
-def test_it_is_refused_in_a_sentence(words: str, fragments: tuple[str, ...]) -> None:
+def test_bad_input_is_rejected_with_a_message(words: str, fragments: tuple[str, ...]) -> None:
     flags = words.startswith("-")
-    said = refused(
+    said = rejected(
         *(("run", *TINY, "--rounds", 1, "--out", "new") if flags else ()), *shlex.split(words)
     )
     assert len(fragments) >= 2
@@ -279,18 +283,14 @@ def test_it_is_refused_in_a_sentence(words: str, fragments: tuple[str, ...]) -> 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_device_that_is_not_there() -> None:
-    said = refused("run", *TINY, "--out", "new", "--device", "cuda")
-    assert (
-        "device 'cuda' is not there" in said
-        and "usable: auto, cpu" in said
-        and "take one of these" in said
-    )
+def test_a_device_that_does_not_exist() -> None:
+    said = rejected("run", *TINY, "--out", "new", "--device", "cuda")
+    assert "device 'cuda' does not exist" in said and "choose one of: auto, cpu" in said
 
 
-def test_two_processes_do_not_write_one_folder() -> None:
+def test_two_processes_cannot_write_to_one_folder() -> None:
     with RunFolder.open(Path("done")):
-        said = refused("resume", "done")
+        said = rejected("resume", "done")
     assert (
         f"done is being written by process {os.getpid()}" in said
         and "wait until it is done" in said
@@ -298,17 +298,17 @@ def test_two_processes_do_not_write_one_folder() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written() -> None:
+def test_a_folder_without_write_permission() -> None:
     Path("closed").mkdir(mode=0o500)
-    said = refused("run", *TINY, "--out", "closed/new")
+    said = rejected("run", *TINY, "--out", "closed/new")
     assert "closed/new: permission denied" in said and "choose another" in said
 
 
-def test_a_comparison_is_of_one_setting() -> None:
-    """Finished runs of other settings are neither shown beside new ones nor found out only after these have been trained."""
+def test_a_comparison_has_the_same_settings_for_all_runs() -> None:
+    """A finished run with other settings is rejected before any other run is trained."""
     words = ("compare", *TINY, "--rounds", 1, "--out", "compared")
     fedloom(*words, "--methods", "fedavg")
-    said = refused(*words, "--methods", "fedprox,fedavg", "--set", "train.lr=0.3")
+    said = rejected(*words, "--methods", "fedprox,fedavg", "--set", "train.lr=0.3")
     assert (
         "compared/fedavg/seed-0' holds a run with other settings" in said
         and "choose another --out" in said

@@ -1,7 +1,9 @@
-"""`fedloom export`: what is written is what was scored, by weights and as a program; what cannot be written is said."""
+"""`fedloom export`: exported weights and programs score as in the run; failures have messages."""
 
+import io
 import json
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,9 @@ def printed(folder: Path) -> dict[str, Any]:
 def test_weights_read_back_score_as_they_did_in_the_run(
     method: str, runs: dict[str, Path], desk: Path
 ) -> None:
-    """Every client, hit for hit; read with safetensors alone."""
-    own = printed(runs[method])["personal"]
-    assert len(own["hits"]) == 8
+    """The same correct predictions per class; weights are read with safetensors alone."""
+    scores = printed(runs[method])["personal_models"]
+    assert len(scores["correct"]) == 8
     seen = set()
     with reopened(runs[method], lambda warning: None) as opened:
         federation = opened.prepared.simulation.federation
@@ -62,27 +64,31 @@ def test_weights_read_back_score_as_they_did_in_the_run(
             chain = federation.build()
             chain.load_state_dict(weights)
             found = count_correct(chain, federation.test, federation.classes)
-            assert found.hits.tolist() == own["hits"][client] and found.seen.tolist() == own["seen"]
+            assert found.hits.tolist() == scores["correct"][client]
+            assert found.seen.tolist() == scores["test_samples"]
             assert said.json["weights_sha256"] == sha256(
                 {n: weights[n] for n in chain.state_dict()}
             )
             assert said.json["accuracy"] == found.accuracy
             seen.add(said.json["weights_sha256"])
-    assert len(seen) == 3  # a model of its own for everyone
+    assert len(seen) == 3  # every client has its own model
 
 
-def test_the_scores_of_a_client_are_those_by_hand(runs: dict[str, Path], desk: Path) -> None:
+def test_the_scores_of_a_client_equal_those_computed_by_hand(
+    runs: dict[str, Path], desk: Path
+) -> None:
     facts = fedloom(
         "export", runs["ditto"], "--client", 5, "--out", "taken", "--weights-only", "--json"
     ).json
-    own = printed(runs["ditto"])["personal"]
+    scores = printed(runs["ditto"])["personal_models"]
     with reopened(runs["ditto"], lambda warning: None) as opened:
         counts = opened.prepared.counts[5].tolist()
-    recall = [h / n for h, n in zip(own["hits"][5], own["seen"], strict=True)]
+    recall = [h / n for h, n in zip(scores["correct"][5], scores["test_samples"], strict=True)]
     has = [c for c, n in enumerate(counts) if n]
-    assert facts["recall"] == pytest.approx(sum(recall[c] for c in has) / len(has))
-    assert facts["weighted"] == pytest.approx(sum(recall[c] * counts[c] for c in has) / sum(counts))
-    assert facts["samples"] == sum(counts) and facts["files"] == [
+    assert facts["mean_class_recall"] == pytest.approx(sum(recall[c] for c in has) / len(has))
+    weighted = sum(recall[c] * counts[c] for c in has) / sum(counts)
+    assert facts["label_weighted_accuracy"] == pytest.approx(weighted)
+    assert facts["training_samples"] == sum(counts) and facts["files"] == [
         "taken/client-5.safetensors",
         "taken/client-5.json",
     ]
@@ -91,7 +97,9 @@ def test_the_scores_of_a_client_are_those_by_hand(runs: dict[str, Path], desk: P
     }
 
 
-def test_a_program_runs_alone_on_any_number_of_samples(runs: dict[str, Path], desk: Path) -> None:
+def test_a_program_runs_without_fedloom_on_any_batch_size(
+    runs: dict[str, Path], desk: Path
+) -> None:
     said = fedloom("export", runs["finetune(lr=0.1, batch=10)"], "--client", 1, "--json").json
     folder = runs["finetune(lr=0.1, batch=10)"] / "export"
     assert said["files"] == [
@@ -108,12 +116,25 @@ def test_a_program_runs_alone_on_any_number_of_samples(runs: dict[str, Path], de
         torch.testing.assert_close(program(x), chain.eval()(x))
     assert (
         said["input"]["shape"] == [1, 8, 8]
-        and said["input"]["type"] == "float32"
+        and said["input"]["dtype"] == "float32"
         and len(said["classes"]) == 4
     )
 
 
-def test_the_model_of_the_server(runs: dict[str, Path], desk: Path) -> None:
+def test_a_program_holds_neither_pickles_nor_samples(runs: dict[str, Path], desk: Path) -> None:
+    fedloom("export", runs["fedavg"], "--out", "taken")
+    with reopened(runs["fedavg"], lambda warning: None) as opened:
+        x, _ = opened.prepared.simulation.federation.test[0]
+    with zipfile.ZipFile("taken/global.pt2") as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    assert any("weight" in name for name in contents)
+    for name, content in contents.items():
+        assert not zipfile.is_zipfile(io.BytesIO(content)), name  # what torch.save writes
+        assert not (content.startswith(b"\x80") and content.endswith(b".")), name  # a pickle
+        assert x[0].numpy().tobytes() not in content, name
+
+
+def test_the_global_model(runs: dict[str, Path], desk: Path) -> None:
     result = printed(runs["fedavg"])
     said = fedloom("export", runs["fedavg"], "--out", "taken", "--weights-only", "--json")
     assert (
@@ -122,63 +143,64 @@ def test_the_model_of_the_server(runs: dict[str, Path], desk: Path) -> None:
     )
     assert (
         Path("taken/global.safetensors").exists()
-        and "recall" not in said.json
+        and "mean_class_recall" not in said.json
         and "note" not in said.err
     )
-    told = fedloom("export", runs["ditto"], "--out", "taken", "--weights-only").flat
+    notes = fedloom("export", runs["ditto"], "--out", "taken", "--weights-only").flat
     assert (
-        "note: 'ditto' gives every client a model of its own, and this is the server's; name a client with --client"
-        in told
+        "note: 'ditto' gives every client its own model, and this is the global one; "
+        "choose a client with --client" in notes
     )
 
 
-def test_a_client_without_a_model_of_its_own_has_the_servers(
+def test_a_client_without_a_personal_model_has_the_global_one(
     runs: dict[str, Path], desk: Path
 ) -> None:
     said = fedloom(
         "export", runs["fedavg"], "--client", 4, "--out", "taken", "--weights-only", "--json"
     )
-    assert "note: 'fedavg' makes no models for clients, so this is the server's" in said.flat
+    assert "note: 'fedavg' does not personalise, so client 4 has the global model" in said.flat
     assert (
         said.json["weights_sha256"] == printed(runs["fedavg"])["weights_sha256"]
         and Path("taken/client-4.json").exists()
     )
 
 
-def test_a_run_of_other_code_is_noticed(runs: dict[str, Path], desk: Path) -> None:
-    """As if the run had been played by another optimiser of the same name: the result in its folder tells another story."""
+def test_another_accuracy_than_in_the_run_is_reported(runs: dict[str, Path], desk: Path) -> None:
+    """As if the run had been made with other code: its folder records another accuracy."""
     from fedloom.runs.durable_files import seal, unseal
 
     shutil.copytree(runs["ditto"], "other")
     facts = unseal(Path("other/result.json").read_bytes())
     assert facts is not None
-    facts["summary"]["personal"]["hits"][2] = [0, 0, 0, 0]
+    facts["summary"]["personal_models"]["correct"][2] = [0, 0, 0, 0]
     Path("other/result.json").write_bytes(seal(facts))
     assert (
-        "and 0.0000 in the run" in fedloom("export", "other", "--client", 2, "--weights-only").flat
+        "and was 0.0000 in the run"
+        in fedloom("export", "other", "--client", 2, "--weights-only").flat
     )
 
 
 @pytest.mark.parametrize(
     ("words", "piece"),
     [
-        (("--client", 8), "--client 8 is not one of the 8 clients; take a number from 0 to 7"),
-        (("--client", -1), "--client -1 is not one of the 8 clients"),
+        (("--client", 8), "client 8 is not one of the 8 clients; choose a number from 0 to 7"),
+        (("--client", -1), "client -1 is not one of the 8 clients"),
     ],
 )
-def test_clients_that_are_not_there(
+def test_clients_that_do_not_exist(
     words: tuple[object, ...], piece: str, runs: dict[str, Path], desk: Path
 ) -> None:
     assert piece in fedloom("export", runs["ditto"], *words, "--out", "taken", code=2).flat
     assert not Path("taken").exists()
 
 
-def test_runs_that_cannot_be_taken_from(runs: dict[str, Path], desk: Path) -> None:
+def test_runs_that_cannot_be_exported(runs: dict[str, Path], desk: Path) -> None:
     shutil.copytree(runs["fedavg"], "early")
     Path("early/result.json").unlink()
     said = fedloom("export", "early", "--out", "taken", code=2).flat
     assert (
-        "early is not finished, so its models are not final; go on with `fedloom resume early`"
+        "early is not finished, so its models are not final; finish it with `fedloom resume early`"
         in said
     )
     assert "nowhere is not the folder of a run" in fedloom("export", "nowhere", code=2).flat
@@ -205,12 +227,12 @@ def odd(shape, classes):
 """
 
 
-def test_a_model_that_is_no_program(desk: Path) -> None:
+def test_a_model_that_cannot_be_traced(desk: Path) -> None:
     Path("own.py").write_text(BRANCHES)
     run(desk / "odd", "--model", "own.py:odd", rounds=1)
     said = fedloom("export", "odd", "--out", "taken", code=2).flat
     assert (
-        "own.py:odd' cannot be made a program (" in said
+        "own.py:odd' cannot be exported as a program (" in said
         and "add --weights-only" in said
         and not Path("taken").exists()
     )

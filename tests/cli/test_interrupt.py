@@ -86,7 +86,7 @@ def test_two_interrupts_drop_the_round(desk: Path, monkeypatch: pytest.MonkeyPat
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert running.returncode == 130 and out == "" and "Traceback" not in err, err
-    assert "the last whole round is safe" in err
+    assert "the last complete round is saved" in err
     assert saved_rounds(desk / "dropped") == [1]
     assert fedloom("resume", "dropped", "--json").json["weights_sha256"] == whole["weights_sha256"]
 

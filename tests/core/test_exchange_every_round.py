@@ -8,8 +8,9 @@ import pytest
 
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reopen import reopened
-from fedloom.experiment.train import Interrupted, replay_client, train
-from fedloom.inspect.analysis import AnalysisOptions, analyze
+from fedloom.experiment.train import Interrupted, replay_client
+from fedloom.inspect.analysis import analyze
+from fedloom.inspect.analysis_inputs import AnalysisOptions
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import Config, load
 

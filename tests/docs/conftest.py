@@ -1,4 +1,4 @@
-"""The pages are read with `reading`, and written by scripts/docs.py; both are imported by their names."""
+"""Makes `reading` (this folder) and `docs` and `docparts` (scripts) importable by their names."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pages as a test sees them: what is fenced, which commands are shown, what is linked."""
+"""What tests read from the pages: fenced blocks, shell commands, links and headings."""
 
 import re
 import shlex
@@ -12,26 +12,26 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """Every page of the tree."""
+    """Every Markdown page of the repository."""
     return sorted(
         [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
     )
 
 
 def named(page: Path) -> str:
-    """A page as it is called in the name of a test."""
+    """The path of a page, for the names of tests."""
     return str(page.relative_to(ROOT))
 
 
 def fenced(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language, in their order."""
+    """The fenced blocks of a language, in order."""
     return [
         text for kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language
     ]
 
 
 def shown(page: Path) -> list[list[str]]:
-    """The shell commands a page shows, as words; a comment behind one is no part of it."""
+    """The shell commands that a page shows, split into words, without comments."""
     lines = (
         line for block in fenced(page, "sh") for line in block.replace(" && ", "\n").splitlines()
     )
@@ -39,7 +39,7 @@ def shown(page: Path) -> list[list[str]]:
 
 
 def links(page: Path) -> Iterator[str]:
-    """Where a page points to within the tree; what is fenced does not point anywhere."""
+    """The links of a page within the repository, outside of fenced blocks."""
     for found in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
         target = found[1] or found[2]
         if "://" not in target:

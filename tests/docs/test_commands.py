@@ -1,4 +1,4 @@
-"""Commands: each has an example, and every example, in a help text or on a page, is one that the command line takes."""
+"""Every command has an example, and every example, in a help text or on a page, parses."""
 
 import shlex
 from pathlib import Path
@@ -17,7 +17,7 @@ every_command = pytest.mark.parametrize("name", COMMANDS)
 
 
 def parse(words: list[str]) -> click.Context:
-    """A command line, taken in but not run."""
+    """A command line, parsed but not run."""
     command, rest = typer.main.get_command(app), words[1:]
     while isinstance(command, click.Group):
         command = command.commands[rest.pop(0)]

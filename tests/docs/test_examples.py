@@ -1,4 +1,4 @@
-"""What the pages show is run as it stands there."""
+"""The examples on the pages and in docs/examples are run exactly as they are shown."""
 
 import json
 import math
@@ -16,14 +16,18 @@ import torch
 from reading import ROOT, fenced, named, shown
 from typer.testing import CliRunner
 
+import fedloom
 from fedloom.cli.main import app
 from fedloom.core import user_code
 from fedloom.experiment.prepare import check_names, prepare
-from fedloom.experiment.train import run
+from fedloom.experiment.train import train
+from fedloom.metrics.records import RunResult
 from fedloom.settings.config import load
 
-README, DATA = ROOT / "README.md", ROOT / "docs" / "data.md"
-MY_METHOD = ROOT / "docs" / "examples" / "my_method.py"
+README = ROOT / "README.md"
+DATA, MODELS = ROOT / "docs" / "data.md", ROOT / "docs" / "models.md"
+EXAMPLES = ROOT / "docs" / "examples"
+MY_METHOD = EXAMPLES / "my_method.py"
 SMALL = {
     "rounds": 1,
     "model": "mlp",
@@ -35,36 +39,38 @@ SMALL = {
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the examples where the pages say they are, and data of its own."""
+    """An empty working directory with docs/examples in it, and an empty store of data sets."""
     shutil.copytree(
-        ROOT / "docs" / "examples",
+        EXAMPLES,
         tmp_path / "docs" / "examples",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDLOOM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("MPLBACKEND", "agg")
     return tmp_path
 
 
-def started(*words: str) -> str:
-    """What a command says in a process of its own, started with this Python."""
+def python(*arguments: str, cwd: Path | None = None) -> str:
+    """The output of Python in a process of its own, which must succeed."""
+    command = [sys.executable, *arguments]
     done = subprocess.run(
-        [sys.executable, *words], env=os.environ, capture_output=True, text=True, check=False
+        command, cwd=cwd, env=os.environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_the_method_of_the_readme_is_the_file() -> None:
-    assert fenced(README, "python")[0] == MY_METHOD.read_text(encoding="utf-8")
+    assert fenced(README, "python")[1] == MY_METHOD.read_text(encoding="utf-8")
 
 
 def test_the_method_runs_from_the_readme_as_from_the_file(place: Path) -> None:
-    (place / "copied.py").write_text(fenced(README, "python")[0])
+    (place / "copied.py").write_text(fenced(README, "python")[1])
     few = ("--rounds", "2", "--clients", "50", "--per-round", "2", "--model", "mlp", "--json")
     results = [
-        json.loads(started("-m", "fedloom", "run", "--method", f"{file}:modest", *few))
+        json.loads(python("-m", "fedloom", "run", "--method", f"{file}:modest", *few))
         for file in ("copied.py", "docs/examples/my_method.py")
     ]
     assert [r["method"] for r in results] == ["copied.py:modest", "my_method.py:modest"]
@@ -73,7 +79,8 @@ def test_the_method_runs_from_the_readme_as_from_the_file(place: Path) -> None:
 
 
 def weights(method: str) -> str:
-    return str(run(prepare(load({**SMALL, "method": method})))["weights_sha256"])
+    with prepare(load({**SMALL, "method": method})) as prepared:
+        return train(prepared).result.weights_sha256
 
 
 def test_the_method_without_its_term_is_fedavg() -> None:
@@ -93,10 +100,10 @@ def test_the_term_of_the_method_by_hand() -> None:
     assert term(step).item() == pytest.approx(-0.5 * math.log(2) / 2)
 
 
-def play(words: list[str]) -> None:
-    """A command of a page, run as it stands there."""
+def run_command(words: list[str]) -> None:
+    """Run a command exactly as a page shows it."""
     if words[0] == "python":
-        started(*words[1:])
+        python(*words[1:])
     else:
         done = CliRunner().invoke(app, words[1:])
         assert done.exit_code == 0, f"{' '.join(words)}: {done.output} {done.exception!r}"
@@ -109,16 +116,66 @@ def test_the_commands_of_a_page_run_in_their_order(page: Path, place: Path) -> N
     ]
     assert len(commands) >= 6
     for words in commands:
-        play(words)
+        run_command(words)
 
 
-def test_the_python_of_the_readme_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(fenced(README, "python")[1], "README.md", "exec"), {})
-    *rounds, last = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in rounds] == ["1", "2", "3"]
-    accuracy, digest = last.split()
-    assert rounds[-1] == f"3 {accuracy}"
-    assert len(digest) == 64
+def run_script(script: str, folder: Path) -> list[str]:
+    """The lines that a script prints; if it saves a plot, the plot must be there."""
+    (folder / "script.py").write_text(script, encoding="utf-8")
+    lines = python("script.py", cwd=folder).splitlines()
+    if "comparison.png" in script:
+        assert (folder / "runs" / "comparison.png").stat().st_size > 1000
+    return lines
+
+
+def result(folder: Path) -> RunResult:
+    """The summary of a finished run."""
+    finished = fedloom.open(folder).result
+    assert finished is not None
+    return finished
+
+
+def test_the_session_of_the_readme_runs(place: Path) -> None:
+    scores, *_ = run_script(fenced(README, "python")[0], place)
+    accuracy, loss = map(float, scores.split())
+    assert result(place / "runs" / "first").accuracy == accuracy > 0.2
+    assert 0 < loss < 5
+    assert result(place / "runs" / "base").method == "fedavg"
+
+
+def notebook_code(notebook: Path) -> str:
+    """The code cells of a notebook, in order, as one script."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+
+
+def test_the_quickstart_runs_and_its_notebook_gives_the_same_result(place: Path) -> None:
+    """Both train the same two experiments, so their final weights have the same checksums."""
+    scripts = {
+        "script": (EXAMPLES / "quickstart.py").read_text(encoding="utf-8"),
+        "notebook": notebook_code(EXAMPLES / "quickstart.ipynb"),
+    }
+    printed, results = {}, {}
+    for name, script in scripts.items():
+        folder = place / name
+        folder.mkdir()
+        printed[name] = run_script(script, folder)
+        results[name] = {
+            run: result(folder / "runs" / run).weights_sha256 for run in ("penalty", "fedavg")
+        }
+    assert (place / "script" / "runs" / "comparison.png").exists()
+    accuracy = result(place / "script" / "runs" / "penalty").accuracy
+    assert float(printed["script"][0].split()[0]) == accuracy > 0.2
+    assert printed["script"][-1].startswith("<Run ")
+    assert results["script"] == results["notebook"]
+    assert results["script"]["penalty"] != results["script"]["fedavg"]
+
+
+@pytest.mark.parametrize("page", [DATA, MODELS], ids=named)
+def test_the_python_of_a_page_runs_as_one_script(page: Path, place: Path) -> None:
+    (place / "script.py").write_text("\n".join(fenced(page, "python")), encoding="utf-8")
+    accuracy = python("script.py", cwd=place).split()[0]
+    assert 0.1 < float(accuracy) <= 1
 
 
 def test_the_model_is_cut_into_blocks() -> None:
@@ -127,6 +184,6 @@ def test_the_model_is_cut_into_blocks() -> None:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=named)
-def test_settings_on_pages_are_sound(page: Path) -> None:
+def test_settings_on_pages_are_valid(page: Path) -> None:
     for block in fenced(page, "toml"):
         check_names(load(tomllib.loads(block), block))

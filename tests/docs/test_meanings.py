@@ -1,4 +1,4 @@
-"""Whatever can be set says what it means."""
+"""Every setting and parameter has a description."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,7 +37,7 @@ def test_every_parameter_has_a_meaning_and_every_function_a_docstring(
     assert [name for name, p in own.items() if not p.about.meaning.strip()] == []
     assert make.__doc__ or make.__module__.startswith(
         "fedloom.methods."
-    )  # a method's words stand in its module
+    )  # a method is documented in its module
 
 
 @pytest.mark.parametrize("name", registry.names())

@@ -1,4 +1,4 @@
-"""The pages: no generated part is stale, no link is dead, and what is wrong is said."""
+"""The pages: no generated part is stale, no link is dead, and mistakes are reported."""
 
 import doctest
 import os
@@ -18,7 +18,7 @@ README = "# Title\n\n<!-- begin presets -->\n<!-- end presets -->\n\nby hand\n"
 every_page = pytest.mark.parametrize("page", pages(), ids=named)
 
 
-def test_no_page_is_stale_wherever_and_however_narrow(tmp_path: Path) -> None:
+def test_no_page_is_stale_in_any_folder_or_terminal(tmp_path: Path) -> None:
     environment = os.environ | {
         "COLUMNS": "30",
         "TERM": "dumb",
@@ -72,13 +72,13 @@ def test_a_stale_page_is_named_and_then_written(
     ],
     ids=["no end", "another end", "no such part"],
 )
-def test_wrong_marks_are_refused(tree: Path, text: str, sentence: str) -> None:
+def test_wrong_marks_are_rejected(tree: Path, text: str, sentence: str) -> None:
     (tree / "README.md").write_text(text)
     with pytest.raises(SystemExit, match=sentence):
         docs.main([], tree)
 
 
-def test_every_part_stands_on_some_page() -> None:
+def test_every_part_is_on_a_page() -> None:
     used = [
         m["name"]
         for page in docs.pages(ROOT)

@@ -1,4 +1,4 @@
-"""The column "verified by" says what the tests really check."""
+"""The column "verified by" says what the tests check."""
 
 from pathlib import Path
 

@@ -60,14 +60,14 @@ def test_only_averages_of_images_can_be_shown(home: Path) -> None:
         "data",
         "show",
         "rows",
-        "--averaged_data_exchange",
+        "--averages",
         "--clients",
         2,
         "--partition",
         "iid",
         code=2,
     )
-    assert "are a table, and averages are shown of images" in said.flat
+    assert "are of kind 'table', and averages can be shown of images only" in said.flat
 
 
 def picture(value: float) -> ImageGrid:
@@ -101,7 +101,7 @@ def test_a_png_is_drawn(tmp_path: Path) -> None:
         "data",
         "show",
         "tiny",
-        "--averaged_data_exchange",
+        "--averages",
         "--clients",
         8,
         "--partition",
@@ -120,15 +120,15 @@ def test_the_numbers_behind_the_picture_as_json() -> None:
         "data",
         "show",
         "tiny",
-        "--averaged_data_exchange",
+        "--averages",
         "--clients",
         8,
         "--partition",
         "iid",
         "--json",
     ).json
-    assert said["averages_of"][-1] == "all" and len(said["deviation"]) == len(said["clients"]) == 5
-    assert all(row[0] > row[3] for row in said["deviation"])
+    assert said["averages_of"][-1] == "all" and len(said["pixel_std"]) == len(said["clients"]) == 5
+    assert all(row[0] > row[3] for row in said["pixel_std"])
 
 
 def test_raw_samples_leak_and_large_averages_do_not(home: Path) -> None:
@@ -161,10 +161,10 @@ def test_raw_samples_leak_and_large_averages_do_not(home: Path) -> None:
 def test_the_analysis_as_text(home: Path) -> None:
     talk.run(home / "read", "--method", "naivemix(size=5)", rounds=1)
     said = talk.fedloom("analyze", home / "read", "--only", "leak")
-    assert "membership, tracing" in said.out and "0.5 is a guess" in said.out
+    assert "membership, tracing" in said.out and "0.5 is guessing" in said.out
 
 
 def test_without_an_exchange_there_is_nothing_to_analyse(home: Path) -> None:
     talk.run(home / "plain", "--method", "fedavg", rounds=1)
     said = talk.fedloom("analyze", home / "plain", "--only", "leak", code=2)
-    assert "a run of 'fedavg' keeps no averages of samples" in said.flat
+    assert "a run of 'fedavg' exchanges no averages of samples" in said.flat

@@ -1,4 +1,4 @@
-"""The accuracy of every user's own test samples, as `fedloom analyze --only local` tells it, against counting by hand."""
+"""Accuracy on every user's own test samples: `fedloom analyze --only local` against counting."""
 
 import json
 import tempfile
@@ -17,7 +17,7 @@ WRITERS = {
     "bob": 60,
     "cleo": 210,
     "dan": 99,
-}  # training samples; each has a third of them to test with
+}  # training samples; each writer has a third as many test samples
 LINES = {
     "king": "my kingdom for a horse, a horse " * 4,
     "fool": "ha ha hee hee ho " * 5,
@@ -71,20 +71,20 @@ def letters(file: Path) -> None:
 
 
 def plays() -> dict[str, object]:
-    """Five characters, and the one behind them."""
-    told = {
-        who: {"x": [t[i : i + 5] for i in range(len(t) - 5)], "y": list(t[5:])}
-        for who, t in LINES.items()
+    """Samples are five characters, labels the next one."""
+    roles = {
+        role: {"x": [t[i : i + 5] for i in range(len(t) - 5)], "y": list(t[5:])}
+        for role, t in LINES.items()
     }
     return {
-        "users": list(told),
-        "num_samples": [len(d["y"]) for d in told.values()],
-        "user_data": told,
+        "users": list(roles),
+        "num_samples": [len(d["y"]) for d in roles.values()],
+        "user_data": roles,
     }
 
 
 def counted(folder: Path) -> dict[str, tuple[int, float]]:
-    """Of everyone who trains: training samples, and the share of test samples that the model gets right, one by one."""
+    """For every user in training: training samples, and accuracy on test samples, one by one."""
     found = {}
     with reopened(folder, lambda warning: None) as run:
         data, model = run.prepared.dataset, run.prepared.model.eval()
@@ -94,29 +94,29 @@ def counted(folder: Path) -> dict[str, tuple[int, float]]:
             trained = sum(
                 row in rows for row in (data.train.users == number).nonzero().flatten().tolist()
             )
-            memories = (data.test.users == number).nonzero().flatten().tolist()
+            test_rows = (data.test.users == number).nonzero().flatten().tolist()
             with torch.no_grad():
                 seen = [
                     int(model(run.prepared.clients.normalise(data.test.x[i : i + 1])).argmax())
-                    for i in memories
+                    for i in test_rows
                 ]
-            hits = [label == int(data.test.y[i]) for label, i in zip(seen, memories, strict=True)]
+            hits = [label == int(data.test.y[i]) for label, i in zip(seen, test_rows, strict=True)]
             found |= {name: (trained, sum(hits) / len(hits))} if trained and hits else {}
     return found
 
 
 @pytest.mark.parametrize("name", ["letters", "plays"])
-def test_every_user_is_scored_on_samples_of_its_own(home: Path, name: str) -> None:
+def test_every_user_is_scored_on_their_own_samples(home: Path, name: str) -> None:
     expected = counted(home / f"run of {name}")
     said = talk.fedloom(
         "analyze", home / f"run of {name}", "--only", "local", "--samples", 20, "--json"
     ).json["local"]
-    assert {u["user"]: u["trained"] for u in said["users"]} == {
+    assert {u["user"]: u["training_samples"] for u in said["users"]} == {
         user: trained for user, (trained, _) in expected.items()
     }
     scores = [score for _, score in expected.values()]
     assert [u["accuracy"] for u in said["users"]] == pytest.approx(scores)
-    assert (len(scores), said["mean"], said["least"]) == (
+    assert (len(scores), said["mean"], said["lowest"]) == (
         3,
         pytest.approx(np.mean(scores)),
         pytest.approx(min(scores)),
@@ -129,24 +129,29 @@ def test_users_are_grouped_by_their_training_samples_as_in_table_13(home: Path) 
     said = talk.fedloom("analyze", home / "run of letters", "--only", "local", "--json").json[
         "local"
     ]["groups"]
-    assert [(g["from"], g["below"]) for g in said] == [(0, 100), (100, 200), (200, None)]
+    assert [(g["min_training_samples"], g["max_training_samples"]) for g in said] == [
+        (0, 99),
+        (100, 199),
+        (200, None),
+    ]
     for group in said:
-        scores = [s for n, s in expected.values() if group["from"] <= n < (group["below"] or 1000)]
-        assert group["count"] == len(scores)
+        low, high = group["min_training_samples"], group["max_training_samples"] or 1000
+        scores = [s for n, s in expected.values() if low <= n <= high]
+        assert group["users"] == len(scores)
         assert group["mean"] == (pytest.approx(np.mean(scores)) if scores else None)
 
 
-def test_people_read_it_too(home: Path) -> None:
+def test_the_table(home: Path) -> None:
     said = talk.fedloom("analyze", home / "run of letters", "--only", "local").out
     for words in (
-        "users of 0 to 99 samples",
-        "users of 100 to 199 samples",
-        "users of 200 or more samples",
+        "users with 0 to 99 samples",
+        "users with 100 to 199 samples",
+        "users with 200 or more samples",
     ):
         assert words in said
 
 
-def test_data_without_users_are_refused(home: Path) -> None:
+def test_data_without_users_are_rejected(home: Path) -> None:
     talk.fedloom("data", "add", "tiny", "--from", talk.write_tiny(home / "tiny.npz"))
     talk.run(home / "of nobody", rounds=1)
     said = talk.fedloom("analyze", home / "of nobody", "--only", "local", code=2).flat

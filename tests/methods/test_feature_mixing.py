@@ -240,7 +240,7 @@ def test_an_invalid_answer_is_left_out_and_reported() -> None:
         2: "the answer of client 2 to the exchange 'mashed' is left out: tensor 'x' is not finite"
     }
     assert all(bool(torch.isfinite(t).all()) for t in state.params.values())
-    with pytest.raises(RunError, match="no answer to the exchange 'mashed' is sound"):
+    with pytest.raises(RunError, match="every answer to the exchange 'mashed' is invalid"):
         one_round(frozenset(range(len(SIZES))))
 
 

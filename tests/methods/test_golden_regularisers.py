@@ -66,7 +66,7 @@ def test_mixup_draws_one_share_per_batch_from_its_key() -> None:
 
 def test_text_cannot_be_mixed() -> None:
     with pytest.raises(
-        UserError, match=r"^method 'mixup': needs a model that takes numbers, not text, and "
+        UserError, match=r"^method 'mixup': needs a model that takes numbers, not text, but "
     ):
         mixup().check(build(Spec("lstm"), (5,), 7, Key.root(0)))
 

@@ -233,19 +233,19 @@ UNFIT = {
     "text as numbers": (
         fedmix(),
         build(Spec("lstm"), (5,), 7, Key.root(0)),
-        "needs a model that takes numbers, not text, and",
+        "needs a model that takes numbers, not text, but",
     ),
     "another encoder": (
         fedmix(at="stem"),
         bare(),
-        r"begins with an embedding called 'stem' \(for other blocks, .* every_round=true\), and",
+        r"begins with an embedding called 'stem' \(for other blocks, .* every_round=true\), but",
     ),
     "no block to ask about": (
         naivemix(at="head", every_round=True),
         bare(),
-        "needs a block 'head' that is not its last, and",
+        "needs a block 'head' that is not its last, but",
     ),
-    "the last block": (mixup(at="head"), bare(), "needs a block 'head' that is not its last, and"),
+    "the last block": (mixup(at="head"), bare(), "needs a block 'head' that is not its last, but"),
 }
 
 

@@ -241,8 +241,8 @@ def test_the_small_scale_changes_only_rates_and_sizes_of_a_method(row: str) -> N
 )
 def test_what_varies_along_a_figure(table: str, name: str, values: list) -> None:
     paper_table: Table = TABLES[table]
-    words = [config(table, row.name, "C10 a=0.2").method_specs for row in paper_table.rows]
-    assert words == [[Spec("fedafa", {name: value})] for value in values]
+    specs = [config(table, row.name, "C10 a=0.2").method_specs for row in paper_table.rows]
+    assert specs == [[Spec("fedafa", {name: value})] for value in values]
     assert {c.measure for c in paper_table.columns} == {"personal"}
 
 

@@ -258,9 +258,9 @@ def test_settings_of_table_8(
         )
     shares = {"naivemix": naive, "fedmix": fed}
     for config in by_row.values():
-        for word in config.method_specs:
-            assert word.args.get("lam") == shares.get(word.name)
-            assert word.args.get("mu") == (mu if word.name == "fedprox" else None)
+        for spec in config.method_specs:
+            assert spec.args.get("lam") == shares.get(spec.name)
+            assert spec.args.get("mu") == (mu if spec.name == "fedprox" else None)
 
 
 @pytest.mark.parametrize("scale", SCALES)

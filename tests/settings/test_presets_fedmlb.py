@@ -214,8 +214,8 @@ def test_the_two_data_sets_and_the_two_numbers_of_clients(
         10 * 250 // small.data.clients,
     )
     assert [5 * n // c.train.batch for n, c in zip(held, (paper, small), strict=True)] == [50, 25]
-    for word in (paper.data.partition, small.data.partition):
-        assert " ".join([word.name, *map(str, word.args.values())]) == partition
+    for spec in (paper.data.partition, small.data.partition):
+        assert " ".join([spec.name, *map(str, spec.args.values())]) == partition
 
 
 def test_only_fedadam_has_a_low_rate_and_server_methods_keep_their_settings_with_fedmlb() -> None:
@@ -249,8 +249,8 @@ def test_all_choices_of_pathways() -> None:
     rows = table_of(6).rows
     assert len(rows) == 31 and {r.name for r in rows} == choices
     for row in rows:
-        (word,) = config(6, row.name, "by all").method_specs
-        assert word.args == {
+        (spec,) = config(6, row.name, "by all").method_specs
+        assert spec.args == {
             "ce": 1.0,
             "kl": 1.0,
             "temperature": 1.0,

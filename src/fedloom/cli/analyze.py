@@ -1,4 +1,4 @@
-"""`fedloom analyze`: curvature, alignment, drift, users and leaks of a run, on fixed data and within a budget."""
+"""`fedloom analyze`: curvature, client alignment, drift, accuracy by user and leakage of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Only = Annotated[
     str | None,
     typer.Option(
         "--only",
-        help="Parts, by commas: eigen, trace, diagonal, pairs, landscape, drift, local, leak.",
+        help="Comma-separated parts: "
+        "eigen, trace, diagonal, pairs, landscape, drift, local, leak; default: all.",
         show_default=False,
     ),
 ]
@@ -34,17 +35,21 @@ Clients = Annotated[
     typer.Option(
         "--clients",
         min=2,
-        help="Clients to replay, drawn from all; default: those of the round.",
+        help="Replay this many clients, drawn from all; default: those of the round.",
         show_default=False,
     ),
 ]
 Leak = Annotated[
     bool,
     typer.Option(
-        "--leak", help="What averages sent by clients show of their samples: --only leak."
+        "--leak",
+        help="What averages sent by clients reveal about their samples; same as --only leak.",
     ),
 ]
-EVERY = 5.0  # seconds between two plain lines
+REPORT_SECONDS = 5.0  # between two progress lines where there is no terminal
+NOISE_WARNING = 0.1  # share of noise from which on a figure is marked
+
+Figures = dict[str, Any]
 
 
 @user_errors
@@ -53,7 +58,7 @@ def analyze(
     only: Only = None,
     leak: Leak = False,
     samples: Annotated[
-        int, typer.Option("--samples", min=1, help="Training samples, the same for every figure.")
+        int, typer.Option("--samples", min=1, help="Training samples, the same for all figures.")
     ] = 640,
     probes: Annotated[
         int, typer.Option("--probes", min=3, help="Random probes for traces and diagonals.")
@@ -63,43 +68,43 @@ def analyze(
     ] = 10.0,
     clients: Clients = None,
     seed: Annotated[
-        int, typer.Option("--seed", help="Of samples, probes and starts; not that of the run.")
+        int, typer.Option("--seed", help="Seed for samples and probes; not the run's seed.")
     ] = 0,
-    double: Annotated[bool, typer.Option("--double", help="Curvature in float64.")] = False,
+    double: Annotated[bool, typer.Option("--double", help="Compute curvature in float64.")] = False,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Look into a run: sharpness, client alignment and drift. Example: fedloom analyze runs/fedprox-s1 --only eigen,trace"""
+    """Analyse a run: sharpness, client alignment, drift and leakage.
+
+    Example: fedloom analyze runs/fedprox-s1 --only eigen,trace
+    """
     from fedloom.experiment.reopen import reopened
-    from fedloom.inspect.analysis import PARTS, AnalysisOptions
-    from fedloom.inspect.analysis import analyze as look
-    from fedloom.inspect.analysis_files import keep
+    from fedloom.inspect.analysis import analyze as analyze_run
+    from fedloom.inspect.analysis_files import save
+    from fedloom.inspect.analysis_inputs import PARTS, AnalysisOptions
 
     if leak:
         only = "leak" if only is None else f"{only},leak"
-    parts = (
-        PARTS if only is None else tuple(name.strip() for name in only.split(",") if name.strip())
-    )
-    wish = AnalysisOptions(parts, samples, probes, minutes or None, clients, seed, double)
-    with reopened(folder, say) as run, _watching() as watch:
-        found = look(run, wish, watch)
-    place = keep(folder, found, say)
-    if found.figures["cut"]:
-        say(
-            f"note: out of time in {', '.join(found.figures['cut'])}; these end with what they had, --minutes gives them more"
-        )
+    parts = PARTS if only is None else tuple(filter(None, map(str.strip, only.split(","))))
+    options = AnalysisOptions(parts, samples, probes, minutes or None, clients, seed, double)
+    with reopened(folder, say) as run, _progress() as watch:
+        result = analyze_run(run, options, watch)
+    saved_in = save(folder, result, say)
+    if result.figures["cut_short"]:
+        unfinished = ", ".join(result.figures["cut_short"])
+        say(f"note: out of time in {unfinished}; these are incomplete, raise --minutes")
     if json_:
-        print_json({**found.figures, "out": str(place)})
+        print_json({**result.figures, "out": str(saved_in)})
     else:
-        _show(found.figures, place)
+        _show(result.figures, saved_in)
 
 
 @contextmanager
-def _watching() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar for each part on a terminal; elsewhere a line when a part begins, and every few seconds."""
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar per step on a terminal; elsewhere a line every few seconds."""
     if not err.is_terminal:
-        said: dict[str, float] = {}
-        yield lambda part, done, total: _line(said, part, done, total)
+        last_reported: dict[str, float] = {}
+        yield lambda step, done, total: _report_line(last_reported, step, done, total)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -108,159 +113,166 @@ def _watching() -> Iterator[Callable[[str, int, int | None], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err) as shown:
+    with Progress(*columns, console=err) as bars:
         tasks: dict[str, Any] = {}
 
-        def watch(part: str, done: int, total: int | None) -> None:
-            if part not in tasks:
-                tasks[part] = shown.add_task(part, total=total)
-            shown.update(tasks[part], completed=done)
+        def watch(step: str, done: int, total: int | None) -> None:
+            if step not in tasks:
+                tasks[step] = bars.add_task(step, total=total)
+            bars.update(tasks[step], completed=done)
 
         yield watch
 
 
-def _line(said: dict[str, float], part: str, done: int, total: int | None) -> None:
+def _report_line(last_reported: dict[str, float], step: str, done: int, total: int | None) -> None:
+    """Print a step's progress when it starts, when it ends, and every few seconds."""
     now = time.monotonic()
-    if now - said.get(part, -EVERY) >= EVERY or done == total:
-        said[part] = now
-        say(f"{part}: {done}{'' if total is None else f'/{total}'}")
+    if now - last_reported.get(step, -REPORT_SECONDS) >= REPORT_SECONDS or done == total:
+        last_reported[step] = now
+        say(f"{step}: {done}" if total is None else f"{step}: {done}/{total}")
 
 
-def _show(figures: dict[str, Any], place: Path) -> None:
-    """Every part that there is, in the order it is read."""
-    head = {
-        "run": f"{figures['method']}, {figures['model']}, round {figures['round']} of {figures['rounds']}"
+def _show(figures: Figures, saved_in: Path) -> None:
+    """Print all parts of the analysis."""
+    at_round = f"round {figures['round']} of {figures['rounds']}"
+    lines = {
+        "run": f"{figures['method']}, {figures['model']}, {at_round}",
+        "data": f"{figures['samples']:,} training samples, loss {figures['loss']:.4f}",
     }
-    head["data"] = f"{figures['samples']:,} training samples, loss {figures['loss']:.4f}"
-    for part, lines in _LINES.items():
-        head |= lines(figures[part]) if part in figures else {}
-    out.print(facts(head | {"seconds": figures["seconds"], "folder": str(place)}))
+    for part, part_lines in _LINES.items():
+        if part in figures:
+            lines |= part_lines(figures[part])
+    out.print(facts(lines | {"seconds": figures["seconds"], "folder": str(saved_in)}))
     if "drift" in figures:
-        out.print(_drift(figures["drift"]))
-        out.print(_features(figures["drift"]))
+        out.print(_drift_table(figures["drift"]))
+        out.print(_cka_table(figures["drift"]))
 
 
-def _eigen(found: dict[str, Any]) -> dict[str, str]:
-    if not found["values"]:
-        return {
-            "eigenvalues": f"none converged; the largest is at least {found['largest_at_least']:.4g}"
-        }
-    pairs = zip(found["values"], found["residuals"], strict=True)
+def _eigen_lines(part: Figures) -> dict[str, str]:
+    if not part["values"]:
+        bound = part["largest_at_least"]
+        return {"eigenvalues": f"none converged; the largest is at least {bound:.4g}"}
+    pairs = zip(part["values"], part["residuals"], strict=True)
     return {"eigenvalues": ", ".join(f"{value:.4g} ± {residual:.1g}" for value, residual in pairs)}
 
 
-def _trace(found: dict[str, Any]) -> dict[str, str]:
+def _trace_lines(part: Figures) -> dict[str, str]:
     return {
-        f"trace, {name}": f"{e['value']:.4g} ± {e['error']:.2g} ({e['probes']} probes)"
-        for name, e in found.items()
+        f"trace, {name}": f"{e['value']:.4g} ± {e['standard_error']:.2g} ({e['probes']} probes)"
+        for name, e in part.items()
     }
 
 
-def _diagonal(found: dict[str, Any]) -> dict[str, str]:
-    return {
-        "diagonal": f"norm {found['norm']:.4g}, from {found['least']:.3g} to {found['largest']:.3g}{_noise([found['noise']])}"
-    }
+def _diagonal_lines(part: Figures) -> dict[str, str]:
+    text = f"norm {part['norm']:.4g}, from {part['lowest']:.3g} to {part['highest']:.3g}"
+    return {"diagonal": text + _noise_warning([part["noise_share"]])}
 
 
-def _pairs(found: dict[str, Any]) -> dict[str, str]:
-    kinds = (("per tensor", found["per_tensor"]), ("true diagonal", found["diagonal"]))
-    return {
-        f"{name}, {of}": f"{_number(kind[name]['pairs'])} ± {_number(kind[name]['error'], 2)} over pairs, "
-        f"{_number(kind[name]['full'])} over the full matrix{_noise(kind['noise'])}"
-        for of, kind in kinds
-        for name in ("H_N", "H_D")
-    }
-
-
-def _landscape(found: dict[str, Any]) -> dict[str, str]:
-    if not found["points"]:
-        return {"landscape": "no eigenvectors to look along"}
-    return {
-        "landscape": f"loss {found['lowest']:.4g} to {found['highest']:.4g} within {found['span']} of the model"
-    }
-
-
-def _local(found: dict[str, Any]) -> dict[str, str]:
-    """How users fare, each on test samples of its own, by how many samples it trained on."""
-    lines = {
-        "users": f"{len(found['users']):,}: accuracy {_spread(found)}, at least {100 * found['least']:.2f} %"
-    }
-    for group in found["groups"]:
-        upper = "or more" if group["below"] is None else f"to {group['below'] - 1}"
-        who = f"users of {group['from']} {upper} samples"
-        lines[who] = f"{group['count']:,}: accuracy {_spread(group)}" if group["count"] else "none"
+def _alignment_lines(part: Figures) -> dict[str, str]:
+    lines = {}
+    for kind, key in (("per tensor", "per_tensor"), ("true diagonal", "diagonal")):
+        warning = _noise_warning(part[key]["noise_shares"])
+        for name in ("H_N", "H_D"):
+            indicator = part[key][name]
+            pairs = _number(indicator["mean_over_pairs"])
+            error = _number(indicator["standard_error"], 2)
+            matrix = _number(indicator["mean_over_matrix"])
+            lines[f"{name}, {kind}"] = (
+                f"{pairs} ± {error} over pairs, {matrix} over the full matrix{warning}"
+            )
     return lines
 
 
-def _spread(found: dict[str, Any]) -> str:
-    return f"{100 * found['mean']:.2f} ± {100 * found['std']:.2f} %"
+def _landscape_lines(part: Figures) -> dict[str, str]:
+    if not part["points"]:
+        return {"landscape": "not computed: it needs two eigenvectors"}
+    low, high, span = part["lowest_loss"], part["highest_loss"], part["span"]
+    return {"landscape": f"loss {low:.4g} to {high:.4g} within {span} of the model"}
 
 
-def _leak(found: dict[str, Any]) -> dict[str, str]:
-    """Averages beside the samples in them and others of the same classes; AUC 0.5 is a guess."""
-    what = (
-        "" if found["block"] is None else f" of what '{found['block']}' gives, at the last weights"
-    )
-    lines = {
-        "averages sent": f"{found['averages']:,}{what}, beside {found['samples']:,} samples in them and as many others"
-    }
-    for name, unit in (("psnr", " dB"), ("ssim", "")):
-        both = [
-            f"{side} {_number(v['mean'])}, at most {_number(v['largest'])}{unit}"
-            for side, v in found[name].items()
-        ]
-        lines[f"nearest, {name.upper()}"] = "; ".join(both)
-    for name, score in found["auc"].items():
-        lines[f"membership, {name}"] = (
-            f"AUC {score['value']:.3f} ± {score['error']:.2g} (0.5 is a guess)"
+def _local_lines(part: Figures) -> dict[str, str]:
+    """Accuracy of users on their own test samples, by their number of training samples."""
+    count, lowest = len(part["users"]), 100 * part["lowest"]
+    lines = {"users": f"{count:,}: accuracy {_mean_and_std(part)}, lowest {lowest:.2f} %"}
+    for group in part["groups"]:
+        low, high = group["min_training_samples"], group["max_training_samples"]
+        sizes = f"{low} or more" if high is None else f"{low} to {high}"
+        lines[f"users with {sizes} samples"] = (
+            f"{group['users']:,}: accuracy {_mean_and_std(group)}" if group["users"] else "none"
         )
     return lines
 
 
+def _mean_and_std(scores: Figures) -> str:
+    return f"{100 * scores['mean']:.2f} ± {100 * scores['std']:.2f} %"
+
+
+def _leak_lines(part: Figures) -> dict[str, str]:
+    """Averages against the samples in them (members) and others of the same classes."""
+    averages, samples, block = part["averages"], part["samples"], part["block"]
+    of = "" if block is None else f" of the outputs of '{block}', at the last weights"
+    lines = {
+        "averages sent": f"{averages:,}{of}; compared with {samples:,} members and as many others"
+    }
+    for measure, unit in (("psnr", " dB"), ("ssim", "")):
+        sides = [
+            f"{side} {_number(v['mean'])}, at most {_number(v['largest'])}{unit}"
+            for side, v in part[measure].items()
+        ]
+        lines[f"nearest, {measure.upper()}"] = "; ".join(sides)
+    for attack, auc in part["auc"].items():
+        value, error = auc["value"], auc["standard_error"]
+        lines[f"membership, {attack}"] = f"AUC {value:.3f} ± {error:.2g} (0.5 is guessing)"
+    return lines
+
+
 _LINES = {
-    "eigen": _eigen,
-    "trace": _trace,
-    "diagonal": _diagonal,
-    "pairs": _pairs,
-    "landscape": _landscape,
-    "local": _local,
-    "leak": _leak,
+    "eigen": _eigen_lines,
+    "trace": _trace_lines,
+    "diagonal": _diagonal_lines,
+    "pairs": _alignment_lines,
+    "landscape": _landscape_lines,
+    "local": _local_lines,
+    "leak": _leak_lines,
 }
 
 
-def _drift(found: dict[str, Any]) -> Any:
-    """How far each client went; what was cut for lack of time has a dash."""
+def _drift_table(part: Figures) -> Any:
+    """How far each client's model moved; a dash where there was no time to evaluate it."""
     columns = ["client", "samples", "update", "from mean", "cosine", "accuracy %"]
-    rows = [["server", "", "", "", "", f"{100 * found['server']['accuracy']:.2f}"]]
-    for c in found["clients"]:
-        scored = f"{100 * c['accuracy']:.2f}" if "accuracy" in c else "-"
+    rows = [["server", "", "", "", "", f"{100 * part['server']['accuracy']:.2f}"]]
+    for client in part["clients"]:
+        names = ("update_norm", "distance_to_mean", "cosine_to_mean")
+        accuracy = f"{100 * client['accuracy']:.2f}" if "accuracy" in client else "-"
         rows.append(
             [
-                str(c["client"]),
-                f"{c['samples']:,}",
-                *(_number(c[n]) for n in ("length", "distance", "cosine")),
-                scored,
+                str(client["client"]),
+                f"{client['samples']:,}",
+                *(_number(client[name]) for name in names),
+                accuracy,
             ]
         )
     return table(columns, rows, right=range(1, len(columns)))
 
 
-def _features(found: dict[str, Any]) -> Any:
-    """Block by block, how alike the clients' features are to the server's."""
-    seen = [c["cka"] for c in found["clients"] if "cka" in c]
-    columns = {
-        block: [s[block] for s in seen if s[block] is not None]
-        for block in (seen[0] if seen else ())
-    }
-    rows = [[block, _number(sum(v) / len(v)), _number(min(v))] for block, v in columns.items() if v]
-    return table(["block", "CKA to server, mean", "least"], rows, right=(1, 2))
+def _cka_table(part: Figures) -> Any:
+    """Similarity of the clients' features to the server's, by block."""
+    evaluated = [client["cka"] for client in part["clients"] if "cka" in client]
+    rows = []
+    for block in evaluated[0] if evaluated else ():
+        values = [cka[block] for cka in evaluated if cka[block] is not None]
+        if values:
+            rows.append([block, _number(sum(values) / len(values)), _number(min(values))])
+    return table(["block", "CKA to server, mean", "lowest"], rows, right=(1, 2))
 
 
 def _number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def _noise(shares: list[float | None]) -> str:
-    """A warning where an estimate is noise to a tenth or more."""
+def _noise_warning(shares: list[float | None]) -> str:
+    """A warning if much of an estimate's squared norm is noise. None: nothing but noise."""
     worst = max((1.0 if share is None else share for share in shares), default=0.0)
-    return f" ({100 * worst:.0f} % of its square is noise; raise --probes)" if worst >= 0.1 else ""
+    if worst < NOISE_WARNING:
+        return ""
+    return f" ({100 * worst:.0f} % of its squared norm is noise; raise --probes)"

@@ -1,4 +1,4 @@
-"""`fedloom check`: everything that would be refused before round 0, all at once, without training."""
+"""`fedloom check`: report every problem of a config file at once, without training."""
 
 from __future__ import annotations
 
@@ -17,20 +17,28 @@ def check(
     set_: o.Set = None,
     json_: o.Json = False,
 ) -> None:
-    """Check a config file and say what it would run. Example: fedloom check my.toml --set rounds=5"""
+    """Check a config file and show what it would run.
+
+    Example: fedloom check my.toml --set rounds=5
+    """
     from fedloom.experiment.prepare import prepare
     from fedloom.settings.config import load
 
     settings = load(o.gather(config, None, {}, set_), f"'{config}'")
-    prepared = prepare(
-        settings.model_copy(update={"engine": "inprocess"})
-    )  # nothing is going to be played
-    found = {
+    # No client is going to train, so no worker processes are needed.
+    prepared = prepare(settings.model_copy(update={"engine": "inprocess"}))
+    parameters = sum(p.numel() for p in prepared.model.parameters())
+    dataset, sizes = prepared.dataset, prepared.clients.sizes
+    train, test = len(dataset.train), len(dataset.test)
+    report = {
         "config": str(config),
         "method": settings.title,
-        "model": f"{settings.model.name}, {sum(p.numel() for p in prepared.model.parameters()):,} parameters",
-        "data": f"{prepared.dataset.name}, {len(prepared.dataset.train):,} training and {len(prepared.dataset.test):,} test samples",
-        "clients": f"{len(prepared.clients):,}, {prepared.clients.sizes.min()} to {prepared.clients.sizes.max()} samples each",
+        "model": f"{settings.model.name}, {parameters:,} parameters",
+        "data": f"{dataset.name}, {train:,} training and {test:,} test samples",
+        "clients": f"{len(prepared.clients):,}, {sizes.min()} to {sizes.max()} samples each",
         "rounds": settings.rounds,
     }
-    print_json(found | {"ok": True}) if json_ else out.print(facts(found | {"verdict": "sound"}))
+    if json_:
+        print_json({**report, "ok": True})
+    else:
+        out.print(facts({**report, "result": "ok"}))

@@ -1,4 +1,4 @@
-"""`fedloom data ...`: add, list, check and look at data sets and their partitions."""
+"""`fedloom data ...`: add, list, check, show and remove data sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add(
     name: Name,
     path: Annotated[Path, typer.Option("--from", help="File or folder to read.")],
     format_: Annotated[
-        str, typer.Option("--format", help="auto, or one of the formats; wrong names list them.")
+        str, typer.Option("--format", help="auto, or a format; a wrong name lists all formats.")
     ] = "auto",
     option: Annotated[
         list[str] | None,
@@ -33,24 +33,34 @@ def add(
     ] = False,
     json_: o.Json = False,
 ) -> None:
-    """Read a data set once and keep it under a name. Example: fedloom data add heart --from heart/ --option target=disease"""
-    from fedloom.data import store
+    """Read a data set and store it under a name.
+
+    Example: fedloom data add heart --from heart/ --option target=disease
+    """
+    from fedloom.data import listing, store
     from fedloom.settings.overrides import assignment
 
     options = dict(assignment(text, "--option", "target=disease") for text in option or ())
-    dataset = store.add(name, path, format_, options, replace=replace)
-    _show_one(_described(dataset), json_)
+    store.add(name, path, format_, options, replace=replace)
+    description = listing.describe(name)
+    if json_:
+        print_json(description)
+    else:
+        out.print(facts({field: v for field, v in description.items() if field != "columns"}))
 
 
 @app.command(name="list")
 @user_errors
 def list_(json_: o.Json = False) -> None:
-    """List the data sets there are. Example: fedloom data list"""
-    from fedloom.data import store
+    """List the data sets.
 
-    found = [_described(store.load(name)) for name in store.names()]
+    Example: fedloom data list
+    """
+    from fedloom.data import listing
+
+    descriptions = listing.describe_all()
     if json_:
-        print_json(found)
+        print_json(descriptions)
         return
     rows = [
         [
@@ -62,39 +72,45 @@ def list_(json_: o.Json = False) -> None:
             d["shape"],
             str(d["users"] or ""),
         ]
-        for d in found
+        for d in descriptions
     ]
-    out.print(
-        table(
-            ["data", "kind", "train", "test", "classes", "shape", "users"], rows, right=(2, 3, 4, 6)
-        )
-    )
+    columns = ["data", "kind", "train", "test", "classes", "shape", "users"]
+    out.print(table(columns, rows, right=(2, 3, 4, 6)))
+    out.print(f"\nAlso: {listing.SYNTHETIC_HINT}", highlight=False)
 
 
 @app.command()
 @user_errors
 def check(name: Name, json_: o.Json = False) -> None:
-    """Verify a data set: checksums, ranges, odd samples. Example: fedloom data check fashion-mnist"""
+    """Verify checksums and values of a data set.
+
+    Example: fedloom data check fashion-mnist
+    """
     from fedloom.data import store
 
-    found = store.check(name)
-    sound = not any(line.startswith("problem") for line in found)
+    lines = store.check(name)
+    problems = [line for line in lines if line.startswith("problem: ")]
+    notes = [line for line in lines if line not in problems]
     if json_:
-        print_json({"name": name, "ok": sound, "found": found})
+        report = {
+            "problems": [line.removeprefix("problem: ") for line in problems],
+            "notes": [line.removeprefix("note: ") for line in notes],
+        }
+        print_json({"name": name, "ok": not problems, **report})
     else:
-        out.print(
-            "\n".join([*found, f"{name}: {'sound' if sound else 'not sound'}"]),
-            markup=False,
-            highlight=False,
-        )
-    if not sound:
+        result = f"{name}: {'NOT ok, see above' if problems else 'ok'}"
+        out.print("\n".join([*lines, result]), markup=False, highlight=False)
+    if problems:
         raise typer.Exit(1)
 
 
 @app.command()
 @user_errors
 def remove(name: Name) -> None:
-    """Forget a data set that was added. Example: fedloom data remove heart"""
+    """Delete a data set that was added.
+
+    Example: fedloom data remove heart
+    """
     from fedloom.data import store
 
     store.remove(name)
@@ -117,15 +133,18 @@ def show(
     seed: o.Seed = None,
     set_: o.Set = None,
     png: Annotated[
-        Path | None, typer.Option("--png", help="Write the picture here.", show_default=False)
+        Path | None, typer.Option("--png", help="Save the plot as this file.", show_default=False)
     ] = None,
     averages: Annotated[
         bool,
-        typer.Option("--averages", help="Show averages of samples, as FedMix sends them, instead."),
+        typer.Option("--averages", help="Show averages of samples instead, as FedMix sends them."),
     ] = False,
     json_: o.Json = False,
 ) -> None:
-    """Picture of a partition, clients by classes, with figures. Example: fedloom data show --partition 'dirichlet(alpha=0.1)'"""
+    """Plot a partition, clients by classes, with measures of its heterogeneity.
+
+    Example: fedloom data show --partition 'dirichlet(alpha=0.1)'
+    """
     flags = {
         "data": name,
         "clients": clients,
@@ -135,29 +154,33 @@ def show(
         "column": column,
         "scale": scale,
     }
-    (_averages if averages else _partition)(o.gather(config, preset, flags, set_), png, json_)
+    raw = o.gather(config, preset, flags, set_)
+    if averages:
+        _show_averages(raw, png, json_)
+    else:
+        _show_partition(raw, png, json_)
 
 
-def _averages(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
+def _show_averages(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     from fedloom.data import averages_plot
     from fedloom.inspect.averages import averages_grid
 
-    settings, shown = averages_grid(raw)
+    settings, grid = averages_grid(raw)
     if png is not None:
-        averages_plot.save_png(shown, png, f"{settings.data.name}: averages of a client's samples")
+        averages_plot.save_png(grid, png, f"{settings.data.name}: averages of a client's samples")
     if json_:
-        values = shown.images.flatten(2)
-        figures = {
-            "deviation": values.std(dim=2).tolist(),
-            "clients": shown.rows,
-            "averages_of": shown.columns,
+        report = {
+            "data": settings.data.name,
+            "pixel_std": grid.images.flatten(2).std(dim=2).tolist(),
+            "clients": grid.rows,
+            "averages_of": grid.columns,
         }
-        print_json({"data": settings.data.name, **figures})
+        print_json(report)
         return
-    out.print(averages_plot.terminal(shown, out.color_system is not None))
+    out.print(averages_plot.terminal(grid, out.color_system is not None))
 
 
-def _partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
+def _show_partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     import dataclasses
 
     from fedloom.data import partition_plot
@@ -165,48 +188,19 @@ def _partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     from fedloom.experiment.prepare import partition_counts
 
     settings, counts = partition_counts(raw)
-    figures = dataclasses.asdict(heterogeneity(counts))
+    data, partition = settings.data.name, settings.data.partition.name
+    statistics = dataclasses.asdict(heterogeneity(counts))
     if png is not None:
-        partition_plot.save_png(
-            counts,
-            png,
-            f"{settings.data.name}: {settings.data.partition.name}, {len(counts)} clients",
-        )
+        partition_plot.save_png(counts, png, f"{data}: {partition}, {len(counts)} clients")
     if json_:
-        print_json(
-            {
-                "data": settings.data.name,
-                "partition": settings.data.partition.name,
-                "counts": counts.tolist(),
-                **figures,
-            }
-        )
+        report = {"data": data, "partition": partition, "counts": counts.tolist()}
+        print_json({**report, **statistics})
         return
     out.print(partition_plot.terminal(counts))
-    out.print(facts({k: _figure(v) for k, v in figures.items()}))
+    out.print(facts({name: _as_text(value) for name, value in statistics.items()}))
 
 
-def _figure(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{k} {_figure(v)}" for k, v in value.items())
+        return ", ".join(f"{name} {_as_text(item)}" for name, item in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _described(dataset: Any) -> dict[str, Any]:
-    return {
-        "name": dataset.name,
-        "kind": dataset.kind,
-        "train": len(dataset.train),
-        "test": len(dataset.test),
-        "classes": len(dataset.classes),
-        "shape": " x ".join(map(str, dataset.shape)),
-        "users": len(dataset.users),
-        **dataset.about,
-    }
-
-
-def _show_one(described: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(described)
-    else:
-        out.print(facts({name: value for name, value in described.items() if name != "columns"}))

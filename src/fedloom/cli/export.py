@@ -1,4 +1,4 @@
-"""`fedloom export`: a model of a finished run as files that need no fedloom."""
+"""`fedloom export`: the model of a finished run, as files that can be used without fedloom."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedloom.cli import options as o
 from fedloom.cli.output import facts, out, print_json, say, user_errors
 
 FOLDER = "export"
+SCORES = ("accuracy", "mean_class_recall", "label_weighted_accuracy")
 
 
 @user_errors
@@ -19,33 +20,41 @@ def export(
     client: Annotated[
         int | None,
         typer.Option(
-            "--client", help="The model of this client; default: the server's.", show_default=False
+            "--client",
+            help="Export this client's model; default: the global model.",
+            show_default=False,
         ),
     ] = None,
     out_: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Where the files go; default: export in the folder.", show_default=False
+            "--out",
+            help="Folder for the files; default: export/ in the run's folder.",
+            show_default=False,
         ),
     ] = None,
     weights_only: Annotated[
-        bool, typer.Option("--weights-only", help="No program (.pt2) beside the weights.")
+        bool, typer.Option("--weights-only", help="Do not write a program (.pt2).")
     ] = False,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Write a model as safetensors and as a torch.export program. Example: fedloom export runs/ditto-s0 --client 7"""
-    from fedloom.inspect.export import export as write
+    """Write a model as safetensors and as a torch.export program.
 
-    done = write(folder, client, out_ or folder / FOLDER, say, program=not weights_only)
+    Example: fedloom export runs/ditto-s0 --client 7
+    """
+    from fedloom.inspect.export import export as export_model
+
+    exported = export_model(folder, client, out_ or folder / FOLDER, say, program=not weights_only)
+    description = exported.description
     if json_:
-        print_json({**done.facts, "files": [str(file) for file in done.files]})
+        print_json({**description, "files": [str(file) for file in exported.files]})
         return
-    shown = {
-        "model": f"{done.facts['model']['name']}, {done.facts['method']}, {done.facts['rounds']} rounds"
-    }
-    for name in ("accuracy", "recall", "weighted"):
-        shown |= {name: f"{done.facts[name]:.4f}"} if name in done.facts else {}
-    out.print(
-        facts(shown | {f"file {number}": str(file) for number, file in enumerate(done.files, 1)})
-    )
+    model, method, rounds = (description[name] for name in ("model", "method", "rounds"))
+    shown = {"model": f"{model['name']}, {method}, {rounds} rounds"}
+    for score in SCORES:
+        if score in description:
+            shown[score.replace("_", " ")] = f"{description[score]:.4f}"
+    for number, file in enumerate(exported.files, 1):
+        shown[f"file {number}"] = str(file)
+    out.print(facts(shown))

@@ -1,4 +1,5 @@
-"""The command line: one file a command, imported when it is called, so that --help is quick."""
+"""The command line: one file per command. A command imports what it needs only when it runs, so
+that --help is fast."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"fedloom {__version__}")
         raise typer.Exit
 
@@ -42,7 +43,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -66,6 +70,6 @@ app.command()(doctor.doctor)
 
 
 def main() -> None:
-    """The entry point."""
+    """The entry point of the `fedloom` command."""
     keep_freed_memory()
     app()

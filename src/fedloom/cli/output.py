@@ -1,4 +1,7 @@
-"""How the command line speaks: sentences to stderr, results to stdout, exit codes 0 done, 1 failed, 2 bad input, 130 stopped."""
+"""Output of the commands: messages to stderr, results to stdout, errors as exit codes.
+
+Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,26 @@ err = Console(stderr=True, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """A line to the person, not to the pipe."""
+    """Print a message for the user to stderr."""
     err.print(text, markup=False, highlight=False)
 
 
 def say_if(wanted: bool) -> Callable[[str], None]:
-    """`say`, or nothing."""
+    """`say` if wanted, else a function that prints nothing."""
     return say if wanted else lambda text: None
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on stdout."""
+    """Print one JSON value to stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
 def user_errors(command: F) -> F:
-    """A command whose errors are sentences and exit codes, not tracebacks."""
+    """Decorate a command: expected errors become a message and an exit code, not a traceback."""
 
     @functools.wraps(command)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
         except UserError as error:
@@ -53,14 +56,15 @@ def user_errors(command: F) -> F:
             raise typer.Exit(1) from None
         except OSError as error:
             say(
-                f"error: cannot use '{error.filename}': {error.strerror}; choose another path, or mend its permissions"
+                f"error: cannot use '{error.filename}': {error.strerror}; "
+                "choose another path or change its permissions"
             )
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            say("stopped; the last whole round is safe")
+            say("stopped; the last complete round is saved")
             raise typer.Exit(130) from None
 
-    return cast(F, told)
+    return cast(F, wrapped)
 
 
 def table(
@@ -69,7 +73,7 @@ def table(
     title: str = "",
     right: Sequence[int] = (),
 ) -> Table:
-    """A plain table; columns in `right` are numbers."""
+    """A table without lines. right: the numbers of the columns to align right."""
     result = Table(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
@@ -86,13 +90,13 @@ def table(
 
 
 def print_table(shown: Table) -> None:
-    """A table as wide as it has to be: a number that is cut is worse than a line that is too long."""
+    """Print a table at its full width: a long line is better than a truncated number."""
     shown.width = out.measure(shown, options=out.options.update(max_width=10_000)).maximum
     out.print(shown)
 
 
 def megabytes(count: float) -> str:
-    """Bytes for a person.
+    """Bytes as text.
 
     >>> megabytes(12341200)
     '12.3 MB'
@@ -101,19 +105,21 @@ def megabytes(count: float) -> str:
 
 
 def rounds_to(each: Sequence[float | None], rounds: int) -> str:
-    """Rounds to a target, the mean over seeds; beyond the length of the runs if not all got there, and how many of them did.
+    """Rounds to a target accuracy as text: the mean over seeds if all of them reached it.
+
+    Otherwise the length of the runs with a plus, and how many seeds reached it.
 
     >>> rounds_to([3, 8], 20), rounds_to([None, None], 20), rounds_to([3, None], 20)
     ('5.5', '20+', '20+ (1 of 2)')
     """
-    known = [r for r in each if r is not None]
-    if len(known) == len(each):
-        return f"{round(sum(known) / len(known), 1):g}"
-    return f"{rounds}+ ({len(known)} of {len(each)})" if known else f"{rounds}+"
+    reached = [r for r in each if r is not None]
+    if len(reached) == len(each):
+        return f"{round(sum(reached) / len(reached), 1):g}"
+    return f"{rounds}+ ({len(reached)} of {len(each)})" if reached else f"{rounds}+"
 
 
 def facts(values: Mapping[str, Any]) -> Table:
-    """Names and values, one a line."""
+    """Names and values, one per line."""
     result = table(["", ""], [[name, str(value)] for name, value in values.items()])
     result.show_header = False
     return result

@@ -79,10 +79,17 @@ class RoundInvariants:
 
 
 def rounds(
-    simulation: Simulation, state: ServerState, store: ClientStore, until: int
+    simulation: Simulation,
+    state: ServerState,
+    store: ClientStore,
+    until: int,
+    model: Chain | None = None,
 ) -> Iterator[tuple[ServerState, RoundReport]]:
-    """Run rounds from this state until `until` rounds are done; yields the state after each."""
-    chain = build_isolated(simulation.federation.build)
+    """Run rounds from this state until `until` rounds are done; yields the state after each.
+
+    model: the federation's model, if the caller has built one; only its structure is used.
+    """
+    chain = model or build_isolated(simulation.federation.build)
     invariants = RoundInvariants(
         [len(c) for c in simulation.federation.clients],
         Roles.of(chain),

@@ -14,10 +14,10 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
+from fedloom.data.listing import PACKAGED, PACKAGED_ABOUT
 from fedloom.data.sources.build import RawSplit, build_dataset, raw_split
 from fedloom.data.sources.idx import parse
 
-NAME = "fashion-mnist"
 CLASSES = (
     "T-shirt/top",
     "Trouser",
@@ -30,20 +30,13 @@ CLASSES = (
     "Bag",
     "Ankle boot",
 )
-ABOUT = {
-    "format": "packaged",
-    "source": "Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist "
-    "(Debian package dataset-fashion-mnist)",
-    "licence": "MIT, (c) 2017 Zalando SE",
-    "subset": "the first 1,000 training and 200 test images of each class, in their original order",
-}
 
 
 def load() -> Dataset:
     """The packaged subset, after verifying its checksums."""
     checksums = _checksums()
     train, test = (_split(prefix, checksums) for prefix in ("train", "t10k"))
-    return build_dataset(NAME, "image", train, test, ABOUT, CLASSES)
+    return build_dataset(PACKAGED, "image", train, test, PACKAGED_ABOUT, CLASSES)
 
 
 def _split(prefix: str, checksums: dict[str, str]) -> RawSplit:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +20,23 @@ from safetensors.torch import load_file, save_file
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.data import fashion, synthetic
 from fedloom.data.dataset import Dataset, Split
+from fedloom.data.listing import (
+    ADD_HINT,
+    INFO,
+    NAME,
+    PACKAGED,
+    VERSION,
+    Root,
+    damaged,
+    disk_errors,
+    home,
+    names,
+    read_info,
+)
 from fedloom.data.sources import read
 from fedloom.data.sources.checks import problems_and_notes
 
-VERSION = 1
-INFO = "info.json"
 SPLITS = ("train", "test")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-ADD_HINT = "add it with: fedloom data add NAME --from PATH"
-
-Root = str | Path | None
-
-
-def home(root: Root = None) -> Path:
-    """The folder of all data sets.
-
-    root, else $FEDLOOM_HOME/data, else $XDG_DATA_HOME/fedloom/data, else
-    ~/.local/share/fedloom/data.
-    """
-    if root is not None:
-        return Path(root).expanduser()
-    if fedloom_home := os.environ.get("FEDLOOM_HOME"):
-        return Path(fedloom_home).expanduser() / "data"
-    data_home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data_home).expanduser() / "fedloom" / "data"
-
-
-def names(root: Root = None) -> list[str]:
-    """The data sets that can be loaded, including the packaged one."""
-    folder = home(root)
-    with _disk_errors(f"cannot list the data sets in {folder}"):
-        candidates = list(folder.iterdir()) if folder.is_dir() else []
-    stored = {p.name for p in candidates if NAME.fullmatch(p.name) and (p / INFO).is_file()}
-    return sorted({fashion.NAME, *stored})
 
 
 def add(
@@ -75,21 +57,21 @@ def add(
 def save(dataset: Dataset, root: Root = None, replace: bool = False) -> None:
     """Store a data set under its name; the folder appears complete or not at all."""
     folder = _free_folder(dataset.name, root, replace)
-    with _disk_errors(f"cannot write data set '{dataset.name}' to {folder}"):
+    with disk_errors(f"cannot write data set '{dataset.name}' to {folder}"):
         _write(dataset, folder)
 
 
 def load(name: str, root: Root = None) -> Dataset:
     """The data set of that name, after verifying its checksums."""
-    if name == fashion.NAME:
+    if name == PACKAGED:
         return fashion.load()
     if (users := synthetic.user_count(name)) is not None:
         return synthetic.load(users)
     if name not in names(root):
         raise UserError(f"{unknown_name('data set', name, names(root))}; {ADD_HINT}")
     folder = home(root) / name
-    with _disk_errors(f"cannot read data set '{name}' in {folder}"):
-        info = _read_info(folder)
+    with disk_errors(f"cannot read data set '{name}' in {folder}"):
+        info = read_info(folder)
         for split in SPLITS:
             _verify(folder / f"{split}.safetensors", info)
         return _read_dataset(folder, info)
@@ -111,10 +93,10 @@ def check(name: str, root: Root = None) -> list[str]:
 def remove(name: str, root: Root = None) -> None:
     """Delete a stored data set."""
     folder = _user_folder(name, root)
-    stored = [n for n in names(root) if n != fashion.NAME]
+    stored = [n for n in names(root) if n != PACKAGED]
     if name not in stored:
         raise unknown_name("data set", name, stored)
-    with _disk_errors(f"cannot remove data set '{name}' in {folder}"):
+    with disk_errors(f"cannot remove data set '{name}' in {folder}"):
         shutil.rmtree(folder)
 
 
@@ -125,7 +107,7 @@ def _user_folder(name: str, root: Root) -> Path:
             f"data set name '{name}' must consist of letters, digits, '-', '_' and '.', "
             "start with a letter or digit and have at most 100 characters; choose another name"
         )
-    if name == fashion.NAME or synthetic.user_count(name) is not None:
+    if name == PACKAGED or synthetic.user_count(name) is not None:
         raise UserError(
             f"data set '{name}' is built into fedloom and cannot be changed; "
             f"choose another name, such as {name}-full"
@@ -147,17 +129,6 @@ def _free_folder(name: str, root: Root, replace: bool) -> Path:
             "choose another name, or set replace=True (--replace)"
         )
     return folder
-
-
-@contextmanager
-def _disk_errors(failure: str) -> Iterator[None]:
-    """Turn an OSError into a UserError that starts with `failure`."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{failure}: {error.strerror or error}; check the disk and its permissions"
-        ) from None
 
 
 def _write(dataset: Dataset, folder: Path) -> None:
@@ -223,35 +194,13 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _damaged(file: Path, reason: str) -> UserError:
-    return UserError(
-        f"{file} is damaged ({reason}); add the data set again with: "
-        f"fedloom data add {file.parent.name} --from PATH --replace"
-    )
-
-
-def _read_info(folder: Path) -> dict[str, Any]:
-    file = folder / INFO
-    try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-        version = info["version"]
-    except (ValueError, KeyError, TypeError):
-        raise _damaged(file, "not the JSON that fedloom wrote") from None
-    if version != VERSION:
-        raise UserError(
-            f"{file} has version {version}, this fedloom reads version {VERSION}; "
-            "add the data set again"
-        )
-    return dict(info)
-
-
 def _verify(file: Path, info: Mapping[str, Any]) -> None:
     try:
         expected = info["files"][file.name]["sha256"]
     except (KeyError, TypeError):
-        raise _damaged(file.parent / INFO, f"no checksum of {file.name}") from None
+        raise damaged(file.parent / INFO, f"no checksum of {file.name}") from None
     if _sha256(file) != expected:
-        raise _damaged(file, f"its sha256 differs from that in {INFO}")
+        raise damaged(file, f"its sha256 differs from that in {INFO}")
 
 
 def _read_dataset(folder: Path, info: Mapping[str, Any]) -> Dataset:
@@ -267,4 +216,4 @@ def _read_dataset(folder: Path, info: Mapping[str, Any]) -> Dataset:
             **tuples,
         )
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(folder / INFO, f"it does not match the splits: {error}") from None
+        raise damaged(folder / INFO, f"it does not match the splits: {error}") from None

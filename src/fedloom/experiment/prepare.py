@@ -110,6 +110,15 @@ def prepare(
     )
 
 
+def check_client(client: int, count: int) -> None:
+    """Raise for a client that a run of this many clients does not have."""
+    if not 0 <= client < count:
+        raise UserError(
+            f"client {client} is not one of the {count} clients; "
+            f"choose a number from 0 to {count - 1}"
+        )
+
+
 def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     """Check every name and argument in the settings without reading data; the method they describe.
 

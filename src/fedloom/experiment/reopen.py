@@ -17,7 +17,7 @@ from fedloom.core.params import Params
 from fedloom.core.state import ClientStore, ServerState
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_device
-from fedloom.experiment.prepare import PreparedRun, prepare
+from fedloom.experiment.prepare import PreparedRun, check_client, prepare
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import load_file
 
@@ -45,7 +45,7 @@ class ReopenedRun:
 
         No run stores the clients' final models: they are computed again, with the keys of the run.
         """
-        self.check_client(client)
+        check_client(client, len(self.prepared.clients))
         if not self.personalised:
             return self.state.params
         state = self.state
@@ -54,15 +54,6 @@ class ReopenedRun:
         with one_thread(), deterministic(resolve_device(self.prepared.config.device)):
             ((_, weights),) = self.prepared.simulation.engine.map(broadcast, [task])
         return {name: weights[name] for name in state.params}
-
-    def check_client(self, client: int) -> None:
-        """Raise for a client that the run does not have."""
-        count = len(self.prepared.clients)
-        if not 0 <= client < count:
-            raise UserError(
-                f"client {client} is not one of the {count} clients; "
-                f"choose a number from 0 to {count - 1}"
-            )
 
     def model(self, weights: Params) -> Chain:
         """A new model with these weights, in evaluation mode."""

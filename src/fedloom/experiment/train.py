@@ -20,7 +20,7 @@ from fedloom.core.round_report import RoundReport
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.experiment.build import resolve_device
 from fedloom.experiment.callbacks import Callback, CallbackList, RunStart
-from fedloom.experiment.prepare import PreparedRun
+from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.stored_run import read_history
 from fedloom.metrics.curve import first_round
 from fedloom.metrics.evaluate import global_scores, personal_scores
@@ -141,7 +141,8 @@ def _evaluated_rounds(
     prepared: PreparedRun, state: ServerState, store: ClientStore
 ) -> Iterator[tuple[ServerState, RoundRecord]]:
     """Rounds with their records, evaluated in the rounds that the settings name."""
-    for reached, report in rounds(prepared.simulation, state, store, prepared.config.rounds):
+    until, model = prepared.config.rounds, prepared.model
+    for reached, report in rounds(prepared.simulation, state, store, until, model):
         started = time.perf_counter()
         scores = _evaluate(prepared, reached, store)
         if scores:
@@ -233,6 +234,7 @@ def _result(
 
 def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict[str, Any]:
     """One client of the next round, alone: what it would reply. Nothing is kept."""
+    check_client(client, len(prepared.clients))
     restored = folder.restore()
     simulation = prepared.simulation
     state = restored.state if restored else init_state(simulation, prepared.model)

@@ -1,10 +1,10 @@
-"""What an analysis has found, and its folder inside the run:
+"""The result of an analysis, and its folder inside the run:
 
     analysis/analysis.json    the figures
-    analysis/analysis.npz     what is too long for JSON: diagonal, eigenvectors, the landscape
-    analysis/landscape.png    its picture
+    analysis/analysis.npz     arrays that are too long for JSON: diagonal, eigenvectors, landscape
+    analysis/landscape.png    a plot of the landscape
 
-The folder is made beside and renamed, so that it is of one analysis, whole.
+The folder is written under another name and then renamed, so it never mixes two analyses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,67 +24,65 @@ from fedloom.diagnostics.landscape import Landscape, save_png
 from fedloom.runs.durable_files import TMP_SUFFIX, file_error, write_durably
 
 FOLDER = "analysis"
-OLD = ".old"
+OLD_SUFFIX = ".old"
 
 
 @dataclass(frozen=True)
-class Findings:
-    """Figures as JSON has them, and arrays by name."""
+class AnalysisResult:
+    """Figures, as JSON holds them, and arrays by name."""
 
     figures: dict[str, Any]
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def keep(run: Path, found: Findings, tell: Callable[[str], None]) -> Path:
-    """Write the folder of this analysis in the place of an earlier one."""
-    place = run / FOLDER
-    beside, old = place.with_name(FOLDER + TMP_SUFFIX), place.with_name(FOLDER + OLD)
+def save(run: Path, result: AnalysisResult, warn: Callable[[str], None]) -> Path:
+    """Write the analysis into the run's folder, in place of an earlier one; returns its folder."""
+    folder = run / FOLDER
+    temporary, old = folder.with_name(FOLDER + TMP_SUFFIX), folder.with_name(FOLDER + OLD_SUFFIX)
     try:
-        for left in (beside, old):
-            shutil.rmtree(left, ignore_errors=True)
-        beside.mkdir()
-        _draw(found, beside / "landscape.png", tell)
-        packed = io.BytesIO()
-        np.savez(packed, **found.arrays)  # type: ignore[arg-type]
-        write_durably(beside / "analysis.npz", packed.getvalue())
-        write_durably(
-            beside / "analysis.json", json.dumps(found.figures, indent=1).encode() + b"\n"
-        )
-        if place.exists():
-            place.rename(old)
-        beside.rename(place)
+        for leftover in (temporary, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        temporary.mkdir()
+        _write_files(temporary, result, warn)
+        if folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
     except OSError as error:
-        raise file_error(place, error) from error
+        raise file_error(folder, error) from error
     shutil.rmtree(old, ignore_errors=True)
-    return place
+    return folder
 
 
-def _draw(found: Findings, path: Path, tell: Callable[[str], None]) -> None:
-    if "landscape_loss" not in found.arrays:
-        return
-    figures, place = (
-        found.figures,
-        Landscape(found.arrays["landscape_steps"], found.arrays["landscape_loss"]),
-    )
+def _write_files(folder: Path, result: AnalysisResult, warn: Callable[[str], None]) -> None:
+    if "landscape_loss" in result.arrays:
+        _draw_landscape(result, folder / "landscape.png", warn)
+    packed = io.BytesIO()
+    np.savez(packed, **result.arrays)  # type: ignore[arg-type]
+    write_durably(folder / "analysis.npz", packed.getvalue())
+    text = json.dumps(result.figures, indent=1)
+    write_durably(folder / "analysis.json", text.encode() + b"\n")
+
+
+def _draw_landscape(result: AnalysisResult, path: Path, warn: Callable[[str], None]) -> None:
+    figures, arrays = result.figures, result.arrays
+    landscape = Landscape(arrays["landscape_steps"], arrays["landscape_loss"])
+    title = f"{figures['method']}, {figures['model']}, round {figures['round']}"
     try:
-        save_png(
-            place,
-            figures["landscape"]["curvature"],
-            path,
-            f"{figures['method']}, {figures['model']}, round {figures['round']}",
-        )
-    except UserError as missing:
-        tell(f"note: {missing}")
+        save_png(landscape, figures["landscape"]["eigenvalues"], path, title)
+    except UserError as missing_package:
+        warn(f"note: {missing_package}")
 
 
-def plain(value: Any) -> Any:
-    """The same for JSON, where a number that is none is null.
+def json_safe(value: Any) -> Any:
+    """The value with lists for tuples, and None for NaN and infinities, which JSON does not have.
 
-    >>> plain({"a": (1.5, float("nan"))})
+    >>> json_safe({"a": (1.5, float("nan"))})
     {'a': [1.5, None]}
     """
     if isinstance(value, Mapping):
-        return {name: plain(v) for name, v in value.items()}
+        return {name: json_safe(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+        return [json_safe(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,4 +1,4 @@
-"""Averages of the clients' data as the exchange would send them, to be looked at."""
+"""Averages of the clients' samples as FedMix would send them, as images to look at."""
 
 from __future__ import annotations
 
@@ -15,30 +15,37 @@ from fedloom.experiment.build import build_clients, load_data, partition_rows
 from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import Config, load
 
-SIZES = (1, 5, 20, 0)  # samples an average; 0 is all of a client's
-CLIENTS = 5
+SIZES = (1, 5, 20, 0)  # samples per average; 0 averages all samples of a client
+MAX_CLIENTS = 5
 
 
 def averages_grid(raw: Mapping[str, Any]) -> tuple[Config, ImageGrid]:
-    """The settings, and of some clients from all over one average of each size."""
+    """The checked settings, and images: a row per client, a column per number of samples averaged.
+
+    The clients are evenly spaced over all client numbers.
+    """
     config = load(raw)
     check_names(config)
     dataset = load_data(config)
     if dataset.kind != "image":
         raise UserError(
-            f"data '{dataset.name}' are a {dataset.kind}, and averages are shown of images; take other data"
+            f"data '{dataset.name}' are of kind '{dataset.kind}', and averages can be shown of "
+            "images only; choose image data"
         )
     clients = build_clients(config, dataset, partition_rows(config, dataset))
-    chosen = [
-        i * len(clients) // min(CLIENTS, len(clients)) for i in range(min(CLIENTS, len(clients)))
-    ]
+    shown = min(MAX_CLIENTS, len(clients))
+    numbers = [i * len(clients) // shown for i in range(shown)]
     rows = []
-    for number in chosen:
+    for number in numbers:
         data, key = clients[number], Key.root(config.seed).fold("gallery", number)
         groups = [split_into_groups(data.labels, size, "random", "keep", key)[0] for size in SIZES]
         x, _ = group_means(data, len(dataset.classes), groups)
         rows.append(denormalised(data.normalise, x).float().cpu())
-    columns = [f"{size} samples" if size > 1 else "1 sample" if size else "all" for size in SIZES]
-    return config, ImageGrid(
-        torch.stack(rows), columns, [f"client {n}, {len(clients[n])} samples" for n in chosen]
-    )
+    row_labels = [f"client {n}, {len(clients[n])} samples" for n in numbers]
+    return config, ImageGrid(torch.stack(rows), [_size_label(s) for s in SIZES], row_labels)
+
+
+def _size_label(size: int) -> str:
+    if size == 0:
+        return "all"
+    return "1 sample" if size == 1 else f"{size} samples"

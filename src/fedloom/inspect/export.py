@@ -1,11 +1,12 @@
-"""A model of a finished run to take away, the server's or a client's own:
+"""Exports a model of a finished run, the global one or a client's:
 
-    NAME.safetensors   the weights, bit for bit those that were scored
-    NAME.pt2           the model as a program for any number of samples; torch.export.load runs it without fedloom
-    NAME.json          what it is: what it takes, how that is normalised, what it answers, and how it scores
+    NAME.safetensors   the weights, bit-identical to those that were scored
+    NAME.pt2           the model as a torch.export program for any batch size; torch.export.load
+                       runs it without fedloom
+    NAME.json          a description: input, normalisation, classes and scores
 
-NAME is global or client-7. No run stores its clients' final models: they are made again from the last checkpoint, with the keys of
-the run, and scored again.
+NAME is global or, for example, client-7. No run stores its clients' final models: they are computed
+again from the last checkpoint, with the keys of the run, and scored again.
 """
 
 from __future__ import annotations
@@ -42,21 +43,25 @@ Message = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """The files, and what stands in the last of them."""
+    """The files that were written, and the description in the last of them."""
 
     files: tuple[Path, ...]
-    facts: dict[str, Any]
+    description: dict[str, Any]
 
 
 def export(
     path: Path, client: int | None, out: Path, warn: Message, program: bool = True
 ) -> Exported:
-    """Write the model of a client, or the server's, into a folder. tell hears what the user should know."""
+    """Write the model of a client, or the global one if client is None, into the folder `out`.
+
+    warn receives notes for the user. program=False leaves out the .pt2 file.
+    """
     with RunFolder.read_only(path) as folder:
         result = read_result(folder)
     if result is None:
         raise UserError(
-            f"{path} is not finished, so its models are not final; go on with `fedloom resume {path}`"
+            f"{path} is not finished, so its models are not final; "
+            f"finish it with `fedloom resume {path}`"
         )
     with (
         reopened(path, warn) as run,
@@ -64,30 +69,34 @@ def export(
         deterministic(resolve_device(run.prepared.config.device)),
     ):
         weights = _weights(run, client, warn)
-        scored = run.count(weights)
-        then = _accuracy_in_run(result, client)
-        if then is not None and abs(scored.accuracy - then) > 1e-9:
-            warn(
-                f"note: the model scores {scored.accuracy:.4f} here and scored {then:.4f} in the run, "
-                "which was made on another machine or with other code"
-            )
+        counts = run.count(weights)
+        _compare_accuracy(counts.accuracy, _accuracy_in_run(result, client), warn)
         name = "global" if client is None else f"client-{client}"
-        facts = _facts(run, client, weights, scored)
-        data = {f"{name}.safetensors": pack(weights)}
+        description = _describe(run, client, weights, counts)
+        contents = {f"{name}.safetensors": pack(weights)}
         if program:
-            data[f"{name}.pt2"] = _program(run.prepared, weights)
-        data[f"{name}.json"] = json.dumps(facts, indent=1).encode() + b"\n"
-    return Exported(tuple(_written(out, data)), facts)
+            contents[f"{name}.pt2"] = _program(run.prepared, weights)
+        contents[f"{name}.json"] = json.dumps(description, indent=1).encode() + b"\n"
+    return Exported(tuple(_write_files(out, contents)), description)
 
 
-def _written(out: Path, data: dict[str, bytes]) -> list[Path]:
+def _compare_accuracy(now: float, in_run: float | None, warn: Message) -> None:
+    """Warn if the model does not score as it did in the run."""
+    if in_run is not None and abs(now - in_run) > 1e-9:
+        warn(
+            f"note: the model's accuracy is {now:.4f} here and was {in_run:.4f} in the run, "
+            "which was made on another machine or with other code"
+        )
+
+
+def _write_files(out: Path, contents: dict[str, bytes]) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise file_error(out, error, UserError) from error
-    for name, content in data.items():
+    for name, content in contents.items():
         write_durably(out / name, content)
-    return [out / name for name in data]
+    return [out / name for name in contents]
 
 
 def _weights(run: ReopenedRun, client: int | None, warn: Message) -> Params:
@@ -96,7 +105,7 @@ def _weights(run: ReopenedRun, client: int | None, warn: Message) -> Params:
     if client is None:
         if run.personalised:
             warn(
-                f"note: '{title}' gives every client a model of its own, and this is the global one; "
+                f"note: '{title}' gives every client its own model, and this is the global one; "
                 "choose a client with --client"
             )
         return run.state.params
@@ -114,48 +123,51 @@ def _accuracy_in_run(result: RunResult, client: int | None) -> float | None:
     return None if scores is None else sum(scores.correct[client]) / sum(scores.test_samples)
 
 
-def _facts(
-    run: ReopenedRun, client: int | None, weights: Params, scored: ClassCounts
+def _describe(
+    run: ReopenedRun, client: int | None, weights: Params, counts: ClassCounts
 ) -> dict[str, Any]:
+    """The content of NAME.json; a client's model is also scored on the client's own classes."""
     prepared, config = run.prepared, run.prepared.config
-    facts = {
+    description = {
         "method": config.title,
         "client": client,
         "rounds": run.state.round,
         "model": {"name": config.model.name, **config.model.args},
         "data": config.data.name,
-        "input": _input(prepared),
+        "input": _describe_input(prepared),
         "classes": list(prepared.dataset.classes),
         "weights_sha256": sha256(weights),
-        "accuracy": scored.accuracy,
+        "accuracy": counts.accuracy,
         "made_with": made_with(),
     }
     if client is None:
-        return facts
-    counts = prepared.counts[client : client + 1]
-    weighted, recall = score_clients(scored.recall, scored.seen, counts)
+        return description
+    class_counts = prepared.counts[client : client + 1]
+    weighted_accuracy, recall = score_clients(counts.recall, counts.seen, class_counts)
     return {
-        **facts,
-        "samples": len(prepared.clients[client]),
-        "label_weighted_accuracy": float(weighted),
+        **description,
+        "training_samples": len(prepared.clients[client]),
+        "label_weighted_accuracy": float(weighted_accuracy),
         "mean_class_recall": float(recall),
     }
 
 
-def _input(prepared: PreparedRun) -> dict[str, Any]:
-    """What the model takes; stored samples times scale plus shift, where there is such a step."""
-    how = prepared.clients.normalise
+def _describe_input(prepared: PreparedRun) -> dict[str, Any]:
+    """Shape and type; scale and shift if stored samples are normalised to x * scale + shift."""
+    normalise = prepared.clients.normalise
     x, _ = prepared.simulation.federation.test[0]
-    seen = {"shape": list(prepared.dataset.shape), "type": str(x.dtype).removeprefix("torch.")}
-    if how.scale is None or how.shift is None:
-        return seen
-    return {**seen, "scale": how.scale.flatten().tolist(), "shift": how.shift.flatten().tolist()}
+    dtype = str(x.dtype).removeprefix("torch.")
+    description = {"shape": list(prepared.dataset.shape), "dtype": dtype}
+    if normalise.scale is not None and normalise.shift is not None:
+        description["scale"] = normalise.scale.flatten().tolist()
+        description["shift"] = normalise.shift.flatten().tolist()
+    return description
 
 
 def _program(prepared: PreparedRun, weights: Params) -> bytes:
-    """The model without the arrangements of a run, layout and compiler, as torch.export has it."""
-    bare = prepared.config.model_copy(update={"layout": "contiguous", "compile": False})
-    federation = build_federation(bare, prepared.dataset, prepared.clients)
+    """The model as a program, without the memory layout and the compilation of the run."""
+    plain = prepared.config.model_copy(update={"layout": "contiguous", "compile": False})
+    federation = build_federation(plain, prepared.dataset, prepared.clients)
     chain = build_isolated(federation.build)
     chain.load_state_dict(weights)
     chain.eval()
@@ -164,16 +176,21 @@ def _program(prepared: PreparedRun, weights: Params) -> bytes:
 
 
 def _traced(chain: Chain, x: Tensor, name: str) -> bytes:
+    """The chain as torch.export saves it, for any batch size. x: samples to trace it with."""
     buffer = io.BytesIO()
     try:
         with torch.no_grad():
             traced = torch.export.export(
                 chain, (x.contiguous(),), dynamic_shapes=({0: torch.export.Dim("batch")},)
             )
+        # Otherwise the file would hold the samples, pickled, and with them their whole batch.
+        traced.example_inputs = None
         torch.export.save(traced, buffer)
-    except Exception as error:  # a forward that is fed with symbols can fail in any way
-        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # tracing runs the user's forward, which can fail in any way
+        message = str(error).strip()
+        reason = message.splitlines()[0] if message else type(error).__name__
         raise UserError(
-            f"model '{name}' cannot be made a program ({why}); add --weights-only, and build it from its code"
+            f"model '{name}' cannot be exported as a program ({reason}); "
+            "add --weights-only, and build the model from its code"
         ) from error
     return buffer.getvalue()

@@ -1,8 +1,11 @@
-"""What the averages that a run exchanged show of its clients' data (diagnostics/leakage.py), from the run's own checkpoint.
+"""Leakage of a finished run: what the averages that it exchanged reveal about its clients' samples.
 
-Half of the test data are the attacker's own, the other half are the samples that are in no average. Averages of hidden states,
-which a run sends every round and does not keep, are asked for once more, at the weights it ended with. They are held against the
-hidden states of samples, by the same weights: whoever gets the averages has these too.
+The attacks are those of diagnostics/leakage.py, at the run's last checkpoint. Half of the test data
+belong to the attacker; the other half are the samples that are in no average ("others").
+
+A run does not store averages of hidden states, which it sends every round. They are computed once
+more, at the last weights, and compared with the hidden states of samples under the same weights:
+anyone who receives the averages has these weights too.
 """
 
 from __future__ import annotations
@@ -27,61 +30,70 @@ from fedloom.exchange.averaged_data import NAME, clipped
 from fedloom.exchange.averaged_features import TransformedData
 from fedloom.experiment.reopen import ReopenedRun
 
-MOST = 2000  # members of a client that are looked at, and as many others
-COORDINATES = 4096  # of hidden states that have more; which ones is drawn
+MAX_MEMBERS = 2000  # attacked samples per client, and as many others
+MAX_COORDINATES = 4096  # of hidden states; if they have more, a random choice
+SERVER = -1  # the owner of averages that the server has mixed
 
 
-def known(run: ReopenedRun) -> bool:
-    """Whether the run has averages to look at: kept, or such that clients give them again."""
-    return NAME in run.state.shared or any(
-        e.every_round and e.name == NAME for e in run.prepared.simulation.federation.method.prologue
-    )
+def has_averages(run: ReopenedRun) -> bool:
+    """Whether the run stores averages, or its clients can compute them again."""
+    exchanges = run.prepared.simulation.federation.method.prologue
+    return NAME in run.state.shared or any(e.every_round and e.name == NAME for e in exchanges)
 
 
-def leaked(run: ReopenedRun, key: Key) -> dict[str, Any]:
-    """The figures over all clients that sent averages; what the server has mixed is held against the data of all."""
-    inquiry = _Inquiry(run, key)
-    if run.prepared.dataset.kind == "text" and not inquiry.hidden:
-        raise UserError("what averages of text show is not measured; leave out the part 'leak'")
-    found = leakage_figures(
-        [inquiry.into(owner) for owner in sorted(set(inquiry.sent["owner"].tolist()))]
-    )
-    return {"block": inquiry.block if inquiry.hidden else None, **found}
+def measure_leakage(run: ReopenedRun, key: Key) -> dict[str, Any]:
+    """PSNR, SSIM and AUC over all clients that sent averages.
+
+    block: the last block of the encoder if the averages are of hidden states, else None. Averages
+    that the server has mixed are compared with the data of all clients.
+    """
+    target = _Target(run, key)
+    if run.prepared.dataset.kind == "text" and not target.of_hidden_states:
+        raise UserError("leakage of averaged text cannot be measured; leave out the part 'leak'")
+    owners = sorted(set(target.averages["owner"].tolist()))
+    figures: dict[str, Any] = leakage_figures([target.attack(owner) for owner in owners])
+    figures["auc"] = {
+        attack: {"value": auc["value"], "standard_error": auc["error"]}
+        for attack, auc in figures["auc"].items()
+    }
+    return {"block": target.block if target.of_hidden_states else None, **figures}
 
 
 @dataclass(frozen=True)
-class _Inquiry:
+class _Target:
+    """A run under attack. What the attacks on several clients share is computed once."""
+
     run: ReopenedRun
     key: Key
 
     @property
-    def hidden(self) -> bool:
-        """Whether the averages are of hidden states."""
+    def of_hidden_states(self) -> bool:
+        """Whether the averages are of hidden states rather than of samples."""
         return NAME not in self.run.state.shared
 
     @cached_property
-    def sent(self) -> Params:
-        if not self.hidden:
+    def averages(self) -> Params:
+        """The averages "x" of all clients, and the client that sent each of them, "owner"."""
+        if not self.of_hidden_states:
             return self.run.state.shared[NAME]
-        simulation, state = (
-            self.run.prepared.simulation,
-            replace(self.run.state, round=self.run.round),
-        )
-        answers = ask_every_round(
+        simulation = self.run.prepared.simulation
+        state = replace(self.run.state, round=self.run.round)
+        asked = ask_every_round(
             simulation.federation, simulation.engine.map, state, self.run.store, ()
-        ).shared[NAME]
-        return {**answers, "x": self.some(answers["x"])}
+        )
+        answers = asked.shared[NAME]
+        return {**answers, "x": self.select_coordinates(answers["x"])}
 
     @cached_property
-    def every(self) -> ClientData:
-        """The data of all clients."""
+    def all_data(self) -> ClientData:
+        """The data of all clients together."""
         clients = self.run.prepared.clients
         return ClientData(clients.split, clients.rows, clients.normalise)
 
     @cached_property
-    def halves(self) -> tuple[ClientData, ClientData]:
-        """The test data that the attacker has, and those that are candidates."""
-        device, normalise = self.every.rows.device, self.every.normalise
+    def test_halves(self) -> tuple[ClientData, ClientData]:
+        """The test data that the attacker has, and those that are candidates for "others"."""
+        device, normalise = self.all_data.rows.device, self.all_data.normalise
         test = place(self.run.prepared.dataset.test, device)
         order = torch.randperm(len(test), generator=self.key.fold("halves").generator()).to(device)
         half = len(order) // 2
@@ -89,12 +101,11 @@ class _Inquiry:
 
     @cached_property
     def attacker(self) -> TracingAttacker:
-        """One for all clients, who knows how the averages were made."""
-        size = len(self.every) / len(self.sent["owner"])
-        return TracingAttacker.fit(
-            clipped(self.samples(self.halves[0]), self.clip).cpu(),
-            size * (self.setting("noise") or 0.0) ** 2,
-        )
+        """The same for all clients; knows how the averages were made."""
+        samples_per_average = len(self.all_data) / len(self.averages["owner"])
+        noise = self.setting("noise") or 0.0
+        samples = clipped(self.inputs(self.test_halves[0]), self.clip).cpu()
+        return TracingAttacker.fit(samples, samples_per_average * noise**2)
 
     @property
     def clip(self) -> float | None:
@@ -107,94 +118,98 @@ class _Inquiry:
         return str(self.setting("at"))
 
     def setting(self, name: str) -> Any:
-        """A parameter of the exchange, where the run has set it."""
-        return next(
-            (
-                word.args[name]
-                for word in self.run.prepared.config.method_specs
-                if name in word.args
-            ),
-            None,
-        )
+        """A parameter of the exchange; None if the run does not set it."""
+        for spec in self.run.prepared.config.method_specs:
+            if name in spec.args:
+                return spec.args[name]
+        return None
 
     @cached_property
     def chain(self) -> Chain:
-        return (
-            build_isolated(self.run.prepared.simulation.federation.build)
-            .requires_grad_(False)
-            .eval()
-        )
+        build = self.run.prepared.simulation.federation.build
+        return build_isolated(build).requires_grad_(False).eval()
 
     def encoder(self, owner: int) -> Chain:
-        """The model as the client has it, or as the server has."""
-        own = self.run.store.recall(owner).get("private", {}) if owner >= 0 else {}
-        self.chain.load_state_dict({**self.run.state.params, **own})
+        """The model with the client's private weights, or with the server's weights only."""
+        private = self.run.store.recall(owner).get("private", {}) if owner != SERVER else {}
+        self.chain.load_state_dict({**self.run.state.params, **private})
         return self.chain
 
-    def some(self, states: Tensor) -> Tensor:
-        """Rows of the coordinates that are looked at."""
+    def select_coordinates(self, states: Tensor) -> Tensor:
+        """Hidden states as rows of at most MAX_COORDINATES numbers, the same ones for all."""
         flat = states.flatten(1)
-        order = torch.randperm(flat.shape[1], generator=self.key.fold("coordinates").generator())[
-            :COORDINATES
-        ]
-        return flat[:, order.sort().values.to(flat.device)]
+        order = torch.randperm(flat.shape[1], generator=self.key.fold("coordinates").generator())
+        selected = order[:MAX_COORDINATES].sort().values
+        return flat[:, selected.to(flat.device)]
 
-    def samples(self, data: ClientData, positions: Tensor | None = None, owner: int = -1) -> Tensor:
-        """As the client averages them: what the network sees, or what its encoder makes of that."""
+    def inputs(
+        self, data: ClientData, positions: Tensor | None = None, owner: int = SERVER
+    ) -> Tensor:
+        """Samples in the form that clients average: normalised, or encoded to hidden states."""
         positions = torch.arange(len(data)) if positions is None else positions
-        if not self.hidden:
+        if not self.of_hidden_states:
             return data.batch(positions, train=False)[0]
         encoder = self.encoder(owner)
-        view = TransformedData(
-            data, lambda x: self.some(clipped(encoder.run(x, until=self.block), self.clip))
-        )
-        return view.batch(positions, train=False)[0]
 
-    def into(self, owner: int) -> tuple[AttackResult, AttackResult]:
-        """The averages of a client beside members and others."""
-        members = self.run.prepared.clients[owner] if owner >= 0 else self.every
-        ours, theirs = matched(members.labels, self.halves[1].labels, self.key.fold(owner))
-        averages = self.sent["x"][self.sent["owner"] == owner].cpu()
-        size = len(members) / len(averages)
+        def encode(x: Tensor) -> Tensor:
+            states = encoder.run(x, until=self.block)
+            return self.select_coordinates(clipped(states, self.clip))
+
+        return TransformedData(data, encode).batch(positions, train=False)[0]
+
+    def attack(self, owner: int) -> tuple[AttackResult, AttackResult]:
+        """The averages of a client against its members, and against others."""
+        members = self.all_data if owner == SERVER else self.run.prepared.clients[owner]
+        others = self.test_halves[1]
+        positions = matched(members.labels, others.labels, self.key.fold(owner))
+        averages = self.averages["x"][self.averages["owner"] == owner].cpu()
+        samples_per_average = len(members) / len(averages)
         both = [
-            self.samples(members, ours, owner).cpu(),
-            self.samples(self.halves[1], theirs, owner).cpu(),
+            self.inputs(data, chosen, owner).cpu()
+            for data, chosen in zip((members, others), positions, strict=True)
         ]
-        traced = [self.attacker.scores(averages, clipped(x, self.clip), size) for x in both]
-        images = self.run.prepared.dataset.kind == "image" and not self.hidden
-        peak = 1.0 if images else float(both[1].max() - both[1].min())
-        shown = [self.shown(x) for x in (averages, *both)]
-        first, second = (
-            attack(shown[0], x, score, peak) for x, score in zip(shown[1:], traced, strict=True)
+        is_image = self.run.prepared.dataset.kind == "image" and not self.of_hidden_states
+        peak = 1.0 if is_image else float(both[1].max() - both[1].min())
+        visible = self.as_pixels(averages)
+        of_members, of_others = (
+            attack(
+                visible,
+                self.as_pixels(samples),
+                self.attacker.scores(averages, clipped(samples, self.clip), samples_per_average),
+                peak,
+            )
+            for samples in both
         )
-        return first, second
+        return of_members, of_others
 
-    def shown(self, x: Tensor) -> Tensor:
-        """As eyes would see it."""
-        return (
-            x
-            if self.hidden
-            else denormalised(self.every.normalise, x.to(self.every.rows.device)).cpu()
-        )
+    def as_pixels(self, x: Tensor) -> Tensor:
+        """Samples without normalisation, as one would look at them; hidden states unchanged."""
+        if self.of_hidden_states:
+            return x
+        return denormalised(self.all_data.normalise, x.to(self.all_data.rows.device)).cpu()
 
 
-def matched(ours: Tensor, theirs: Tensor, key: Key) -> tuple[Tensor, Tensor]:
-    """Positions of as many members as others, of each class the same number, drawn from the key."""
-    order = [
-        torch.randperm(len(labels), generator=key.fold(n).generator())
-        for n, labels in enumerate((ours, theirs))
-    ]
-    share = min(1.0, MOST / len(ours))
-    memories, other = [], []
-    for c in sorted(set(ours.tolist()) & set(theirs.tolist())):
-        members, others = (
-            o[labels[o] == c] for o, labels in zip(order, (ours, theirs), strict=True)
-        )
-        count = min(len(others), max(1, int(share * len(members))))
-        memories.append(members[:count])
-        other.append(others[:count])
-    if not memories:
+def matched(members: Tensor, others: Tensor, key: Key) -> tuple[Tensor, Tensor]:
+    """Positions of equally many members and others, with equal numbers of each class.
+
+    members, others: labels. The choice is drawn from the key. Raises UserError if they have no
+    class in common.
+    """
+    member_order, other_order = (
+        torch.randperm(len(labels), generator=key.fold(number).generator())
+        for number, labels in enumerate((members, others))
+    )
+    share = min(1.0, MAX_MEMBERS / len(members))
+    chosen_members, chosen_others = [], []
+    for c in sorted(set(members.tolist()) & set(others.tolist())):
+        members_of_class = member_order[members[member_order] == c]
+        others_of_class = other_order[others[other_order] == c]
+        count = min(len(others_of_class), max(1, int(share * len(members_of_class))))
+        chosen_members.append(members_of_class[:count])
+        chosen_others.append(others_of_class[:count])
+    if not chosen_members:
         raise UserError(
-            "the test data have no sample of a client's classes, so nothing can be compared; leave out the part 'leak'"
+            "the test data have no sample of a client's classes, so there is nothing to compare "
+            "with; leave out the part 'leak'"
         )
-    return torch.cat(memories), torch.cat(other)
+    return torch.cat(chosen_members), torch.cat(chosen_others)

@@ -1,8 +1,11 @@
-"""How a run's model does on each user's own test samples (data/per_user_accuracy.py): every writer's letters, every role's next characters."""
+"""Accuracy of a run's global model on each user's own test samples (data/per_user_accuracy.py).
+
+For example on every writer's letters, or on the next characters of every role in a play.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,48 +22,62 @@ from fedloom.data.per_user_accuracy import (
 )
 from fedloom.experiment.reopen import ReopenedRun
 
-BOUNDS = (100, 200)  # training samples, as in the columns of FedMix's Table 13
+GROUP_BOUNDS = (100, 200)  # training samples, as in the columns of FedMix's Table 13
 
 
-def by_user(run: ReopenedRun) -> dict[str, Any]:
-    """The server's model on those it was trained on: each by itself, all together, and in groups of their training samples."""
-    found, names = _found(run), run.prepared.dataset.users
-    edges = [0, *BOUNDS, None]
-    groups = zip(edges, edges[1:], group_by_size(found, BOUNDS), strict=False)
-    each = zip(
-        found.users.tolist(), found.train_sizes.tolist(), found.accuracy.tolist(), strict=True
+def accuracy_by_user(run: ReopenedRun) -> dict[str, Any]:
+    """Over the users whose data the clients train on: each user, all, and by training samples."""
+    scores, names = _score_users(run), run.prepared.dataset.users
+    per_user = zip(
+        scores.users.tolist(), scores.train_sizes.tolist(), scores.accuracy.tolist(), strict=True
     )
     return {
-        "mean": float(found.accuracy.mean()),
-        "std": float(found.accuracy.std(unbiased=False)),
-        "least": float(found.accuracy.min()),
-        "groups": [{"from": low, "below": high, **asdict(group)} for low, high, group in groups],
+        "mean": float(scores.accuracy.mean()),
+        "std": float(scores.accuracy.std(unbiased=False)),
+        "lowest": float(scores.accuracy.min()),
+        "groups": _groups(scores),
         "users": [
-            {"user": names[user], "trained": trained, "accuracy": accuracy}
-            for user, trained, accuracy in each
+            {"user": names[user], "training_samples": samples, "accuracy": accuracy}
+            for user, samples, accuracy in per_user
         ],
     }
 
 
-def _found(run: ReopenedRun) -> UserAccuracy:
+def _groups(scores: UserAccuracy) -> list[dict[str, Any]]:
+    """Users grouped by their number of training samples; mean and std are None without users."""
+    lower, upper = (0, *GROUP_BOUNDS), (*GROUP_BOUNDS, None)
+    return [
+        {
+            "min_training_samples": low,
+            "max_training_samples": None if high is None else high - 1,
+            "users": group.count,
+            "mean": group.mean,
+            "std": group.std,
+        }
+        for low, high, group in zip(lower, upper, group_by_size(scores, GROUP_BOUNDS), strict=True)
+    ]
+
+
+def _score_users(run: ReopenedRun) -> UserAccuracy:
+    """The accuracy of each user who has both training samples in the run and test samples."""
     prepared, dataset = run.prepared, run.prepared.dataset
-    train, whose = sample_users(dataset)
-    trained = torch.bincount(train[prepared.clients.rows.cpu()], minlength=len(dataset.users))
-    memories = trained[whose] > 0
-    if not bool(memories.any()):
+    train_users, test_users = sample_users(dataset)
+    used = train_users[prepared.clients.rows.cpu()]
+    training_samples = torch.bincount(used, minlength=len(dataset.users))
+    has_trained = training_samples[test_users] > 0
+    if not bool(has_trained.any()):
         raise UserError(
-            f"the data '{dataset.name}' have no test samples of those who train; leave out the part 'local'"
+            f"data '{dataset.name}' have no test samples of the users that the run trains on; "
+            "leave out the part 'local'"
         )
-    test = place(
-        Split(dataset.test.x[memories], dataset.test.y[memories], whose[memories]),
-        prepared.clients.rows.device,
-    )
+    x, y, users = (t[has_trained] for t in (dataset.test.x, dataset.test.y, test_users))
+    test = place(Split(x, y, users), prepared.clients.rows.device)
     chain = build_isolated(prepared.simulation.federation.build)
     chain.load_state_dict(run.state.params)
-    found = accuracy_per_user(
+    scores = accuracy_per_user(
         chain,
         replace(dataset, test=test),
         prepared.clients.normalise,
         prepared.config.evaluate.batch,
     )
-    return replace(found, train_sizes=trained[found.users])
+    return replace(scores, train_sizes=training_samples[scores.users])

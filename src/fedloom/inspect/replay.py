@@ -1,7 +1,7 @@
-"""Clients of a run made again: no run stores their models, so they train once more from the weights the run ended with.
+"""Replays clients: no run stores their models, so they train once more from the run's last weights.
 
-They are played through the engine and with the keys of the run. The round is the next one, or for a finished run its last one
-once more, so that the learning rate is one that the run has used.
+They use the engine and the keys of the run. The round is the next one. For a finished run it is
+the last one again, so that the learning rate is one that the run has used.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from fedloom.data.client import Batch, ClientData
 from fedloom.experiment.prepare import PreparedRun
 from fedloom.experiment.reopen import ReopenedRun
 
+MIN_CLIENTS = 2  # since clients are compared with each other
+
 
 @dataclass(frozen=True)
-class Trained:
-    """A client after its round: what it sent of the model, and the whole model as the client has it."""
+class ReplayedClient:
+    """A client after its round. update: what it sent of the model; model: all its weights."""
 
     client: int
     samples: int
@@ -34,13 +36,13 @@ class Trained:
     model: Params
 
 
-def cohort(run: ReopenedRun, count: int | None, key: Key) -> list[int]:
-    """The round's own clients, or so many of all, drawn from the key."""
-    sizes, simulation = [len(c) for c in run.prepared.clients], run.prepared.simulation
+def choose_clients(run: ReopenedRun, count: int | None, key: Key) -> list[int]:
+    """The clients that the run samples in this round, or `count` of all, drawn from the key."""
+    sizes = [len(c) for c in run.prepared.clients]
     if count is None:
-        return simulation.sampler(
-            run.round, simulation.federation.key.fold("cohort", run.round), sizes
-        )
+        simulation = run.prepared.simulation
+        cohort_key = simulation.federation.key.fold("cohort", run.round)
+        return simulation.sampler(run.round, cohort_key, sizes)
     if count > len(sizes):
         raise UserError(
             f"--clients {count} is more than the {len(sizes)} clients of the run; lower it"
@@ -48,48 +50,44 @@ def cohort(run: ReopenedRun, count: int | None, key: Key) -> list[int]:
     return uniform(count)(run.round, key, sizes)
 
 
-def replay(run: ReopenedRun, clients: list[int], go: Callable[[], bool]) -> list[Trained]:
-    """These clients after their round, as far as there is time; two at least, since they are compared. Nothing is kept."""
-    simulation, state, replies = run.prepared.simulation, replace(run.state, round=run.round), []
-    sent = training_broadcast(
-        state,
-        ask_every_round(simulation.federation, simulation.engine.map, state, run.store, clients),
+def replay(
+    run: ReopenedRun, clients: list[int], keep_going: Callable[[], bool]
+) -> list[ReplayedClient]:
+    """These clients after their round; nothing is stored.
+
+    keep_going is asked before each client and ends the replay early, but not before two clients.
+    Raises UserError if fewer than two clients sent a valid update.
+    """
+    simulation, state = run.prepared.simulation, replace(run.state, round=run.round)
+    answers = ask_every_round(
+        simulation.federation, simulation.engine.map, state, run.store, clients
     )
+    broadcast = training_broadcast(state, answers)
+    replies: list[Reply] = []
     for number, client in enumerate(clients):
-        if not go() and number >= 2:
+        if not keep_going() and number >= MIN_CLIENTS:
             break
-        replies += [
-            reply
-            for _, reply in simulation.engine.map(
-                sent, [ClientTask(client, run.store.recall(client))]
-            )
-        ]
-    sound, refused = simulation.guard.validate(
-        replies, expected_uploads(simulation.federation.method, run.prepared.model, state), clients
-    )
-    if len(sound) < 2:
-        why = (
-            "; ".join(f"client {c}: {said}" for c, said in refused.items())
-            or "the round has one client"
-        )
+        task = ClientTask(client, run.store.recall(client))
+        replies += [reply for _, reply in simulation.engine.map(broadcast, [task])]
+    expected = expected_uploads(simulation.federation.method, run.prepared.model, state)
+    valid, rejected = simulation.guard.validate(replies, expected, clients)
+    if len(valid) < MIN_CLIENTS:
+        reasons = "; ".join(f"client {c}: {reason}" for c, reason in rejected.items())
         raise UserError(
-            f"clients are compared with each other, and there are {len(sound)} of them ({why}); raise --clients"
+            f"clients are compared with each other, but only {len(valid)} sent a valid update "
+            f"({reasons or 'the round has one client'}); raise --clients"
         )
-    return [_trained(state.params, reply) for reply in sound]
+    return [_replayed(state.params, reply) for reply in valid]
 
 
-def _trained(received: Params, reply: Reply) -> Trained:
+def _replayed(received: Params, reply: Reply) -> ReplayedClient:
     update = reply.uploads["model"]
-    return Trained(
-        reply.client,
-        reply.samples,
-        update,
-        {**add(received, update), **reply.memories.get("private", {})},
-    )
+    model = {**add(received, update), **reply.memories.get("private", {})}
+    return ReplayedClient(reply.client, reply.samples, update, model)
 
 
 def training_samples(prepared: PreparedRun, count: int, key: Key) -> Batch:
-    """So many samples of all clients' training data, drawn from the key, not augmented."""
+    """`count` samples of all clients' training data, drawn from the key, without augmentation."""
     clients = prepared.clients
     order = torch.randperm(len(clients.rows), generator=key.generator())[:count]
     return ClientData(clients.split, clients.rows, clients.normalise).batch(order, train=False)

@@ -3,9 +3,9 @@
     min_w  F_i(w) + mu sum_{s=1..n} KL(softmax f(x; w) || softmax f_s(x_s; w))
 
 The divergence is the mean over the batch, without gradient through f. The sub-network f_s keeps the
-first channels of every layer (models/subnetwork.py), at a width drawn from [width, 1]. x_s is x resized
-to a size drawn from `sizes` evenly spaced ones between 1 and `smallest`: by default 32, 28, 24 or
-20 pixels of 32.
+first channels of every layer (models/subnetwork.py), at a width drawn from [width, 1]. x_s is x
+resized to a size drawn from `sizes` evenly spaced ones between 1 and `smallest`: by default 32, 28,
+24 or 20 pixels of 32.
 
 n          >= 1, sub-networks per batch.
 mu         >= 0, weight of each; 0 is FedAvg. FedAlign's authors use 2, 1.75, 1.5 and 1.25 for

@@ -1,23 +1,23 @@
 """Every method by its name.
 
 Each module of this folder is a method, built by the function with the module's name. A module may
-list other names of the method as `ALIASES`.
+list other names of the method as `ALIASES`. listing.py reads what needs no import.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from fedloom.core import user_code
 from fedloom.core.compose import join
-from fedloom.core.errors import UserError, raise_all, unknown_name
+from fedloom.core.errors import UserError, raise_all
 from fedloom.core.method import Method, Part
 from fedloom.core.spec import Spec, argument_problems, parameters, parse
+from fedloom.methods import listing
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Entry:
     @property
     def summary(self) -> str:
         """The first line of the documentation, without the name."""
-        return self.text.strip().partition("\n")[0].partition(": ")[2]
+        return listing.summary(self.text)
 
     @property
     def needs(self) -> list[str]:
@@ -54,10 +54,7 @@ class Entry:
 
 def names() -> list[str]:
     """The names of all methods of the package."""
-    here = importlib.import_module("fedloom.methods").__path__
-    return sorted(
-        m.name.replace("_", "-") for m in pkgutil.iter_modules(here) if m.name != "registry"
-    )
+    return list(listing.names())
 
 
 def entry(name: str) -> Entry:
@@ -65,23 +62,9 @@ def entry(name: str) -> Entry:
     if user_code.is_reference(name):
         make = user_code.load("method", name)
         return Entry(name, make, "user-defined", "", make.__doc__ or "")
-    if name not in names():
-        name = _resolve_alias(name)
-    module = _module(name)
-    make = getattr(module, name.replace("-", "_"))
-    return Entry(name, make, module.PAPER, module.LINK, module.__doc__ or "")
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"fedloom.methods.{name.replace('-', '_')}")
-
-
-def _resolve_alias(alias: str) -> str:
-    """The name of the method whose module lists this alias."""
-    aliases = {a: name for name in names() for a in getattr(_module(name), "ALIASES", ())}
-    if alias not in aliases:
-        raise unknown_name("method", alias, [*names(), *aliases], see="fedloom methods")
-    return aliases[alias]
+    info = listing.describe(name)
+    module = importlib.import_module(f"fedloom.methods.{info.module}")
+    return Entry(info.name, getattr(module, info.module), info.paper, info.link, info.text)
 
 
 def method(name: str | Callable[..., Method], **parameters: Any) -> Method:

@@ -154,7 +154,7 @@ class RunResult:
 
     @property
     def client_scores(self) -> ClientScores | None:
-        """Of the models that clients end with: their own if the method has them, else the global."""
+        """Of the models that clients end with: their own if the method has them, else global."""
         return self.personal_models if self.personalised else self.global_model
 
 

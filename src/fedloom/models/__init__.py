@@ -1,4 +1,4 @@
-"""Models as chains of named blocks: by name with `build`, or any module cut into blocks with `cut`."""
+"""Models as chains of named blocks: by name with `build`, or any module with `cut`."""
 
 from __future__ import annotations
 

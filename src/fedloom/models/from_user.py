@@ -1,4 +1,4 @@
-"""A user's model: an nn.Module, a class, or a function of (shape, classes) that returns a module."""
+"""A user's model: an nn.Module, a class, or a function of (shape, classes)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build_user_model(
 
 
 def _arguments(name: str, source: Callable[..., Any], shape: Shape, classes: int) -> dict[str, Any]:
-    """What the function is called with: shape and classes by name, else as its first two parameters.
+    """What the function is called with: shape and classes by name, else as its two parameters.
 
     A function or class without required parameters is called without any.
     """

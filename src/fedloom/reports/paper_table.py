@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError, raise_all
-from fedloom.data import store, synthetic
+from fedloom.data import listing, synthetic
 from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
 from fedloom.experiment.stored_run import read_run
 from fedloom.metrics.curve import mean_of_all
@@ -97,11 +97,12 @@ def distinct_runs(cells: Sequence[TableCell]) -> list[PlannedRun]:
 
 def _check_data(runs: Sequence[PlannedRun]) -> None:
     """Check that all data sets exist: a missing one must not surface after hours of other runs."""
-    stored = set(store.names())
+    stored = set(listing.names())
     needed = {run.config.data.name for run in runs}
     missing = sorted(n for n in needed if n not in stored and synthetic.user_count(n) is None)
     problems = [
-        f"there is no data set '{name}'; {store.ADD_HINT.replace('NAME', name)}" for name in missing
+        f"there is no data set '{name}'; {listing.ADD_HINT.replace('NAME', name)}"
+        for name in missing
     ]
     raise_all(problems, "data")
 

@@ -16,7 +16,7 @@ from fedloom.settings.config import Config
 
 
 def by_setting(runs: Sequence[StoredRun], setting: str) -> list[CellResult]:
-    """Figures with the values of a setting, such as method.fedafa.lam, as rows and methods as columns.
+    """Figures with the values of a setting (such as method.fedafa.lam) as rows, methods as columns.
 
     The figure is the clients' score if any method gives clients models of their own, else accuracy.
     """
@@ -39,7 +39,7 @@ def _rank(value: Any) -> tuple[bool, Any]:
 
 
 def value_of(config: Config, setting: str) -> Any:
-    """The value of a setting in a run; parameters of its method that were left alone have defaults."""
+    """The value of a setting in a run; the default for parameters that were left alone."""
     at: Any = config.model_dump(mode="json")
     at["method"] |= {
         spec.name: {**_defaults(spec.name), **spec.args} for spec in config.method_specs

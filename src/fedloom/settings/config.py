@@ -207,7 +207,7 @@ class Config(Settings):
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
     layout: Literal["auto", "contiguous", "channels_last"] = Field(
         "auto",
-        description="memory layout of images; auto: channels last on a CPU for the package's models",
+        description="memory layout of images; auto: channels last on a CPU for built-in models",
     )
     compile: bool = Field(
         False,

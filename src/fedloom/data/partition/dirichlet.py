@@ -39,9 +39,9 @@ def dirichlet(
     """FedAlign's form (Mendieta et al., CVPR 2022, and FedML before it).
 
     A client that already holds samples/clients samples gets no more. The authors redraw until the
-    smallest client has min_size samples, possibly forever. Here redrawing stops after MAX_REDRAWS
-    or DRAW_BUDGET, and the last draw is repaired: a client that is too small takes what it lacks
-    from the largest one.
+    smallest client has min_size samples, possibly forever. Here redrawing stops after 1000 draws
+    (MAX_REDRAWS), sooner on large data (DRAW_BUDGET), and the last draw is repaired: a client that
+    is too small takes what it lacks from the largest one.
     """
     check_enough_samples(len(labels), clients, min_size, "dirichlet")
     groups = rows_by_class(labels)

@@ -1,6 +1,7 @@
 """LEAF's JSON files.
 
 {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}
+
 Images are flat lists of H*H numbers with class numbers as y. Texts are strings of one length with
 the next character as y.
 """

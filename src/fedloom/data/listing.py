@@ -1,0 +1,142 @@
+"""Which data sets there are, and what their info.json says, without importing torch.
+
+A data set is the one packaged with fedloom, a synthetic one (crowd-N, see synthetic.py), or one
+that the user added: a folder NAME with info.json, which records classes, users and tensor shapes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedloom.core.errors import UserError, unknown_name
+
+VERSION = 1  # of info.json
+INFO = "info.json"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+ADD_HINT = "add it with: fedloom data add NAME --from PATH"
+SYNTHETIC_HINT = "crowd-N, such as crowd-1000: a synthetic federation of N users"
+
+PACKAGED = "fashion-mnist"
+PACKAGED_SIZES: dict[str, Any] = {
+    "name": PACKAGED,
+    "kind": "image",
+    "train": 10_000,
+    "test": 2_000,
+    "classes": 10,
+    "shape": "1 x 28 x 28",
+    "users": 0,
+}
+PACKAGED_ABOUT = {
+    "format": "packaged",
+    "source": "Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist "
+    "(Debian package dataset-fashion-mnist)",
+    "licence": "MIT, (c) 2017 Zalando SE",
+    "subset": "the first 1,000 training and 200 test images of each class, in their original order",
+}
+
+Root = str | Path | None
+
+
+def home(root: Root = None) -> Path:
+    """The folder of all added data sets.
+
+    root, else $FEDLOOM_HOME/data, else $XDG_DATA_HOME/fedloom/data, else
+    ~/.local/share/fedloom/data.
+    """
+    if root is not None:
+        return Path(root).expanduser()
+    if fedloom_home := os.environ.get("FEDLOOM_HOME"):
+        return Path(fedloom_home).expanduser() / "data"
+    data_home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data_home).expanduser() / "fedloom" / "data"
+
+
+def names(root: Root = None) -> list[str]:
+    """The packaged data set and the added ones, sorted. Synthetic ones have no end."""
+    folder = home(root)
+    with disk_errors(f"cannot list the data sets in {folder}"):
+        candidates = list(folder.iterdir()) if folder.is_dir() else []
+    stored = {p.name for p in candidates if NAME.fullmatch(p.name) and (p / INFO).is_file()}
+    return sorted({PACKAGED, *stored})
+
+
+def describe(name: str, root: Root = None) -> dict[str, Any]:
+    """Kind, sizes and shape of the packaged or an added data set; its tensors are not read.
+
+    Raises UserError if there is no such data set or if its info.json is damaged.
+    """
+    if name == PACKAGED:
+        return {**PACKAGED_SIZES, **PACKAGED_ABOUT}
+    if name not in names(root):
+        raise UserError(f"{unknown_name('data set', name, names(root))}; {ADD_HINT}")
+    folder = home(root) / name
+    with disk_errors(f"cannot read data set '{name}' in {folder}"):
+        info = read_info(folder)
+    try:
+        return _description(info)
+    except (KeyError, TypeError, ValueError):
+        raise damaged(folder / INFO, "it lacks sizes of the data") from None
+
+
+def describe_all(root: Root = None) -> list[dict[str, Any]]:
+    """The packaged data set and all added ones, sorted by name."""
+    return [describe(name, root) for name in names(root)]
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """The content of a data set's info.json; raises UserError if it is damaged or too new."""
+    file = folder / INFO
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+        version = info["version"]
+    except (ValueError, KeyError, TypeError):
+        raise damaged(file, "not the JSON that fedloom wrote") from None
+    if version != VERSION:
+        raise UserError(
+            f"{file} has version {version}, this fedloom reads version {VERSION}; "
+            "add the data set again"
+        )
+    return dict(info)
+
+
+def _description(info: dict[str, Any]) -> dict[str, Any]:
+    tensors = {
+        split: info["files"][f"{split}.safetensors"]["tensors"]["x"] for split in ("train", "test")
+    }
+    _, train_samples, *shape = tensors["train"]  # "uint8", 10000, 1, 28, 28
+    _, test_samples, *_ = tensors["test"]
+    return {
+        "name": info["name"],
+        "kind": info["kind"],
+        "train": train_samples,
+        "test": test_samples,
+        "classes": len(info["classes"]),
+        "shape": " x ".join(map(str, shape)),
+        "users": len(info["users"]),
+        **info["about"],
+    }
+
+
+def damaged(file: Path, reason: str) -> UserError:
+    """The error for a file of an added data set that cannot be used."""
+    return UserError(
+        f"{file} is damaged ({reason}); add the data set again with: "
+        f"fedloom data add {file.parent.name} --from PATH --replace"
+    )
+
+
+@contextmanager
+def disk_errors(failure: str) -> Iterator[None]:
+    """Turn an OSError into a UserError that starts with `failure`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{failure}: {error.strerror or error}; check the disk and its permissions"
+        ) from None
