@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedloom.experiment.parts import build_federation
 
 from fedloom.cli.main import app
 from fedloom.core.errors import UserError
@@ -19,8 +18,9 @@ from fedloom.engines.pool import Pool
 from fedloom.engines.registry import ENGINES, EngineEntry
 from fedloom.engines.workload import Workload
 from fedloom.experiment import open_engine as module
-from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.experiment.build import build_federation
 from fedloom.experiment.open_engine import choose_engine, open_engine, workload_of
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
 from support.small_run import SMALL_CONFIG, sha_per_round
 
