@@ -163,7 +163,7 @@ def test_the_vectorised_engine_is_built_with_them(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "build_federation", build)
     prepared = prepare(load(SETTINGS))
-    for values, passed in (({}, ("contiguous",)), (VALUES, ("contiguous", VALUES))):
+    for values, passed in (({}, ("contiguous", {})), (VALUES, ("contiguous", VALUES))):
         given.clear()
         _, _, choice = opened(prepared, "vectorised", values)
         assert choice.engine == "vectorised" and given == [passed]
