@@ -1,4 +1,4 @@
-"""A temporary home with the tiny data set in it, in memory if possible; the user's is not touched."""
+"""A temporary home with the tiny data set, in memory if possible; the user's is not touched."""
 
 import tempfile
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ ROUNDS, STOP = 7, 5
 
 @dataclass(frozen=True)
 class Runs:
-    """A finished run; the same one killed after its fourth save and fifth line; and what is expected.
+    """A finished run, the same one killed after its fourth save and fifth line, and their output.
 
     folded: the killed one with the log of its database merged into the file, as SQLite readers do.
     """

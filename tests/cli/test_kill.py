@@ -112,7 +112,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
 def test_a_resume_can_be_killed_again_and_again(
     method: str, play: Forks, wholes: dict[str, Whole], home: Path
 ) -> None:
-    """One run, killed many times: twice after two or three more rounds, then also at random times."""
+    """One run, killed many times: first after two or three more rounds, then at random times."""
     whole, out, reached = wholes[method], home / f"again-{method}", [0]
     for attempt in range(12):
         chance = fraction("again", method, attempt)
