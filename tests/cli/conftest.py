@@ -1,4 +1,4 @@
-"""A disk in memory where there is one, with a home for data sets and the tiny one in it; the user's own home is left alone."""
+"""A temporary home with the tiny data set, in memory if possible; the user's is not touched."""
 
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def desk(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, and the current one: what a command writes by default is written here."""
+    """An empty folder, which is the working directory: commands write here by default."""
     folder = Path(tempfile.mkdtemp(dir=home))
     monkeypatch.chdir(folder)
     return folder

@@ -1,7 +1,8 @@
-"""A process that has imported fedloom once and plays each command in a fork of itself, to be killed at will.
+"""A process that imports fedloom once and runs each command in a fork, which can be killed.
 
-Orders come as lines of JSON on stdin, answers go as lines of JSON to stdout; `forks.py` is the other end. The first order is
-played here, not in a fork: what a process does but once, at its first run, is then done, and a kill hardly ever falls into it.
+Commands come as lines of JSON on stdin, answers go as lines of JSON to stdout; `forks.py` is the
+other end. The first command runs here, not in a fork, so that what a process does only once is done
+and a kill hardly ever falls into it.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ def serve() -> None:
 
 
 def played(order: dict[str, Any]) -> dict[str, Any]:
-    """The exit status of the command, and how long it lived. Its end closes the pipe, however it ends."""
+    """The exit status of the command and how long it ran. Its end closes the pipe in any case."""
     ours, theirs = os.pipe()
     started = time.perf_counter()
     child = os.fork()
@@ -48,7 +49,7 @@ def played(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def obey(order: dict[str, Any]) -> None:
-    """In the child: play the command and leave at once, past everything that belongs to the parent."""
+    """In the child: run the command and exit at once, without what belongs to the parent."""
     for handle, name in ((1, order["out"]), (2, order["err"])):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), handle)
     if order["die_at_line"]:
@@ -66,7 +67,7 @@ def obey(order: dict[str, Any]) -> None:
 
 
 def die_at_line(number: int) -> None:
-    """Arrange for a kill -9 as soon as so many lines of metrics have been written, before the round is saved."""
+    """Kill -9 as soon as this many lines of metrics are written, before the round is saved."""
     write = RunFolder.append_metrics
 
     def last(folder: RunFolder, line: Any) -> None:

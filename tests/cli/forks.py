@@ -1,4 +1,4 @@
-"""Commands in processes of their own that start in no time and can be killed at any moment."""
+"""Commands in other processes that start at once and can be killed at any moment."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Forks:
     def __call__(
         self, *words: object, kill_after: float | None = None, die_at_line: int | None = None
     ) -> Lived:
-        """Play the command; with kill_after, kill -9 it after so many seconds, with die_at_line after so many lines."""
+        """Run the command; kill -9 it after `kill_after` seconds, or after `die_at_line` lines."""
         assert self._server.stdout is not None
         for file in (self._out, self._err):
             file.write_text("")  # a child may be killed before it has opened them

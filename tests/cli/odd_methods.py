@@ -1,4 +1,4 @@
-"""FedAvg that dawdles, stumbles or is poisoned at a chosen place; on the command line: odd_methods.py:function."""
+"""FedAvg that is slow, fails or makes NaNs at a chosen place, for odd_methods.py:function."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ PAUSE = "FEDLOOM_TEST_PAUSE"
 
 
 def slow() -> Method:
-    """A step takes as many seconds as the environment says, and says which round it belongs to."""
+    """A step takes as many seconds as the environment says, and prints its round."""
 
     def dawdle(step: Step) -> Tensor:
         if pause := float(os.environ.get(PAUSE, "0")):

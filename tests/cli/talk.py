@@ -1,4 +1,4 @@
-"""The command line from inside this process, and a study so small that a run takes a tenth of a second."""
+"""The command line inside this process, and a run so small that it takes a tenth of a second."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ TINY = (
 
 @dataclass(frozen=True)
 class Said:
-    """What a command has said, and how it ended."""
+    """What a command has printed, and how it ended."""
 
     code: int
     out: str
@@ -34,7 +34,7 @@ class Said:
 
     @property
     def flat(self) -> str:
-        """Its words to the person in one line, without the frames and line breaks that the width of a terminal makes."""
+        """stderr in one line, without the frames and line breaks of a narrow terminal."""
         return " ".join(self.err.replace("│", " ").split())
 
     @property

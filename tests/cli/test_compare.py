@@ -497,7 +497,7 @@ REJECTED = {
         "data.pixels=9 is more than the 8 x 8 pixels of 'tiny'",
     ),
     "run --data tiny --set data.classes=1": (
-        "data.classes=1 should be greater than or equal to 2 (only the first so many classes",
+        "data.classes=1 should be greater than or equal to 2 (keep only this many classes",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Bytes flipped, cut off, zeroed and deleted in every file of a run: `resume` ends as the undisturbed run did, or says why not."""
+"""Every file of a run is damaged: `resume` ends as the undamaged run did, or says why not."""
 
 import contextlib
 import shutil
@@ -22,9 +22,9 @@ ROUNDS, STOP = 7, 5
 
 @dataclass(frozen=True)
 class Runs:
-    """A run, undisturbed; the same one killed after its fourth save with the fifth line written; what it said; how it ends.
+    """A finished run, the same one killed after its fourth save and fifth line, and their output.
 
-    folded: the killed one with the log of its database folded into the one file, as any reader of SQLite may do.
+    folded: the killed one with the log of its database merged into the file, as SQLite readers do.
     """
 
     finished: Path
@@ -72,7 +72,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
-def test_every_kind_of_file_is_there_to_be_damaged(runs: Runs) -> None:
+def test_every_kind_of_file_exists(runs: Runs) -> None:
     database = {"clients.sqlite", "clients.sqlite-wal", "clients.sqlite-shm"}
     manifests = {f"MANIFEST-{r}.json" for r in saved_rounds(runs.half)}
     states = {f"round-{r}.safetensors" for r in saved_rounds(runs.half)}
@@ -87,12 +87,12 @@ def test_every_kind_of_file_is_there_to_be_damaged(runs: Runs) -> None:
     assert "result.json" in {p.name for p in files(runs.finished)}
 
 
-def test_what_was_reported_is_safe(runs: Runs) -> None:
+def test_a_reported_round_is_saved(runs: Runs) -> None:
     assert f"round {STOP - 1}/{ROUNDS}" in runs.said and f"round {STOP}/{ROUNDS}" not in runs.said
 
 
 def damage(file: Path, key: Key) -> str:
-    """One of four kinds of damage; which one, and where, hangs on the key."""
+    """One of four kinds of damage; the key decides which one and where."""
     data, draw = bytearray(file.read_bytes()), key.fold("where").seed
     how = ("flip", "cut", "zero", "delete")[key.fold("how").seed % 4]
     start = draw % max(len(data), 1)
@@ -139,7 +139,7 @@ def damaged(base: Path, names: str, cases: int, desk: Path) -> Iterator[tuple[st
     ("which", "names", "cases"),
     [("half", "*", 100), ("folded", "clients.sqlite", 30), ("finished", "*", 24)],
 )
-def test_damage_is_made_good_or_told(
+def test_damage_is_repaired_or_reported(
     which: str, names: str, cases: int, runs: Runs, desk: Path
 ) -> None:
     met = {
@@ -168,10 +168,8 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("name", "old", "new"), EDITS, ids=lambda text: text)
-def test_a_line_that_somebody_changed_is_noticed(
-    name: str, old: str, new: str, runs: Runs, desk: Path
-) -> None:
-    """Lines behind the last checkpoint are written anew; what the checkpoint vouches for must be as it was."""
+def test_an_edited_line_is_noticed(name: str, old: str, new: str, runs: Runs, desk: Path) -> None:
+    """Lines after the last checkpoint are written again; those before it must be as they were."""
     folder = shutil.copytree(runs.half, desk / "edited")
     text = (folder / name).read_text()
     assert old in text
@@ -179,7 +177,7 @@ def test_a_line_that_somebody_changed_is_noticed(
     assert verdict(folder, runs) == ("ended" if str(STOP) in old else "said")
 
 
-def test_a_user_is_told_that_the_run_went_back(runs: Runs, desk: Path) -> None:
+def test_going_back_to_an_earlier_checkpoint_is_reported(runs: Runs, desk: Path) -> None:
     folder = shutil.copytree(runs.half, desk / "back")
     newest = folder / "checkpoint" / f"round-{STOP - 1}.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
@@ -188,7 +186,7 @@ def test_a_user_is_told_that_the_run_went_back(runs: Runs, desk: Path) -> None:
     assert f"{newest.name} is damaged" in said.err and f"resuming from round {STOP - 2}" in said.err
 
 
-def test_an_unharmed_copy_goes_on_from_its_last_checkpoint(runs: Runs, desk: Path) -> None:
+def test_an_undamaged_copy_resumes_from_its_last_checkpoint(runs: Runs, desk: Path) -> None:
     shutil.copytree(runs.half, desk / "copy")
     said = fedloom("resume", "copy")
     assert runs.sha256 in said.out

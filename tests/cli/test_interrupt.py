@@ -82,7 +82,7 @@ def test_two_interrupts_drop_the_round(desk: Path, monkeypatch: pytest.MonkeyPat
     with process(*slow_run("dropped"), pause=0.3, monkeypatch=monkeypatch) as running:
         read_until(running, "dawdling in round 1")
         running.send_signal(signal.SIGINT)
-        read_until(running, "Ctrl-C again drops it")
+        read_until(running, "press Ctrl-C again to drop it")
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert running.returncode == 130 and out == "" and "Traceback" not in err, err

@@ -1,4 +1,4 @@
-"""kill -9 at any moment of a run, and of the resume after it: the weights at the end are those of the run that was left alone."""
+"""kill -9 at any moment of a run or of a resume: the final weights are those without a kill."""
 
 import re
 import shutil
@@ -30,7 +30,7 @@ def play(home: Path) -> Iterator[Forks]:
 
 @dataclass(frozen=True)
 class Whole:
-    """A run that nobody disturbed, and the seconds it took."""
+    """A run without a kill, and the seconds it took."""
 
     result: dict[str, Any]
     lines: list[dict[str, Any]]
@@ -58,7 +58,7 @@ def go_on(method: str, out: Path) -> list[object]:
 
 
 def fraction(*path: str | int) -> float:
-    """The moment of a kill, as a part of some time: as random as can be, and the same in every session."""
+    """The moment of a kill as a fraction of a time: random, and the same in every session."""
     return Key.root(5).fold(*path).seed % 1000 / 1000
 
 
@@ -86,7 +86,7 @@ def assert_ends_like(whole: Whole, play: Forks, method: str, out: Path) -> None:
 def test_a_killed_run_ends_as_if_nothing_had_happened(
     method: str, kills: int, play: Forks, wholes: dict[str, Whole], home: Path
 ) -> None:
-    """Only kills between the first checkpoint and the last round count; the others must end well too.
+    """Only kills between the first checkpoint and the last round count; all must end well.
 
     The pace follows a machine that has become slower or faster since the undisturbed run.
     """
@@ -109,10 +109,10 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize("method", STATEFUL)
-def test_a_resume_can_be_killed_as_often_as_one_likes(
+def test_a_resume_can_be_killed_again_and_again(
     method: str, play: Forks, wholes: dict[str, Whole], home: Path
 ) -> None:
-    """One run, killed again and every_round: twice at a round two or three further on, then in turn at a moment that nothing chooses."""
+    """One run, killed many times: first after two or three more rounds, then at random times."""
     whole, out, reached = wholes[method], home / f"again-{method}", [0]
     for attempt in range(12):
         chance = fraction("again", method, attempt)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cli import talk
+from fedloom.experiment.build import resolve_auto
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted, train
 from fedloom.runs.folder import CONFIG, RunFolder
@@ -60,8 +61,10 @@ def stopped_run(path: Path) -> None:
         "model": "mlp(layers=1,width=4)",
         "rounds": 4,
     }
-    settings = load(
-        {**raw, "method": "naivemix(size=5)", "engine": "inprocess", "sample": {"per_round": 3}}
+    settings = resolve_auto(
+        load(
+            {**raw, "method": "naivemix(size=5)", "engine": "inprocess", "sample": {"per_round": 3}}
+        )
     )
     rounds = iter([False, True])
     with (

@@ -168,7 +168,7 @@ def test_small_runs_and_named_engines_are_not_measured(
 
 
 def test_the_choice_says_why_it_is_not_vectorised(cache: Path) -> None:
-    choice = auto(workers=1, train={"batch": 20, "momentum": 0.9, "reset": False}).choice
+    choice = auto(workers=1, train={"batch": 20, "momentum": 0.9, "reset": False}).engine_choice
     assert choice.engine == "inprocess"
     assert (
         choice.why == "not vectorised, since train.reset=false keeps each client's momentum, "

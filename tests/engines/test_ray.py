@@ -88,7 +88,7 @@ def test_exchange_private_tensors_slots_finale_and_scores_work_too(seen: dict[st
     alone, clustered = (
         {k: v for k, v in result.items() if k != "seconds"} for result in seen["everything"]
     )
-    assert "personal" in alone
+    assert "personal_models" in alone
     assert clustered == alone
 
 
@@ -125,7 +125,7 @@ def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause(
     seen: dict[str, Any],
 ) -> None:
     assert seen["nowhere"]["kind"] == "RunError"
-    assert "module 'nowhere' does not import" in seen["nowhere"]["said"]
+    assert "module 'nowhere' cannot be imported" in seen["nowhere"]["said"]
 
 
 def test_waiting_for_a_full_cluster_times_out(seen: dict[str, Any]) -> None:
@@ -203,4 +203,4 @@ def test_without_a_namespace_nothing_is_run(tmp_path: Path) -> None:
         text=True,
     )
     assert (ended.returncode, ended.stdout) == (125, "")
-    assert "nothing was run" in ended.stderr
+    assert "the command was not run" in ended.stderr

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedloom.experiment.parts import build_federation
 
 from fedloom.cli.main import app
 from fedloom.core.errors import UserError
@@ -19,8 +18,9 @@ from fedloom.engines.pool import Pool
 from fedloom.engines.registry import ENGINES, EngineEntry
 from fedloom.engines.workload import Workload
 from fedloom.experiment import open_engine as module
-from fedloom.experiment.build import PreparedRun, prepare
+from fedloom.experiment.build import build_federation
 from fedloom.experiment.open_engine import choose_engine, open_engine, workload_of
+from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.settings.config import load
 from support.small_run import SMALL_CONFIG, sha_per_round
 
@@ -67,7 +67,7 @@ def test_a_new_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EngineEntry("new", "the new engine", "for this test", "some_new_engine:open_counting")
     monkeypatch.setitem(ENGINES, "new", entry)
     prepared = prepare(load({**SETTINGS, "engine": "new"}))
-    assert prepared.choice.engine == "new"
+    assert prepared.engine_choice.engine == "new"
     assert sha_per_round(prepared) == sha_per_round(prepare(load(SETTINGS)))
 
 
@@ -163,7 +163,7 @@ def test_the_vectorised_engine_is_built_with_them(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "build_federation", build)
     prepared = prepare(load(SETTINGS))
-    for values, passed in (({}, ("contiguous",)), (VALUES, ("contiguous", VALUES))):
+    for values, passed in (({}, ("contiguous", {})), (VALUES, ("contiguous", VALUES))):
         given.clear()
         _, _, choice = opened(prepared, "vectorised", values)
         assert choice.engine == "vectorised" and given == [passed]

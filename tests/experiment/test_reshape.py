@@ -61,7 +61,7 @@ def test_workers_give_the_same_bits() -> None:
             "stochdepth",
             "mlp",
             "method 'stochdepth': needs at least two residual branches, "
-            "and the model has the blocks layer1, ",
+            "but the model has the blocks layer1, ",
         ),
     ],
 )

@@ -184,7 +184,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("text", "sentence"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("text", "sentence"), REJECTED.items(), ids=REJECTED)
 def test_conflicts_raise_a_clear_error(text: str, sentence: str) -> None:
     with pytest.raises(UserError, match=rf"(?s)^method '[a-z+-]*': .*{sentence}"):
         method(text).check(nested())
