@@ -101,7 +101,8 @@ def test_an_invalid_first_client_does_not_reject_the_others() -> None:
 def test_a_run_without_a_valid_answer_does_not_start() -> None:
     with pytest.raises(
         RunError,
-        match=r"every answer to the exchange 'mashed' is invalid \(client 0: tensor 'x' is not finite\)",
+        match=r"every answer to the exchange 'mashed' is invalid "
+        r"\(client 0: tensor 'x' is not finite\)",
     ):
         started(dict.fromkeys(range(8), LIES["tensor 'x' is not finite"]))
     with pytest.raises(UserError, match="no client has sent an average"):

@@ -111,7 +111,8 @@ def test_such_a_run_is_rejected_before_round_0() -> None:
     data = {"clients": 300, "partition": "dirichlet(alpha=0.05, min_size=1)"}
     with pytest.raises(
         UserError,
-        match=r"client \d+ has 1 sample, and model 'resnet8' has batch norm, which needs at least 2",
+        match=r"client \d+ has 1 sample, and model 'resnet8' has batch norm, "
+        "which needs at least 2",
     ):
         prepare(load({"method": "ditto", "model": "resnet8(norm=batch)", "data": data}))
 
@@ -164,7 +165,7 @@ def test_combinations_run(text: str) -> None:
 
 
 TWO = "two methods set their own {}; at most one of them can"
-REFUSED = {
+REJECTED = {
     "finetune+ros": TWO.format("finale"),
     "perfedavg+finetune": TWO.format("finale"),
     "pfedme+ditto": TWO.format("evaluated slot"),

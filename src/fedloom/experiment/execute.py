@@ -17,7 +17,7 @@ from fedloom.experiment.reuse import check_same_rounds, copy_rounds
 from fedloom.experiment.stored_run import run_config
 from fedloom.experiment.train import Message, TrainedRun, ignore, train
 from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import Config, load
+from fedloom.settings.config import Config, first_difference, load
 
 
 def execute(
@@ -61,9 +61,11 @@ def execute(
 
 def check_same_settings(path: Path, config: Config) -> None:
     """Raise if a folder holds a run with other settings, or if they were edited since it began."""
-    if resolve_auto(run_config(path)) != config:
+    difference = first_difference(resolve_auto(run_config(path)), config)
+    if difference is not None:
         raise UserError(
-            f"'{path}' holds a run with other settings; choose another folder, or delete it"
+            f"'{path}' holds a run with other settings: {difference}; "
+            "choose another folder, or delete it"
         )
 
 

@@ -17,7 +17,7 @@ from fedloom.core.spec import Spec
 from fedloom.experiment.stored_run import is_finished
 from fedloom.methods.registry import build
 from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import Config, load_file
+from fedloom.settings.config import Config, first_difference, load_file
 
 # Settings that the bits of a round do not depend on; of the method, those that leave rounds alone.
 IRRELEVANT = ("method", "workers", "checkpoint_every")
@@ -62,7 +62,7 @@ def check_same_rounds(config: Config, path: Path) -> None:
     if not is_finished(path):
         raise UserError(f"the run in '{path}' is not finished; first: fedloom resume {path}")
     theirs = load_file(path / CONFIG)
-    if (difference := _first_difference(config, theirs)) is not None:
+    if (difference := first_difference(theirs, config, IRRELEVANT)) is not None:
         raise UserError(
             f"'{path}' has other rounds than this run: {difference}; "
             f"use its settings with --config {path / CONFIG}"
@@ -88,14 +88,6 @@ def _edited(config: Config, path: Path) -> list[str]:
     """The user's own files that have changed since that run."""
     with RunFolder.read_only(path) as folder:
         return folder.edited(config.code())
-
-
-def _first_difference(one: Config, other: Config) -> str | None:
-    ours, theirs = _settings(one), _settings(other)
-    for name, value in ours.items():
-        if value != theirs[name]:
-            return f"{name} is {theirs[name]} there and {value} here"
-    return None
 
 
 def copy_rounds(folder: RunFolder, path: Path) -> None:

@@ -21,10 +21,10 @@ from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import check_names
 from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds
-from fedloom.experiment.stored_run import is_finished
+from fedloom.experiment.stored_run import is_finished, run_config
 from fedloom.metrics.curve import CurveOptions, evaluations
 from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import DEFAULTS, Config, load
+from fedloom.settings.config import DEFAULTS, Config, first_difference, load
 from fedloom.settings.overrides import overlay
 
 Message = Callable[[str], None]
@@ -90,9 +90,10 @@ def _check_existing(planned: PlannedRun) -> None:
     if not (planned.path / CONFIG).exists():
         return
     remedy = "choose another --out, or delete that folder"
+    difference = first_difference(resolve_auto(run_config(planned.path)), planned.config)
+    if difference is not None:
+        raise UserError(f"'{planned.path}' holds a run with other settings: {difference}; {remedy}")
     with RunFolder.read_only(planned.path) as folder:
-        if folder.config_text != planned.config.text():
-            raise UserError(f"'{planned.path}' holds a run with other settings; {remedy}")
         for place in folder.edited(planned.config.code()):
             raise UserError(
                 f"'{planned.path}' holds a run of an earlier version of '{place}'; {remedy}"

@@ -7,7 +7,7 @@ Names with arguments (a method, a model, a partition, a sampler) may be written 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -272,6 +272,26 @@ def load(raw: Mapping[str, Any], origin: str = "settings") -> Config:
         problems = [describe_problem(e, Config, DEFAULTS) for e in error.errors()]
     raise_all(problems, origin)
     raise AssertionError
+
+
+def first_difference(theirs: Config, ours: Config, ignore: Collection[str] = ()) -> str | None:
+    """The first setting in which two configs differ, with both values; None if there is none."""
+    names = [name for name in Config.model_fields if name not in ignore]
+    then, now = theirs.model_dump(mode="json"), ours.model_dump(mode="json")
+    for name in names:
+        if then[name] != now[name]:
+            path, old, new = _narrowed(name, then[name], now[name])
+            return f"{path} is {old!r} there and {new!r} here"
+    return None
+
+
+def _narrowed(path: str, then: Any, now: Any) -> tuple[str, Any, Any]:
+    """The first difference inside a table of settings."""
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in {**then, **now}:
+            if then.get(name) != now.get(name):
+                return _narrowed(f"{path}.{name}", then.get(name), now.get(name))
+    return path, then, now
 
 
 def load_file(path: Path) -> Config:
