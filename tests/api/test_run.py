@@ -85,7 +85,7 @@ def test_a_finished_folder_is_returned_as_it_is(desk: Path) -> None:
 def test_a_folder_with_other_settings_is_rejected(desk: Path) -> None:
     experiment().run("run")
     with pytest.raises(
-        fl.UserError, match="'run' holds a run with other settings: train.lr is 0.1 there and 0.5"
+        fl.UserError, match="'run' holds a run with other settings: train.lr is 0.05 there and 0.5"
     ):
         experiment(lr=0.5).run("run")
     (desk / "notes").mkdir()
