@@ -84,10 +84,10 @@ def test_a_finished_folder_is_returned_as_it_is(desk: Path) -> None:
 
 def test_a_folder_with_other_settings_is_rejected(desk: Path) -> None:
     experiment().run("run")
-    with pytest.raises(
-        fl.UserError, match="'run' holds a run with other settings: train.lr is 0.05 there and 0.5"
-    ):
+    with pytest.raises(fl.UserError) as error:
         experiment(lr=0.5).run("run")
+    assert "'run' holds a run with other settings" in str(error.value)
+    assert "train.lr is 0.05 there and 0.5 here; choose another folder" in str(error.value)
     (desk / "notes").mkdir()
     (desk / "notes/mine.txt").write_text("not a run")
     with pytest.raises(fl.UserError):
