@@ -120,7 +120,7 @@ def test_a_method_object_equals_its_name() -> None:
 def test_a_custom_method_changes_the_training() -> None:
     custom = fl.Method("quiet", fl.Phase(terms=term))
     alone, joined = experiment(method=custom), experiment(method=fl.method("fedprox") + custom)
-    assert alone.config.method == {"name": "python:quiet"} and alone.label == "quiet"
+    assert alone.config.method["name"].startswith("python:quiet-") and alone.label == "quiet"
     assert joined.label == "fedprox+quiet"
     plain, prox = experiment(), experiment(method="fedprox")
     assert len({sha(e.run()) for e in (alone, joined, plain, prox)}) == 4
@@ -159,7 +159,7 @@ def flat(classes: int = 4) -> nn.Module:
 
 def test_a_model_may_be_a_lambda() -> None:
     made = experiment(model=lambda shape, classes: flat(classes))
-    assert made.config.model.name == "python:lambda"
+    assert made.config.model.name.startswith("python:lambda-")
     run = made.run()
     assert isinstance(run.model, nn.Sequential) and run.model[1].weight.shape == (4, 64)
     again = experiment(model=lambda a, b: flat(b)).run()  # by position, whatever the names are
@@ -206,7 +206,7 @@ def test_a_function_of_a_file(user: ModuleType, desk: Path) -> None:
     ("model", "message"),
     [
         (3, "model=3 is a int; pass a name, an nn.Module, a class, a function of"),
-        (lambda a: flat(), "model 'python:lambda' takes the parameters a; write a function of"),
+        (lambda a: flat(), "model 'lambda' takes the parameters a; write a function of"),
         (lambda: 3, "returned a int, not a Module"),
         (flat(5), r"returns shape \(1, 5\) for one sample, and \(1, 4\) is needed"),
     ],
@@ -277,3 +277,13 @@ def test_the_package_exports_what_it_lists() -> None:
     assert set(fl.__all__) - {"__version__"} <= set(dir(fl))
     with pytest.raises(AttributeError, match="module 'fedloom' has no attribute 'Experimet'"):
         fl.Experimet  # noqa: B018
+
+
+def test_an_edited_function_is_not_taken_for_the_one_that_made_the_folder(desk: Path) -> None:
+    def method(weight: float) -> fl.Method:
+        return fl.Method("mine", fl.Phase(terms=lambda step: weight * step.logits.square().mean()))
+
+    experiment(method=method(0.1)).run("run")
+    assert experiment(method=method(0.1)).run("run").config.title == "mine"
+    with pytest.raises(fl.UserError, match=r"holds a run with other settings: method\.name is"):
+        experiment(method=method(0.2)).run("run")

@@ -173,10 +173,10 @@ def test_python_objects_are_needed_again_only_to_train_or_to_use_the_models(desk
 @pytest.mark.parametrize(
     ("wrong", "then", "now"),
     [
-        ({"method": fl.Method("other", fl.Phase())}, "method 'python:quiet'", "'python:other'"),
-        ({"method": "fedavg"}, "method 'python:quiet'", "'fedavg'"),
-        ({"model": "mlp"}, "model 'python:lambda'", "'mlp'"),
-        ({"model": flat((1, 8, 8), 4)}, "model 'python:lambda'", "'python:Sequential-"),
+        ({"method": fl.Method("other", fl.Phase())}, "method 'quiet'", "'other'"),
+        ({"method": "fedavg"}, "method 'quiet'", "'fedavg'"),
+        ({"model": "mlp"}, "model 'lambda'", "'mlp'"),
+        ({"model": flat((1, 8, 8), 4)}, "model 'lambda'", "'Sequential'"),
         ({"data": "fashion-mnist"}, "data 'tiny'", "'fashion-mnist'"),
     ],
     ids=["method", "method name", "model name", "module", "data"],
@@ -194,7 +194,9 @@ def test_a_module_with_other_weights_is_rejected(desk: Path) -> None:
     module = flat((1, 8, 8), 4)
     run = experiment(model=module, rounds=1).run("run")
     assert fl.open("run", model=module).model.state_dict().keys() == run.model.state_dict().keys()
-    with pytest.raises(fl.UserError, match="the run was made with model 'python:Sequential-"):
+    with pytest.raises(
+        fl.UserError, match="the run was made with model 'Sequential', and this is another"
+    ):
         fl.open("run", model=flat((1, 8, 8), 4))
 
 

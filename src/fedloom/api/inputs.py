@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from fedloom.core.code_digest import code_digest
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
@@ -84,8 +85,14 @@ def _method(method: Any, values: dict[str, Any]) -> Any:
             f"method={method!r} is a {type(method).__name__}; "
             "pass a name, a Method, or a function that returns a Method"
         )
-    values |= {part.spec.name: part.value for part in method.parts if part.value is not None}
-    return method_table([part.spec for part in method.parts])
+    specs = []
+    for part in method.parts:
+        spec = part.spec
+        if part.value is not None:
+            spec = Spec(f"{spec.name}-{code_digest(part.value)}")
+            values[spec.name] = part.value
+        specs.append(spec)
+    return method_table(specs)
 
 
 def _model(model: Any, values: dict[str, Any]) -> Any:
@@ -97,7 +104,7 @@ def _model(model: Any, values: dict[str, Any]) -> Any:
     elif callable(model):
         if reference := reference_to(model):
             return reference
-        name = f"{VALUE_PREFIX}{_name_of(model)}"
+        name = f"{VALUE_PREFIX}{_name_of(model)}-{code_digest(model)}"
     else:
         raise UserError(
             f"model={model!r} is a {type(model).__name__}; pass a name, an nn.Module, a class, "

@@ -252,5 +252,8 @@ def _check_same(config: Config, given: Inputs, objects: dict[str, Any]) -> None:
         "data": (config.data.name, given.config.data.name),
     }
     for name, (then, now) in pairs.items():
-        if objects[name] is not None and then != now:
-            raise UserError(f"the run was made with {name} '{then}', and this is '{now}'")
+        if objects[name] is None or then == now:
+            continue
+        old, new = user_code.short_reference(then), user_code.short_reference(now)
+        this = "another version of it" if old == new else f"'{new}'"
+        raise UserError(f"the run was made with {name} '{old}', and this is {this}")

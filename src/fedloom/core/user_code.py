@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 from fedloom.core.errors import UserError, unknown_name
 
 T = TypeVar("T")
+_DIGEST = re.compile(r"-[0-9a-f]{12}$")
 VALUE_PREFIX = "python:"  # marks the name of an object passed as a value, which has no reference
 
 
@@ -33,11 +35,13 @@ def absolute_reference(name: str) -> str:
 
 
 def short_reference(name: str) -> str:
-    """The name without the folders of a user's file, for tables."""
+    """The name for tables: without the folders of a user's file, or the digest of a value."""
     place, colon, function = name.rpartition(":")
     if place.endswith(".py"):
         return f"{Path(place).name}{colon}{function}"
-    return name.removeprefix(VALUE_PREFIX)
+    if name.startswith(VALUE_PREFIX):
+        return _DIGEST.sub("", name.removeprefix(VALUE_PREFIX))
+    return name
 
 
 def reference_to(function: Callable[..., Any]) -> str | None:
@@ -82,7 +86,7 @@ def load(kind: str, reference: str) -> Callable[..., Any]:
     """Import the function that a reference names; kind: what it is, for error messages."""
     if reference.startswith(VALUE_PREFIX):
         raise UserError(
-            f"{kind} '{reference.removeprefix(VALUE_PREFIX)}' was passed as a Python object, which "
+            f"{kind} '{short_reference(reference)}' was passed as a Python object, which "
             f"settings cannot bring back; pass it again: fedloom.open(FOLDER, {kind}=...)"
         )
     place, _, name = reference.rpartition(":")

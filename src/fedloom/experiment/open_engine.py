@@ -16,7 +16,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
 from fedloom.core.round import Engine
-from fedloom.core.user_code import VALUE_PREFIX
+from fedloom.core.user_code import short_reference
 from fedloom.data import augment
 from fedloom.data.client import Clients, normaliser
 from fedloom.data.dataset import Dataset, Split
@@ -184,7 +184,7 @@ def _estimated_work(
 def _cannot_import(entry: EngineEntry, config: Config, values: Values) -> str:
     """The warning that workers cannot use these objects."""
     names = " and ".join(
-        f"{'model' if key == config.model.name else 'method'} '{key.removeprefix(VALUE_PREFIX)}'"
+        f"{'model' if key == config.model.name else 'method'} '{short_reference(key)}'"
         for key in values
     )
     them = "it" if len(values) == 1 else "them"

@@ -56,6 +56,6 @@ def _arguments(name: str, source: Callable[..., Any], shape: Shape, classes: int
     if len(required) == 2:
         return dict(zip((p.name for p in required), offered.values(), strict=True))
     raise UserError(
-        f"model '{name}' takes the parameters {', '.join(known)}; write a function of "
-        "(shape, classes), or one without required parameters"
+        f"model '{user_code.short_reference(name)}' takes the parameters {', '.join(known)}; "
+        "write a function of (shape, classes), or one without required parameters"
     )
