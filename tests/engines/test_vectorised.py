@@ -193,7 +193,7 @@ def test_custom_memories_work_through_once() -> None:
         return Extra(memories={"last": {n: t for n, t in outcome.weights["model"].items()}})
 
     def proximal(step: Step) -> Tensor:
-        return 0.1 * (step.vector - step.along(towards)).square().sum()
+        return 0.1 * (step.vector - step.vector_of(towards)).square().sum()
 
     assert_matches_inprocess(
         make_federation(Method("own", (Phase(terms=(proximal,)),), (remember,))), lanes=3

@@ -50,7 +50,7 @@ def grudging(step: Step) -> Tensor:
 
 
 def restless(step: Step) -> Tensor:
-    return torch.dot(step.vector, step.along(lambda job: job.received))
+    return torch.dot(step.vector, step.vector_of(lambda job: job.received))
 
 
 def personal(step: Step) -> Tensor:

@@ -72,7 +72,7 @@ def weight() -> int:
     alive = (
         o.untyped_storage()
         for o in gc.get_objects()
-        if type(o) in (torch.Tensor, torch.nn.Parameter)
+        if type(o) in (torch.Tensor, torch.nn.Parameter) and o.layout is torch.strided
     )
     return sum({s.data_ptr(): s.nbytes() for s in alive}.values())
 
