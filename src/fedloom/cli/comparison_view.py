@@ -107,24 +107,12 @@ CLIENT_LEGEND = (
 
 def _print(kind: str, comparison: Comparison, plots: Mapping[str, str]) -> None:
     """The table with a sparkline per curve, and how its columns are computed."""
-    rows, options = comparison.rows, comparison.options
+    rows = comparison.rows
     personal = any(row.personalised for row in rows)
-    columns = [
-        kind,
-        *(CLIENT_COLUMNS if personal else ()),
-        "accuracy %",
-        "std",
-        *(f"at {r}" for r in options.at),
-        *(f"to {100 * t:.1f} %" for t in options.targets),
-        "sent",
-        "seconds",
-        "by round",
-    ]
+    columns = _columns(kind, comparison, personal)
     values = [y for row in rows for _, y in row.smoothed]
     bounds = min(values), max(values)
-    ranking = [
-        (row.over_clients("mean_class_recall") or 0) if personal else row.mean for row in rows
-    ]
+    ranking = [_ranked_by(row, personal) for row in rows]
     cells = [
         _cells(row, score == max(ranking), personal, bounds)
         for row, score in zip(rows, ranking, strict=True)
@@ -135,6 +123,26 @@ def _print(kind: str, comparison: Comparison, plots: Mapping[str, str]) -> None:
         out.print(CLIENT_LEGEND, highlight=False)
     for name, path in plots.items():
         out.print(f"{name}: {path}", highlight=False)
+
+
+def _columns(kind: str, comparison: Comparison, personal: bool) -> list[str]:
+    options = comparison.options
+    return [
+        kind,
+        *(CLIENT_COLUMNS if personal else ()),
+        "accuracy %",
+        "std",
+        *(f"at {r}" for r in options.at),
+        *(f"to {100 * t:.1f} %" for t in options.targets),
+        "sent",
+        "seconds",
+        "by round",
+    ]
+
+
+def _ranked_by(row: ComparisonRow, personal: bool) -> float:
+    """The score by which the best row is found: of personal models where there are any."""
+    return (row.over_clients("mean_class_recall") or 0.0) if personal else row.mean
 
 
 def _cells(

@@ -174,17 +174,22 @@ def resolve_layout(config: Config) -> str:
 def resolve_device(name: str) -> torch.device:
     """The device of that name; "auto" is the fastest one present."""
     present = {
-        "cpu": True,
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
+        "cpu": True,
     }
+    usable = [kind for kind, here in present.items() if here]
     if name == "auto":
-        return torch.device(next(d for d in ("cuda", "mps", "cpu") if present[d]))
+        return torch.device(usable[0])
     kind, _, number = name.partition(":")
     if kind not in present or (number and kind != "cuda"):
         raise unknown_name("device", name, ["auto", *present])
-    numbered = not number or (number.isdigit() and int(number) < torch.cuda.device_count())
-    if not (present[kind] and numbered):
-        usable = ", ".join(["auto", *(d for d, yes in present.items() if yes)])
-        raise UserError(f"device '{name}' does not exist on this machine; choose one of: {usable}")
+    if kind not in usable or not _has_number(number):
+        choices = ", ".join(["auto", *reversed(usable)])
+        raise UserError(f"device '{name}' does not exist on this machine; choose one of: {choices}")
     return torch.device(name)
+
+
+def _has_number(number: str) -> bool:
+    """Whether there is a GPU of this number; no number is the default one."""
+    return not number or (number.isdigit() and int(number) < torch.cuda.device_count())

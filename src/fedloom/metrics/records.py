@@ -240,10 +240,13 @@ def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
     if odd := [*missing, *sorted(given.keys() - known.keys())]:
         raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
     for name in ("global_model", "personal_models"):
-        if given.get(name) is None:
-            continue
-        try:
-            given[name] = ClientScores.from_json(given[name])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{place} is damaged: {name} has wrong scores: {error}") from error
+        if given.get(name) is not None:
+            given[name] = _scores(given[name], f"{place} is damaged: {name}")
     return given
+
+
+def _scores(facts: Mapping[str, Any], place: str) -> ClientScores:
+    try:
+        return ClientScores.from_json(facts)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{place} has wrong scores: {error}") from error
