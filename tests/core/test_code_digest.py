@@ -40,6 +40,15 @@ def test_the_same_code_has_the_same_digest() -> None:
         Method("a", Phase(terms=scaled(0.1)))
     )
     assert code_digest(fedprox(0.1)) == code_digest(fedprox(0.1))
+    assert code_digest(net(1)) == code_digest(net(1))
+
+
+def net(width: int) -> type:
+    class Net:
+        def layers(self) -> int:
+            return width
+
+    return Net
 
 
 DIFFERENT: dict[str, tuple[Any, Any]] = {
@@ -51,6 +60,7 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
     "a parameter": (fedprox(0.1), fedprox(0.2)),
     "a stage": (Method("a"), Method("a", server=(mean("clients"), apply_mean()))),
     "a field": (Method("a"), replace(Method("a"), sends=("control",))),
+    "a class": (net(1), net(2)),
     "a tensor": (torch.zeros(2), torch.ones(2)),
 }
 

@@ -32,7 +32,10 @@ def demo(
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Compare FedAvg with other methods on highly non-IID clients. Example: fedloom demo"""
+    """Compare FedAvg with other methods on highly non-IID clients.
+
+    Example: fedloom demo
+    """
     from fedloom.experiment.schedule import by_method, plan_methods
     from fedloom.metrics.curve import CurveOptions
 

@@ -42,7 +42,10 @@ def report(
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Compare existing runs. Example: fedloom report runs/fedavg-s0 runs/fedprox-s0 --out plots"""
+    """Compare existing runs, finished or not.
+
+    Example: fedloom report runs/fedavg-s0 runs/fedprox-s0 --out plots
+    """
     from fedloom.core.errors import UserError
 
     flags = locals()

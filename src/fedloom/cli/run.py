@@ -100,7 +100,10 @@ def resume(
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
-    """Continue a run from its last checkpoint. Example: fedloom resume runs/fedprox-s1"""
+    """Continue a run from its last checkpoint.
+
+    Example: fedloom resume runs/fedprox-s1
+    """
     with prefork(engine) as fork_server:
         from fedloom.experiment.stored_run import run_config
 

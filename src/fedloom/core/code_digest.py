@@ -64,6 +64,11 @@ def _function(function: FunctionType) -> Iterator[Any]:
             yield used
 
 
+def _class(cls: type) -> Iterator[Any]:
+    yield f"{cls.__module__}.{cls.__qualname__}"
+    yield from (member for member in vars(cls).values() if isinstance(member, FunctionType))
+
+
 def _same_module(value: Any, function: Callable[..., Any]) -> bool:
     return isinstance(value, FunctionType) and value.__module__ == function.__module__
 
@@ -74,7 +79,7 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     MethodType: lambda method: (method.__func__, method.__self__),
     partial: lambda call: (call.func, call.args, call.keywords),
     Tensor: lambda tensor: (tensor.detach().cpu().contiguous().numpy().tobytes(),),
-    type: lambda cls: (f"{cls.__module__}.{cls.__qualname__}",),
+    type: _class,
     dict: lambda mapping: mapping.items(),
     tuple: lambda items: items,
     list: lambda items: items,

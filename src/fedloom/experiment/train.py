@@ -64,8 +64,8 @@ def train(
     restored = folder.restore() if folder else None
     for message in _warnings(prepared, folder, restored):
         warn(message)
-    if prepared.engine_choice.why:
-        inform(f"engine: {prepared.engine_choice.engine} ({prepared.engine_choice.why})")
+    choice = prepared.engine_choice
+    inform(f"engine: {choice.engine} ({choice.why})" if choice.why else f"engine: {choice.engine}")
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
         warn(f"note: run in-process, since {why_not}")
     callback = CallbackList(callbacks)

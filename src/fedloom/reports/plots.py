@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedloom.core.errors import UserError
+from fedloom.metrics.curve import LAST
 from fedloom.reports.comparison import ComparisonRow
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
     for target in options.targets:
         axes.axhline(100 * target, color="#999999", lw=0.8, ls=":")
     axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
-    averaging = "mean of the last" if options.ema is None else f"moving average {options.ema:g}"
+    last = f"mean of the last {LAST}"
+    averaging = last if options.ema is None else f"moving average {options.ema:g}"
     _save(figure, axes, path, averaging)
     return figure
 
