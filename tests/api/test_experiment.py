@@ -287,3 +287,15 @@ def test_an_edited_function_is_not_taken_for_the_one_that_made_the_folder(desk: 
     assert experiment(method=method(0.1)).run("run").config.title == "mine"
     with pytest.raises(fl.UserError, match=r"holds a run with other settings: method\.name is"):
         experiment(method=method(0.2)).run("run")
+
+
+def test_a_model_with_other_weights_each_time_is_rejected(desk: Path) -> None:
+    draws = iter(range(100))
+
+    def unseeded(shape: tuple[int, ...], classes: int) -> nn.Module:
+        module = flat(classes)
+        nn.init.constant_(next(module.parameters()), float(next(draws)))
+        return module
+
+    with pytest.raises(fl.UserError, match="'unseeded' has other initial weights each time it is"):
+        experiment(model=unseeded).run()

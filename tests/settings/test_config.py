@@ -110,3 +110,21 @@ def test_an_unknown_setting_that_exists_in_another_table_is_suggested_by_its_ful
 )
 def test_assignments_read_values_as_a_person_means_them(text: str, value: object) -> None:
     assert assignment(f"a.b={text}") == ("a.b", value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"train": {"lr": True}}, "train.lr"),
+        ({"rounds": True}, "rounds"),
+        ({"train": {"clip": False}}, "train.clip"),
+        ({"data": {"clients": True}}, "data.clients"),
+    ],
+)
+def test_true_is_not_read_as_the_number_1(settings: dict, name: str) -> None:
+    with pytest.raises(UserError, match=rf"{re.escape(name)}: (true|false) is not a number"):
+        load(settings)
+
+
+def test_settings_that_are_true_or_false_take_both() -> None:
+    assert load({"compile": True, "train": {"drop_last": True}}).train.drop_last

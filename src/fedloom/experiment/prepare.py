@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
+from fedloom.core.job import build_isolated
 from fedloom.core.method import Method
 from fedloom.core.round import Simulation
 from fedloom.core.select import has_batch_statistics
@@ -97,6 +99,8 @@ def prepare(
     clients = build_clients(config, dataset, rows)
     federation = build_federation(config, dataset, clients, values, method)
     model = check_model_output(federation, config.model, dataset)
+    if user_code.is_reference(config.model.name):
+        check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
     method.check(model)
     messages = tuple(notices(federation, config.rounds))
@@ -173,6 +177,20 @@ def check_model_output(federation: Federation, spec: Spec, dataset: Dataset) -> 
             "fix its last layer"
         )
     return model.train()
+
+
+def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
+    """Raise if a user's model has other initial weights when it is built again.
+
+    Every worker builds its own copy, and a resumed run builds it again.
+    """
+    first, second = model.state_dict(), build_isolated(federation.build).state_dict()
+    for name, tensor in first.items():
+        if name not in second or not torch.equal(tensor, second[name]):
+            raise UserError(
+                f"model '{user_code.short_reference(spec.name)}' has other initial weights each "
+                f"time it is built ('{name}' differs); draw them with torch only, which is seeded"
+            )
 
 
 def _conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:

@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -64,6 +65,17 @@ class Settings(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_not_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic would read lr = true as 1."""
+        if (
+            isinstance(value, bool)
+            and cls.model_fields[str(info.field_name)].annotation is not bool
+        ):
+            raise ValueError(f"{str(value).lower()} is not a number or a name; write a value")
+        return value
 
 
 class DataSettings(Settings):
