@@ -299,3 +299,18 @@ def test_a_model_with_other_weights_each_time_is_rejected(desk: Path) -> None:
 
     with pytest.raises(fl.UserError, match="'unseeded' has other initial weights each time it is"):
         experiment(model=unseeded).run()
+
+
+def test_modules_are_told_apart_by_weights_layers_and_code() -> None:
+    def squashed(power: float) -> nn.Module:
+        class Squashed(nn.Sequential):
+            def forward(self, x: torch.Tensor) -> Any:
+                return super().forward(x) ** power
+
+        torch.manual_seed(0)
+        return Squashed(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 4))
+
+    one, dropping, other = squashed(1.0), squashed(1.0), squashed(2.0)
+    dropping[1].p = 0.1
+    names = [experiment(model=m).config.model.name for m in (one, one, dropping, other)]
+    assert names[0] == names[1] and len(set(names)) == 3

@@ -100,7 +100,7 @@ def _model(model: Any, values: dict[str, Any]) -> Any:
     if isinstance(model, str | Mapping | Spec):
         return model
     if isinstance(model, nn.Module):
-        name = f"{VALUE_PREFIX}{type(model).__name__}-{sha256(model.state_dict())[:12]}"
+        name = f"{VALUE_PREFIX}{type(model).__name__}-{_module_digest(model)}"
     elif callable(model):
         if reference := reference_to(model):
             return reference
@@ -112,6 +112,13 @@ def _model(model: Any, values: dict[str, Any]) -> Any:
         )
     values[name] = model
     return {"name": name}
+
+
+def _module_digest(model: nn.Module) -> str:
+    """Tells modules apart by their layers, their weights and the code of the user's classes."""
+    classes = {type(m) for m in model.modules() if not type(m).__module__.startswith("torch.")}
+    ordered = sorted(classes, key=lambda cls: cls.__qualname__)
+    return code_digest((repr(model), sha256(model.state_dict()), *ordered))
 
 
 def _name_of(function: Callable[..., Any]) -> str:
