@@ -1,6 +1,7 @@
 """`Run` and `open`: runs in memory and in folders, resumed, and their models."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 import fedloom as fl
 from api.tiny import experiment, sha
 from cli import talk
+from fedloom.api.warn import FedloomWarning
 from fedloom.experiment.execute import execute
 from fedloom.experiment.train import Interrupted
 
@@ -311,3 +313,20 @@ def test_a_run_without_an_evaluation_says_so(desk: Path) -> None:
 def test_what_is_not_a_run_cannot_be_opened(desk: Path) -> None:
     with pytest.raises(fl.UserError, match="nowhere is not the folder of a run"):
         fl.open("nowhere")
+
+
+def test_the_model_of_an_unfinished_run_comes_with_a_warning(desk: Path) -> None:
+    interrupted(experiment(), "run", 2)
+    with pytest.warns(FedloomWarning, match="unfinished; this is its model after round 2 of"):
+        assert isinstance(fl.open("run").model, nn.Module)
+
+
+def test_a_dataset_object_is_known_by_its_content_not_by_its_name(desk: Path) -> None:
+    data = fl.data.load("tiny")
+    turned = replace(data, train=replace(data.train, y=data.train.y.flip(0)))
+    experiment(data=data, rounds=1).run("run")
+    assert fl.open("run", data=data).resume().accuracy >= 0
+    with pytest.raises(fl.UserError, match="holds a run with other settings: data"):
+        experiment(data=turned, rounds=1).run("run")
+    with pytest.raises(fl.UserError, match="data 'tiny', and this is another version of it"):
+        fl.open("run", data=turned)

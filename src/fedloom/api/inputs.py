@@ -8,7 +8,7 @@ notebook, is kept as a value under "python:NAME", and the run stays in this proc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ from fedloom.core.params import sha256
 from fedloom.core.spec import Spec
 from fedloom.core.user_code import VALUE_PREFIX, call_user_function, reference_to
 from fedloom.data.dataset import Dataset
-from fedloom.data.from_python import as_dataset
+from fedloom.data.from_python import as_dataset, content_digest
 from fedloom.settings.config import Config, load
 from fedloom.settings.overrides import SHORT_NAMES, merged, method_table
 
@@ -133,4 +133,7 @@ def _dataset(options: Mapping[str, Any], data: Any) -> Dataset | None:
             name = next(iter(options))
             raise UserError(f"{name}= describes data that are passed as an object; leave it out")
         return None
-    return as_dataset(data, **options)
+    dataset = as_dataset(data, **options)
+    if isinstance(data, Dataset):  # its name could be that of other, stored data
+        dataset = replace(data, name=f"{VALUE_PREFIX}{data.name}-{content_digest(data)[:12]}")
+    return dataset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import StoredRun, read_run
-from fedloom.experiment.train import TrainedRun, ignore
+from fedloom.experiment.train import TrainedRun
 from fedloom.metrics.evaluate import score_clients
 from fedloom.metrics.records import History, RunResult
 from fedloom.runs.tensor_bytes import pack
@@ -200,13 +200,13 @@ class Run:
         return prepare(config, self._inputs.dataset, values=self._inputs.values)
 
     @contextmanager
-    def _reopened(self, warn: Callable[[str], None] = ignore) -> Iterator[ReopenedRun]:
+    def _reopened(self) -> Iterator[ReopenedRun]:
         """The run at its last checkpoint, prepared in this process."""
         if self._trained is not None:
             yield ReopenedRun(self._prepared, self._trained.state, self._trained.store)
             return
         assert self.folder is not None
-        with reopened(self.folder, warn, self._inputs.dataset, self._inputs.values) as run:
+        with reopened(self.folder, warn_user, self._inputs.dataset, self._inputs.values) as run:
             yield run
 
     def _module(self, chain: Chain) -> nn.Module:
