@@ -30,6 +30,7 @@ SMALL_CONFIG = {
     "train": {"steps": 2, "batch": 8, "momentum": 0.9, "reset": False},
     "sample": {"per_round": 5},
     "evaluate": {"batch": 250},
+    "guard": {"strict": True},
 }
 FEW_CLIENTS = {
     "rounds": 1,

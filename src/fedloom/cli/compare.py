@@ -48,6 +48,7 @@ def compare(
     workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
+    strict: o.Strict = False,
     target: c.Target = None,
     at: c.At = None,
     ema: c.Ema = None,

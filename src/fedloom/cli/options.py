@@ -65,6 +65,10 @@ Workers = Annotated[
     _option("--workers", help="Worker processes of the pool or of Ray; 0: one per core."),
 ]
 Device = Annotated[str | None, _option("--device", help="auto, cpu, cuda or mps.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Stop at the first client that fails or sends an invalid reply."),
+]
 Set = Annotated[
     list[str] | None,
     _option("--set", help="Any setting, for example --set train.momentum=0.9 (repeatable)."),
@@ -125,6 +129,8 @@ def lay_over(
         raw = merged(raw, normalised(read(config), DEFAULTS))
     given = [(name, flags.get(name)) for name in SETTINGS_FLAGS]
     changes = [(SHORT_NAMES.get(name, name), value) for name, value in given if value is not None]
+    if flags.get("strict"):
+        changes.append(("guard.strict", True))
     raw = overlay(raw, [*changes, *(assignment(text) for text in sets or ())], DEFAULTS)
     if flags.get("server"):
         method, server = raw.get("method", DEFAULTS["method"]), method_table(parse(flags["server"]))

@@ -55,6 +55,7 @@ def run(
     workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
+    strict: o.Strict = False,
     rounds_of: Annotated[
         Path | None,
         typer.Option(
@@ -97,6 +98,7 @@ def resume(
     ] = None,
     engine: o.Engine = None,
     workers: o.Workers = None,
+    strict: o.Strict = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
@@ -109,7 +111,9 @@ def resume(
 
         settings = run_config(folder)
         given = {"engine": engine, "workers": workers}
-        elsewhere = {name: value for name, value in given.items() if value is not None}
+        elsewhere: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
+        if strict:
+            elsewhere["guard"] = {**settings.guard.model_dump(), "strict": True}
         if client is None:
             result = finish(
                 settings, folder, verbose=verbose, elsewhere=elsewhere, fork_server=fork_server
@@ -139,7 +143,8 @@ def finish(
     **how: Any,
 ) -> RunResult:
     """Train to the last round with a progress display; Ctrl-C finishes the round and stops."""
-    from fedloom.engines.inprocess import ClientError
+    from fedloom.core.client import ClientError
+    from fedloom.core.round import TooManySkipped
     from fedloom.experiment.execute import execute
     from fedloom.experiment.interrupt import graceful_interrupt
     from fedloom.experiment.progress import Progress
@@ -159,8 +164,9 @@ def finish(
     except Interrupted as interrupted:
         say(f"{interrupted}; continue with: fedloom resume {path}")
         raise typer.Exit(130) from None
-    except ClientError as error:
-        say(f"replay only this client: fedloom resume {path} --client {error.client} --debug")
+    except (ClientError, TooManySkipped) as error:
+        if error.client is not None:
+            say(f"replay only this client: fedloom resume {path} --client {error.client} --debug")
         raise
     return trained.result
 

@@ -16,6 +16,16 @@ class RunError(RuntimeError):
     """A run cannot continue. Its last checkpoint stays valid; the command line exits with 1."""
 
 
+def shortened(text: str, most: int = 500) -> str:
+    """The text on one line, cut to this many characters: it may come from anywhere.
+
+    >>> shortened("a\\nlong text", 7)
+    'a lo...'
+    """
+    line = " ".join(text[: 4 * most].split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
     """A question with the closest choice, to append to a message; empty if none is close."""
     closest = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)

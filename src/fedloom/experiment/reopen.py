@@ -52,7 +52,7 @@ class ReopenedRun:
         broadcast = Broadcast("personalise", state.round, state.params, state.shared)
         task = ClientTask(client, self.store.recall(client))
         with one_thread(), deterministic(resolve_device(self.prepared.config.device)):
-            ((_, weights),) = self.prepared.simulation.engine.map(broadcast, [task])
+            weights = self.prepared.simulation.answer(broadcast, task)
         return {name: weights[name] for name in state.params}
 
     def model(self, weights: Params) -> Chain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,14 @@ from fedloom.core.errors import RunError
 from fedloom.core.evaluate import ClassCounts
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.params import sha256
-from fedloom.core.round import expected_uploads, init_state, resume_state, rounds
+from fedloom.core.round import init_state, resume_state, round_invariants, rounds
 from fedloom.core.round_report import RoundReport
+from fedloom.core.server import Absent
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.experiment.build import resolve_device
 from fedloom.experiment.callbacks import Callback, CallbackList, RunStart
 from fedloom.experiment.prepare import PreparedRun, check_client
+from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history
 from fedloom.metrics.curve import first_round
 from fedloom.metrics.evaluate import global_scores, personal_scores
@@ -68,7 +71,7 @@ def train(
     inform(f"engine: {choice.engine} ({choice.why})" if choice.why else f"engine: {choice.engine}")
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
         warn(f"note: run in-process, since {why_not}")
-    callback = CallbackList(callbacks)
+    callback = CallbackList([*callbacks, RejectionNotes(warn)])
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(resolve_device(prepared.config.device)):
         state = (
@@ -123,7 +126,8 @@ def _run_rounds(
         stop_requested = stop()  # asked once per round, so that a stop that is obeyed is also saved
         if folder is not None:
             folder.append_metrics(record.to_json())
-            if _checkpoint_due(state, prepared) or stop_requested:
+            # a skipped round is always saved: a resumed run must not come to it again
+            if _checkpoint_due(state, prepared) or stop_requested or record.skipped is not None:
                 engine = prepared.engine_choice.engine
                 folder.save(state, engine=engine, code=dict(prepared.code))
         callback.on_round(record)  # after the save: what the user is shown is safe
@@ -155,6 +159,7 @@ def _record(report: RoundReport) -> RoundRecord:
         round=report.round + 1,
         participants=report.clients,
         rejected=report.rejected,
+        skipped=report.skipped,
         train_loss=report.loss,
         steps=report.steps,
         bytes_up=report.bytes_up,
@@ -182,7 +187,7 @@ def _count_on_test_data(prepared: PreparedRun, state: ServerState) -> ClassCount
     """The global model on the test data, in pieces that run wherever the clients run."""
     broadcast = Broadcast("evaluate", state.round, state.params)
     tasks = (EvaluationTask(piece) for piece in range(TEST_PIECES))
-    pieces = prepared.simulation.engine.map(broadcast, tasks)
+    pieces = prepared.simulation.ask(broadcast, tasks)
     return ClassCounts.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
 
 
@@ -196,26 +201,32 @@ def _personal_scores(
     broadcast = Broadcast("score", state.round, state.params, state.shared)
     tasks = (ClientTask(c, store.recall(c)) for c in range(len(prepared.clients)))
     hits = seen = torch.zeros_like(prepared.counts, dtype=torch.float64)
+    unscored: dict[int, str] = {}
     # into one table at once: many small tensors kept alive would fragment the heap
-    for client, counts in prepared.simulation.engine.map(broadcast, tasks):
-        hits[client], seen = counts.hits, counts.seen
-    return personal_scores(hits, seen, prepared.counts)
+    for client, counts in prepared.simulation.ask(broadcast, tasks):
+        if isinstance(counts, Absent):
+            unscored[client] = counts.reason
+        else:
+            hits[client], seen = counts.hits, counts.seen
+    if len(unscored) == len(hits):
+        raise RunError(f"no client's own model could be scored (client 0: {unscored[0]})")
+    return personal_scores(hits, seen, prepared.counts, unscored)
 
 
 def _result(
     prepared: PreparedRun, state: ServerState, store: ClientStore, history: History
 ) -> RunResult:
     config, curve = prepared.config, history.accuracy
+    if all(record.skipped is not None for record in history):
+        raise RunError(f"no round of the run counts, the last one since {history[-1].skipped}")
     last = next(record for record in reversed(history) if record.accuracy is not None)
-    assert (
-        last.accuracy is not None and last.test_loss is not None and last.global_model is not None
-    )
+    assert last.accuracy is not None and last.global_model is not None
     target = config.evaluate.target
     return RunResult(
         method=config.title,
         rounds=state.round,
         accuracy=last.accuracy,
-        test_loss=last.test_loss,
+        test_loss=math.nan if last.test_loss is None else last.test_loss,
         seconds=round(history.total("seconds") + history.total("evaluation_seconds"), 3),
         weights_sha256=sha256(state.params),
         seed=config.seed,
@@ -223,6 +234,7 @@ def _result(
         data=config.data.name,
         clients=len(prepared.clients),
         rejected=sum(len(record.rejected) for record in history),
+        skipped=sum(record.skipped is not None for record in history),
         bytes_up=int(history.total("bytes_up")),
         bytes_down=int(history.total("bytes_down")),
         rounds_to_target=None if target is None else first_round(curve, target),
@@ -240,17 +252,19 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict
     state = restored.state if restored else init_state(simulation, prepared.model)
     with one_thread():
         exchanged = ask_every_round(
-            simulation.federation, simulation.engine.map, state, folder.store, [client]
+            simulation.federation, simulation.ask, state, folder.store, [client]
         )
         broadcast = training_broadcast(state, exchanged)
         task = ClientTask(client, folder.store.recall(client))
-        ((_, reply),) = simulation.engine.map(broadcast, [task])
-    expected = expected_uploads(simulation.federation.method, prepared.model, state)
+        ((_, reply),) = simulation.ask(broadcast, [task])
+    if isinstance(reply, Absent):
+        return {"client": client, "round": state.round + 1, "problem": reply.reason}
+    valid = round_invariants(simulation, prepared.model, state).valid
     return {
         "client": client,
         "round": state.round + 1,
         "samples": reply.samples,
         "steps": reply.steps,
         "train_loss": reply.loss,
-        "problem": simulation.guard.problem(reply, expected),
+        "problem": valid.problem(client, reply),
     }

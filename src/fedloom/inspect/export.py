@@ -120,7 +120,9 @@ def _accuracy_in_run(result: RunResult, client: int | None) -> float | None:
     if client is None or not result.personalised:
         return result.accuracy
     scores = result.personal_models
-    return None if scores is None else sum(scores.correct[client]) / sum(scores.test_samples)
+    if scores is None or client in scores.unscored:
+        return None
+    return sum(scores.correct[client]) / sum(scores.test_samples)
 
 
 def _describe(

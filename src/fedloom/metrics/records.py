@@ -6,6 +6,7 @@ classified correctly. Importing this module does not import torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, overload
@@ -37,6 +38,8 @@ class ClientScores:
                              the tail; empty if all classes are equally frequent
     correct, test_samples    personal models only: correct predictions by client and class, out of
                              this many test samples of each class
+    unscored                 personal models only: clients that could not be scored, with the
+                             reason; their row of `correct` is empty
     """
 
     label_weighted_accuracy: Spread
@@ -45,6 +48,7 @@ class ClientScores:
     group_recall: Mapping[str, float] = field(default_factory=dict)
     correct: tuple[tuple[int, ...], ...] = ()
     test_samples: tuple[int, ...] = ()
+    unscored: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
@@ -58,6 +62,7 @@ class ClientScores:
             dict(facts.get("group_recall", {})),
             tuple(tuple(row) for row in facts.get("correct", ())),
             tuple(facts.get("test_samples", ())),
+            {int(client): why for client, why in facts.get("unscored", {}).items()},
         )
 
     def spreads(self) -> ClientScores:
@@ -78,7 +83,9 @@ class RoundRecord:
     round            counted from 1
     participants     the clients that were asked
     rejected         clients whose reply was not used, with the reason
-    train_loss       mean over the local steps, weighted by the clients' samples
+    skipped          why the whole round was not used and the model stayed as it was
+    train_loss       mean over the local steps, weighted by the clients' samples; None if it is not
+                     finite, and in a round that was skipped
     steps            local steps of all clients together
     accuracy         of the global model on the test data; test_loss: its mean cross-entropy
     global_model     the global model as the clients meet it
@@ -88,7 +95,7 @@ class RoundRecord:
     round: int
     participants: tuple[int, ...]
     rejected: Mapping[int, str]
-    train_loss: float
+    train_loss: float | None
     steps: int
     bytes_up: int
     bytes_down: int
@@ -98,6 +105,7 @@ class RoundRecord:
     evaluation_seconds: float | None = None
     global_model: ClientScores | None = None
     personal_models: ClientScores | None = None
+    skipped: str | None = None
 
     def to_json(self) -> Json:
         return to_json(self)
@@ -121,6 +129,7 @@ class RunResult:
     accuracy, test_loss   of the global model in the last evaluation
     weights_sha256        identifies the final weights of the global model
     clients, rejected     number of clients, and of replies that were not used in all rounds
+    skipped               number of rounds that were not used
     rounds_to_target      first round that reached evaluate.target; None if none did
     personalised          whether the method gives every client a model of its own
     personal_models       their scores; None if there are none or evaluate.personal is off
@@ -129,7 +138,7 @@ class RunResult:
     method: str
     rounds: int
     accuracy: float
-    test_loss: float
+    test_loss: float | None
     seconds: float
     weights_sha256: str
     seed: int
@@ -143,6 +152,7 @@ class RunResult:
     global_model: ClientScores
     rounds_to_target: int | None = None
     personal_models: ClientScores | None = None
+    skipped: int = 0
 
     def to_json(self) -> Json:
         return to_json(self)
@@ -216,6 +226,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
     if is_dataclass(value):
         items = {f.name: getattr(value, f.name) for f in fields(value)}
         return {name: _plain(item) for name, item in items.items() if _is_written(name, item)}
@@ -224,7 +236,8 @@ def _plain(value: Any) -> Any:
 
 def _is_written(name: str, value: Any) -> bool:
     """None and empty collections are left out, except where their absence would be a question."""
-    return name in ("participants", "rejected") or (value is not None and value not in ((), {}))
+    always = ("participants", "rejected", "train_loss")
+    return name in always or (value is not None and value not in ((), {}))
 
 
 def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:

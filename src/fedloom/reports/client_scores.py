@@ -98,6 +98,8 @@ def _recall(scores: ClientScores, client: int) -> list[float | None]:
     """Recall by class of a client's own model; of the global model where no other was scored."""
     if not scores.correct:
         return list(scores.class_recall)
+    if client in scores.unscored:
+        raise UserError(f"client {client} has no score ({scores.unscored[client]}); choose another")
     pairs = zip(scores.correct[client], scores.test_samples, strict=True)
     return [hits / tested if tested else None for hits, tested in pairs]
 

@@ -180,12 +180,21 @@ class EvaluateSettings(Settings):
 
 
 class GuardSettings(Settings):
-    """Which replies of clients are accepted."""
+    """Which replies of clients are accepted, and what happens without enough of them."""
 
-    min_replies: int = Field(1, ge=1, description="valid replies that a round needs")
-    max_samples: float = Field(
-        1e8, gt=0, description="largest number of samples that a client may claim"
+    min_replies: int = Field(
+        1, ge=1, description="valid replies that a round needs; with fewer, it is skipped"
     )
+    max_skipped: int = Field(
+        5, ge=0, description="rounds in a row that may be skipped before the run stops"
+    )
+    max_norm: float = Field(
+        1e4,
+        gt=0,
+        description="largest norm of an update and of the model, in units of the initial weights'",
+    )
+    timeout: float = Field(3600, gt=0, description="seconds that a client may take")
+    strict: bool = Field(False, description="stop the run at the first reply that is not valid")
 
 
 class Config(Settings):
