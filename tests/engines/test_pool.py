@@ -102,7 +102,7 @@ def test_a_client_that_kills_every_worker_ends_a_strict_run(
     lives.write_bytes(b"...")
     with pytest.raises(
         RunError,
-        match=r"client \d+ in round 1 \(train\): it killed 3 workers \(exit code -9\); there may be",
+        match=r"client \d+ in round 1 \(train\): it killed 3 workers \(exit code -9\); there may",
     ):
         sha_per_round(prepare_small(f"{USER_METHODS}:mortal(lives={lives})", pools[1]))
 

@@ -62,7 +62,7 @@ def test_an_error_names_the_client_as_in_process() -> None:
     said = []
     for engine in (InProcess(federation), Vectorised(federation, InProcess(federation))):
         with pytest.raises(ClientError) as caught:
-            run_rounds(federation, engine)
+            run_rounds(federation, engine, strict=True)
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert said[0].startswith("client 4 failed in round 1")

@@ -67,10 +67,10 @@ def make_federation(
 
 
 def run_rounds(
-    federation: Federation, engine: Any, until: int = 3
+    federation: Federation, engine: Any, until: int = 3, strict: bool = False
 ) -> tuple[ServerState, MemoryStore, list[Any]]:
     """Run `until` rounds of all clients: the last state, the memories and the reports."""
-    simulation = Simulation(federation, everyone(), engine, Guard(strict=True))
+    simulation = Simulation(federation, everyone(), engine, Guard(strict=strict))
     store = MemoryStore()
     done = list(
         rounds(simulation, init_state(simulation, initial_model(federation.build)), store, until)

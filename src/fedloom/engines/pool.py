@@ -295,11 +295,14 @@ def _reason_to_leave_out(
         return late_client.reason if times >= MAX_TIMEOUTS else None
     if cause != "death":
         return cause
-    if times < MAX_DEATHS:
-        return None
+    return killed_workers(f"exit code {lost.process.code}") if times >= MAX_DEATHS else None
+
+
+def killed_workers(how: str) -> str:
+    """The reason to leave out a client that has killed too many workers."""
     return (
-        f"it killed {MAX_DEATHS} workers (exit code {lost.process.code}); there may be too little "
-        "memory: use fewer workers (--workers) or a smaller batch"
+        f"it killed {MAX_DEATHS} workers ({how}); there may be too little memory: "
+        "use fewer workers (--workers) or a smaller batch"
     )
 
 

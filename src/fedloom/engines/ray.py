@@ -36,7 +36,13 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.server import Absent
 from fedloom.engines.inprocess import InProcess, late
 from fedloom.engines.malloc import keep_freed_memory
-from fedloom.engines.pool import MAX_DEATHS, MAX_TIMEOUTS, STARTUP_SECONDS, TIMEOUT_GRACE
+from fedloom.engines.pool import (
+    MAX_DEATHS,
+    MAX_TIMEOUTS,
+    STARTUP_SECONDS,
+    TIMEOUT_GRACE,
+    killed_workers,
+)
 from fedloom.engines.wire import Facts, WireError, pack, unpack
 from fedloom.engines.workload import Recipe, Workload, build_federation
 
@@ -134,13 +140,12 @@ class TaskQueue:
         return True
 
     def count_failed_start(self, cause: Exception | str) -> None:
-        """A worker did not start; raises RunError if that has happened too often."""
+        """A worker was lost before it ran a client; raises RunError if that happens too often."""
         self.lost[-1, "start"] += 1
         if self.lost[-1, "start"] >= MAX_DEATHS:
             raise RunError(
-                f"{MAX_DEATHS} workers of the Ray cluster did not start within "
-                f"{STARTUP_SECONDS:.0f} s; its cores may be in use (see `ray status`), there may "
-                f"be too little memory, or a node without fedloom. The last error: {cause}"
+                f"{MAX_DEATHS} workers of the Ray cluster died while starting; there may be too "
+                f"little memory, or a node without fedloom. The last error: {cause}"
             )
 
 
@@ -202,7 +207,7 @@ class RayCluster:
             if worker.pending is not None:
                 continue
             if (task := queue.next()) is None:
-                break
+                return any(worker.task is not None for worker in self.workers)
             if worker.recipe != self.recipe_number:
                 queue.returned.append(task)
                 worker.recipe = self.recipe_number
@@ -210,7 +215,7 @@ class RayCluster:
                 continue
             memories = {slot: _arrays(tensors) for slot, tensors in task.memories.items()}
             worker.call(worker.actor.run_client.remote(broadcast, task.number, memories), task)
-        return bool(queue.returned) or any(worker.task is not None for worker in self.workers)
+        return True
 
     def _ready(self, timeout: float | None) -> list[WorkerHandle]:
         """Wait for the first worker that has answered; none if a deadline passes before."""
@@ -236,7 +241,8 @@ class RayCluster:
             if task is None:
                 queue.count_failed_start(error)
             elif not queue.put_back(task, "death", MAX_DEATHS):
-                yield task.number, Absent(task.number, f"it killed {MAX_DEATHS} workers: {error}")
+                reason = killed_workers(str(error).partition("\n")[0])
+                yield task.number, Absent(task.number, reason)
             return
         if task is not None:
             yield task.number, _unpacked(task.number, result)
@@ -249,12 +255,23 @@ class RayCluster:
     ) -> Iterator[tuple[int, Absent]]:
         """Replace a worker that hangs; its client is run again, or absent if it has hung before."""
         task = worker.task
+        if not worker.process:
+            self._check_any_started()
+            worker.since = time.monotonic()  # its core may be in use; the others go on meanwhile
+            return
         self._kill(worker)
         self._replace(worker)
         if task is None:
-            queue.count_failed_start("no answer")
+            queue.count_failed_start(f"it was not ready after {STARTUP_SECONDS:.0f} s")
         elif not queue.put_back(task, "timeout", MAX_TIMEOUTS):
             yield task.number, late(task.number, timeout)
+
+    def _check_any_started(self) -> None:
+        if not any(worker.process for worker in self.workers):
+            raise RunError(
+                f"no worker of the Ray cluster started within {STARTUP_SECONDS:.0f} s; "
+                "its cores may be in use: see `ray status`"
+            )
 
     def _kill(self, worker: WorkerHandle) -> None:
         """End the process of a worker at once, on its node.
