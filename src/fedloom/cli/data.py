@@ -56,8 +56,9 @@ def list_(json_: o.Json = False) -> None:
 
     Example: fedloom data list
     """
-    from fedloom.data import listing
+    from fedloom.data import listing, staging
 
+    staging.clear_leftovers(listing.home())
     descriptions = listing.describe_all()
     if json_:
         print_json(descriptions)
@@ -73,10 +74,14 @@ def list_(json_: o.Json = False) -> None:
             str(d["users"] or ""),
         ]
         for d in descriptions
+        if "problem" not in d
     ]
     columns = ["data", "kind", "train", "test", "classes", "shape", "users"]
     out.print(table(columns, rows, right=(2, 3, 4, 6)))
     out.print(f"\nAlso: {listing.SYNTHETIC_HINT}", highlight=False)
+    for d in descriptions:
+        if "problem" in d:
+            out.print(f"\nproblem: {d['problem']}", markup=False, highlight=False)
 
 
 @app.command()
