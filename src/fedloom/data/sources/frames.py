@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.core.errors import UserError
 from fedloom.data.sources.errors import data_error, missing_extra, shortened
+from fedloom.data.sources.memory import check_fits_in_memory
 
 Frame = dict[str, np.ndarray]
 
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 SEPARATORS = ",;\t"
+BYTES_PER_CELL = 64  # while a table is read: a Python object and its place in a list
 
 
 def read_frame(file: Path) -> Frame:
@@ -87,7 +90,12 @@ def _read_parquet(file: Path) -> Frame:
     except ImportError:
         raise missing_extra("reading Parquet", "pyarrow", "tables") from None
     try:
+        facts = pyarrow.parquet.read_metadata(file)
+        cells = facts.num_rows * facts.num_columns
+        check_fits_in_memory(cells * BYTES_PER_CELL, file, f"a table of {cells:,} cells")
         table = pyarrow.parquet.read_table(file)
+    except UserError:
+        raise
     except (pyarrow.ArrowException, OSError) as error:
         found = f"no readable Parquet ({error})"
         raise data_error(file, found, "a Parquet file", "write it again") from None
