@@ -107,7 +107,10 @@ def test_labels_too_large_for_a_number_of_a_class(label):
 HEADERLESS = {
     "numbers and a word": ("5.1,3.5,setosa\n4.9,3.0,setosa\n6.1,2.2,other\n", "numbers (5.1, 3.5)"),
     "whole numbers and a word": ("9,3,no\n4,3,no\n6,2,yes\n", "numbers (9, 3)"),
-    "words": ("red,small,no\nred,large,yes\nblue,large,no\n", "'red' in the first line and again"),
+    "words": (
+        "red,small,no\nred,large,yes\nblue,large,no\n",
+        "values of the same columns (red, no) in the first line",
+    ),
     "numbers": ("1,2\n3,4\n", "numbers (1, 2) in the first line, which looks like data"),
 }
 
@@ -139,6 +142,12 @@ def test_a_first_line_of_numbers_can_be_the_header(tmp_path):
 @pytest.mark.parametrize("header", ["0,1,target", "label,1990,1991"])
 def test_columns_named_by_increasing_numbers_are_a_header(header, tmp_path):
     lines = [header] + [f"{i % 2},{i},{i % 2}" for i in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    assert len(read(tmp_path / "t.csv").train) == 16
+
+
+def test_a_value_may_happen_to_be_the_name_of_its_column(tmp_path):
+    lines = ["a,m,y"] + [f"{i},{'mf'[i % 2]},{i % 2}" for i in range(20)]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     assert len(read(tmp_path / "t.csv").train) == 16
 

@@ -45,12 +45,10 @@ def _check_is_no_data(names: Sequence[str], data: Rows, file: Path) -> None:
     if numbers and (len(numbers) == len(names) or not _are_positions(numbers)):
         found = f"numbers ({shortened(numbers, 4)}) in the first line, which looks like data"
         raise data_error(file, found, expected, REMEDY)
-    for i, name in enumerate(names):
-        if name and not is_number(name) and any(row[i] == name for row in data):
-            found = (
-                f"'{name}' in the first line and again in column {i + 1}: the line looks like data"
-            )
-            raise data_error(file, found, expected, REMEDY)
+    again = [name for i, name in enumerate(names) if any(row[i] == name for row in data)]
+    if 2 * len(again) >= len(names) and not all(is_number(name) for name in again):
+        found = f"values of the same columns ({shortened(again, 4)}) in the first line"
+        raise data_error(file, f"{found}, which looks like data", expected, REMEDY)
 
 
 def _are_positions(numbers: Sequence[str]) -> bool:
