@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fedloom.core.chain import Chain
+from fedloom.core.chain_from_module import suggested_cuts
 from fedloom.core.server import KINDS
 
 if TYPE_CHECKING:
@@ -31,7 +32,16 @@ def unmet_needs(method: Method, chain: Chain) -> Problems:
     blocks = ", ".join(chain.names)
     for need in method.needs:
         if not need.met(chain):
-            yield f"needs {need.text}, but the model has the blocks {blocks}"
+            yield f"needs {need.text}, but the model has the blocks {blocks}{_way_to_cut(chain)}"
+
+
+def _way_to_cut(chain: Chain) -> str:
+    """How to make several blocks of a single one; empty if there are several."""
+    if len(chain.names) > 1:
+        return ""
+    cuts = suggested_cuts(chain.block(chain.names[0])) or ["LAYER", "LAYER"]
+    line = f"return fedloom.cut(model, cuts={cuts})"
+    return f"; cut it into blocks in the function that builds it, for example: {line}"
 
 
 def _stages_follow_the_order_of_kinds(method: Method) -> Problems:
