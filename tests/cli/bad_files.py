@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 
 TEXTS = {
+    "deep.toml": "a = " + "[" * 3000 + "]" * 3000,
+    "digits.toml": f"rounds = {'9' * 5000}",
+    "date.toml": "rounds = 1979-05-27",
     "typo.toml": "[train]\nlerning_rate = 0.1\nmomentun = 0.9\n",
     "type.toml": 'rounds = "ten"\n',
     "range.toml": "[train]\nmomentum = 1.5\n",

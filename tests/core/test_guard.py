@@ -124,7 +124,7 @@ MALICIOUS: dict[str, tuple[Change, str]] = {
     "one sample too many": (lambda r: replace(r, samples=r.samples + 1), f"samples=10 {RANGE}"),
     "more digits than Python prints": (
         lambda r: replace(r, samples=10**5000),
-        f"samples=a number of 16610 bits {RANGE}",
+        f"samples=an integer of about 5,001 digits {RANGE}",
     ),
     "NaN samples": (lambda r: odd(r, samples=float("nan")), f"samples=nan {RANGE}"),
     "no count of samples": (lambda r: odd(r, samples=None), f"samples=None {RANGE}"),

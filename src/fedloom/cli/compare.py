@@ -18,9 +18,11 @@ from fedloom.cli.prefork import prefork
 if TYPE_CHECKING:
     from fedloom.experiment.schedule import PlannedRun
 
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one core each.")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", min=1, max=1000, help="Runs at a time, one core each.")
+]
 Seeds = Annotated[
-    int, typer.Option("--seeds", min=1, help="Number of seeds, counted from the run's.")
+    int, typer.Option("--seeds", min=1, max=1000, help="Number of seeds, counted from the run's.")
 ]
 RunAll = Callable[["Sequence[PlannedRun]"], None]
 

@@ -184,12 +184,12 @@ def train(federation: Federation, job: Job) -> Reply:
     """One round of a client: run the phases, then build the reply."""
     method = federation.method
     outcome = run_phases(method.phases, job, federation.solver, "phase")
-    private = job.model_pool.names(method.private)
+    private, kept = job.model_pool.names(method.private), job.model_pool.kept(method.private)
     final, delta = outcome.weights["model"], outcome.delta
     change = {
         n: delta[n] if n in delta else final[n] - t
         for n, t in job.received.items()
-        if n not in private
+        if n not in kept
     }
     memories = {slot: weights for slot, weights in outcome.weights.items() if slot != "model"}
     for _, descent in outcome.descents:
@@ -204,11 +204,11 @@ def reply_of(
 ) -> Reply:
     """The reply with this change of the model, these memories, and what `method.after` adds."""
     job, descent = outcome.job, outcome.descent("model")
-    private = job.model_pool.names(method.private)
-    uploads, memories = {"model": change}, dict(memories)
+    kept = job.model_pool.kept(method.private)
+    uploads, memories = {"model": _without(kept, change)}, dict(memories)
     for extra in [after(outcome) for after in method.after]:
         for name, upload in extra.uploads.items():
-            uploads[name] = {n: t for n, t in upload.items() if n not in private}
+            uploads[name] = _without(kept, upload)
         if clash := memories.keys() & extra.memories.keys():
             raise UserError(
                 f"two methods use the memory '{min(clash)}' and cannot be combined; keep one"
@@ -223,6 +223,10 @@ def reply_of(
         loss=descent.loss,
         steps=descent.steps,
     )
+
+
+def _without(names: frozenset[str], params: Mapping[str, Tensor]) -> Params:
+    return {n: t for n, t in params.items() if n not in names}
 
 
 def exchange(federation: Federation, job: Job, every_round: bool) -> dict[str, Params]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedloom.core.errors import shortened
+from fedloom.core.errors import shortened, shown
 from fedloom.core.params import Params
 from fedloom.core.server import Absent, Reply
 from fedloom.core.state import ServerState
@@ -91,21 +91,21 @@ class ValidReplies:
 
     def _problems(self, client: int, reply: Reply) -> Iterator[str]:
         if not _is_whole(reply.client) or reply.client != client:
-            yield f"it claims to be client {_shown(reply.client)}"
+            yield f"it claims to be client {shown(reply.client)}"
         for count in ("samples", "seen"):
             value, held = getattr(reply, count), self.sizes[client]
             if not (_is_whole(value) and 0 < value <= held):
-                yield f"{count}={_shown(value)} must be from 1 to {held}, the samples it holds"
+                yield f"{count}={shown(value)} must be from 1 to {held}, the samples it holds"
         if not (_is_whole(reply.steps) and 0 <= reply.steps <= MAX_STEPS):
-            yield f"steps={_shown(reply.steps)} must be from 0 to {MAX_STEPS}"
+            yield f"steps={shown(reply.steps)} must be from 0 to {MAX_STEPS}"
         if not isinstance(reply.loss, float | int) or isinstance(reply.loss, bool):
-            yield f"loss={_shown(reply.loss)} is not a number"
+            yield f"loss={shown(reply.loss)} is not a number"
         yield from self._upload_problems(reply.uploads)
         yield from self._memory_problems(reply.memories)
 
     def _upload_problems(self, uploads: Any) -> Iterator[str]:
         if not isinstance(uploads, Mapping) or set(uploads) != set(self.uploads):
-            names = sorted(map(str, uploads)) if isinstance(uploads, Mapping) else _shown(uploads)
+            names = sorted(map(str, uploads)) if isinstance(uploads, Mapping) else shown(uploads)
             yield f"uploads are {names}, expected {sorted(self.uploads)}"
             return
         for name, like in self.uploads.items():
@@ -114,7 +114,7 @@ class ValidReplies:
 
     def _memory_problems(self, memories: Any) -> Iterator[str]:
         if not isinstance(memories, Mapping):
-            yield f"memories are {_shown(memories)}, not a mapping of slots"
+            yield f"memories are {shown(memories)}, not a mapping of slots"
             return
         for slot, memory in memories.items():
             like = self.slots.get(slot)
@@ -177,7 +177,7 @@ def _type_problems(params: Any) -> Iterator[str]:
         return
     for name, t in params.items():
         if not isinstance(name, str):
-            yield f"the name {_shown(name)} is not text"
+            yield f"the name {shown(name)} is not text"
         if not isinstance(t, Tensor):
             yield f"'{name}' is a {type(t).__name__}, not a tensor"
         elif t.layout != torch.strided or t.is_quantized or t.is_meta:
@@ -254,10 +254,3 @@ def _norms(params: Mapping[str, Tensor]) -> dict[str, float]:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message; `repr` of a number with thousands of digits would raise."""
-    if _is_whole(value) and abs(value) >= 10**30:
-        return f"a number of {value.bit_length()} bits"
-    return shortened(repr(value), 60)

@@ -219,9 +219,11 @@ def _combined(
 def expected_uploads(method: Method, chain: Chain, state: ServerState) -> dict[str, Params]:
     """Tensors of the names, shapes and types that uploads must have.
 
-    "model" has all tensors that are not private; the other uploads have the weights among them.
+    "model" has all tensors that are neither private nor frozen; the other uploads have the weights
+    among them.
     """
-    private, weights = method.private(chain), Roles.of(chain).weights
-    shown = {n: t for n, t in state.params.items() if n not in private}
-    other = {n: t for n, t in shown.items() if n in weights}
+    roles = Roles.of(chain)
+    kept = method.private(chain) | roles.frozen
+    shown = {n: t for n, t in state.params.items() if n not in kept}
+    other = {n: t for n, t in shown.items() if n in roles.weights}
     return {"model": shown, **{name: other for name in method.sends}}

@@ -25,13 +25,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedloom.core.errors import UserError, did_you_mean, raise_all
+from fedloom.core.errors import UserError, did_you_mean, raise_all, shown, shown_text
 
 # ------------------------------------------------------------------ text to data
 
 _PLUS = re.compile(r"\+(?![^()]*\))")  # a plus that is not inside parentheses
 _NAME_AND_ARGUMENTS = re.compile(r"\s*([^()]*[^()\s])\s*(?:\(([^()]*)\))?\s*")
-_UNNAMED = re.compile(r"#(\d+)")  # key of the n-th argument, if written without a name
+_UNNAMED = re.compile(r"#([1-9][0-9]{0,3})")  # key of the n-th argument, if written without a name
+_MAX_LITERAL = 4096  # characters; longer text is no number or list that a person has written
+MAX_COUNT = 10**9  # of clients, rounds, samples, layers; more is a mistake
 _KEYWORDS = {"true": True, "false": False, "none": None}
 
 
@@ -59,8 +61,8 @@ def parse(text: str) -> list[Spec]:
         match = _NAME_AND_ARGUMENTS.fullmatch(piece)
         if match is None:
             raise UserError(
-                f"method '{text}' is not of the form name+name or name(parameter=value)+name; "
-                "see: fedloom methods"
+                f"'{shown_text(text)}' is not of the form name or name(parameter=value), "
+                "nor name+name for methods; see: fedloom methods, fedloom models"
             )
         specs.append(Spec(match[1], arguments(match[2] or "")))
     return specs
@@ -79,7 +81,10 @@ def arguments(text: str) -> dict[str, Any]:
         if not equals:
             name, value = f"#{position}", piece
         if name in args:
-            raise UserError(f"argument '{name}' is given twice in '({text})'; give it once")
+            raise UserError(
+                f"argument '{shown_text(name)}' is given twice in '({shown_text(text)})'; "
+                "give it once"
+            )
         args[name] = literal(value)
     return args
 
@@ -88,10 +93,12 @@ def literal(text: str) -> Any:
     """The value of a Python literal, true, false or none; any other text is a string."""
     if text.lower() in _KEYWORDS:
         return _KEYWORDS[text.lower()]
+    if len(text) > _MAX_LITERAL:
+        return text
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return text  # the last two: thousands of signs or brackets
 
 
 # ------------------------------------------------------------------ parameters of a function
@@ -101,7 +108,8 @@ def literal(text: str) -> Any:
 class Param:
     """The meaning and range of a parameter, for use in Annotated.
 
-    low and high are inclusive bounds, above and below exclusive ones.
+    low and high are inclusive bounds, above and below exclusive ones. An integer without an
+    upper bound is at most MAX_COUNT.
     """
 
     meaning: str
@@ -165,15 +173,23 @@ class Parameter:
             return None
         if not self._has_accepted_type(value):
             accepted = " or ".join(self._accepted(none="none"))
-            return f"{self.name}={value!r} must be {accepted}"
+            return f"{self.name}={shown(value)} must be {accepted}"
         if isinstance(value, float) and not math.isfinite(value):
             return f"{self.name}={value!r} must be finite ({self.about.meaning})"
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            violated = self.about.violated_bounds(value)
+            violated = self.about.violated_bounds(value) or self._too_large(value)
             if violated:
                 bounds = " and ".join(violated)
-                return f"{self.name}={value!r} must be {bounds} ({self.about.meaning})"
+                return f"{self.name}={shown(value)} must be {bounds} ({self.about.meaning})"
         return None
+
+    def _too_large(self, value: float) -> list[str]:
+        """The bound of every integer, unless the parameter has one of its own."""
+        bounded = self.about.high is not None or self.about.below is not None
+        limit = MAX_COUNT if float not in self.kinds else 2**63
+        if isinstance(value, int) and not bounded and abs(value) > limit:
+            return [f"between {-limit} and {limit}"]
+        return []
 
     def _has_accepted_type(self, value: Any) -> bool:
         if isinstance(value, bool):  # a bool is an int in Python, but not in a setting
@@ -242,7 +258,8 @@ def _problems_of_given(accepted: Mapping[str, Parameter], args: Mapping[str, Any
             yield _unnamed_problem(list(accepted), int(unnamed[1]), value)
         elif name not in accepted:
             choices = ", ".join(accepted) or "none"
-            yield f"no parameter '{name}'{did_you_mean(name, accepted)} (choices: {choices})"
+            guess = did_you_mean(name, accepted)
+            yield f"no parameter '{shown_text(name)}'{guess} (choices: {choices})"
         elif (problem := accepted[name].problem(value)) is not None:
             yield problem
 
@@ -252,7 +269,8 @@ def _unnamed_problem(names: list[str], position: int, value: Any) -> str:
     if value in names:
         return f"argument '{value}' has no value; write {value}=VALUE"
     name = names[position - 1] if position <= len(names) else "NAME"
-    return f"argument {value} has no name; write {name}={value}"
+    text = shown_text(value) if isinstance(value, str) else shown(value)
+    return f"argument {text} has no name; write {name}={text}"
 
 
 def _problems_of_missing(

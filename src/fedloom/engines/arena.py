@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from fedloom.core.errors import shortened
+from fedloom.core.errors import shown
 from fedloom.engines.wire import WireError
 
 _ALIGNMENT = 64  # bytes
@@ -120,14 +120,14 @@ def _checked(layout: Any) -> Layout:
         raise WireError(f"a layout that is a {type(layout).__name__}, not a table of places")
     for name, place in layout.items():
         if not (isinstance(place, dict) and place.keys() == Place.__annotations__.keys()):
-            raise WireError(f"a layout without a place for tensor {shortened(repr(name), 40)}")
+            raise WireError(f"a layout without a place for tensor {shown(name)}")
         shape, numbers = place["shape"], [place["offset"]]
         numbers += shape if isinstance(shape, list) else [-1]
         is_known = isinstance(place["dtype"], str) and place["dtype"] in _DTYPES
         if not is_known or not all(type(n) is int and 0 <= n < 2**48 for n in numbers):
-            raise WireError(f"a layout with an impossible place for {shortened(repr(name), 40)}")
+            raise WireError(f"a layout with an impossible place for {shown(name)}")
         if place["offset"] % _ALIGNMENT:
-            raise WireError(f"a layout with an unaligned tensor {shortened(repr(name), 40)}")
+            raise WireError(f"a layout with an unaligned tensor {shown(name)}")
     return layout
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from fedloom.core.client import ClientError
-from fedloom.core.errors import RunError, shortened
+from fedloom.core.errors import RunError, shortened, shown
 from fedloom.core.evaluate import ClassCounts
 from fedloom.core.params import Params
 from fedloom.core.server import Absent, Reply
@@ -114,7 +114,7 @@ def unpack(facts: Facts, tensors: Mapping[str, Tensor]) -> Any:
     copies = {path: t.clone() for path, t in tensors.items()}
     kind = facts.get("kind")
     if not isinstance(kind, str) or kind not in _UNPACK:
-        raise WireError(f"an answer of unknown kind {shortened(repr(kind), 40)}")
+        raise WireError(f"an answer of unknown kind {shown(kind)}")
     try:
         return _UNPACK[kind](facts, copies)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

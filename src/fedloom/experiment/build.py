@@ -109,13 +109,13 @@ def root(config: Config) -> Key:
 
 
 def check_model(spec: Spec, values: Values = NO_VALUES) -> None:
-    """Raise for an unknown model name."""
+    """Raise for an unknown model, or for wrong arguments of a registered one."""
     if spec.name in values:
         return
     if user_code.is_reference(spec.name):
         user_code.load("model", spec.name)
-    elif spec.name not in models.MODELS:
-        raise unknown_name("model", spec.name, models.MODELS, see="fedloom models")
+    else:
+        models.check(spec)
 
 
 def build_model(

@@ -17,15 +17,12 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
-from fedloom.core.job import build_isolated
 from fedloom.core.method import Method
 from fedloom.core.round import Simulation
 from fedloom.core.select import has_batch_statistics
-from fedloom.core.spec import Spec
 from fedloom.data import augment
 from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
@@ -47,6 +44,7 @@ from fedloom.experiment.build import (
     resolve_device,
 )
 from fedloom.experiment.memory_layout import check_compiler
+from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
 from fedloom.methods.registry import build as build_method
 from fedloom.settings.config import Config, load
@@ -98,7 +96,7 @@ def prepare(
     counts = torch.from_numpy(class_counts(dataset.train.labels, rows, len(dataset.classes)))
     clients = build_clients(config, dataset, rows)
     federation = build_federation(config, dataset, clients, values, method)
-    model = check_model_output(federation, config.model, dataset)
+    model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
     if user_code.is_reference(config.model.name):
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
@@ -156,41 +154,6 @@ def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
     dataset = load_data(config)
     rows = partition_rows(config, dataset)
     return config, class_counts(dataset.train.labels, rows, len(dataset.classes))
-
-
-def check_model_output(federation: Federation, spec: Spec, dataset: Dataset) -> Chain:
-    """The model, after checking that it takes a sample and returns a number for every class."""
-    x, _ = federation.test[0]
-    try:
-        model = federation.build()
-        with torch.no_grad():
-            found = tuple(model.eval()(x[:1]).shape)
-    except RuntimeError as error:
-        raise UserError(
-            f"model '{spec.name}' does not accept a sample of shape {dataset.shape}: {error}; "
-            "choose another model"
-        ) from error
-    wanted = (1, len(dataset.classes))
-    if found != wanted:
-        raise UserError(
-            f"model '{spec.name}' returns shape {found} for one sample, and {wanted} is needed; "
-            "fix its last layer"
-        )
-    return model.train()
-
-
-def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
-    """Raise if a user's model has other initial weights when it is built again.
-
-    Every worker builds its own copy, and a resumed run builds it again.
-    """
-    first, second = model.state_dict(), build_isolated(federation.build).state_dict()
-    for name, tensor in first.items():
-        if name not in second or not torch.equal(tensor, second[name]):
-            raise UserError(
-                f"model '{user_code.short_reference(spec.name)}' has other initial weights each "
-                f"time it is built ('{name}' differs); draw them with torch only, which is seeded"
-            )
 
 
 def _conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:
