@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.client import Federation
 from fedloom.core.round import Engine
-from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.wire import Facts
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
 
 
 @dataclass(frozen=True)

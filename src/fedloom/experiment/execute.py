@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
-from fedloom.engines.forkserver import ForkServer
 from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.open_engine import resume_config
@@ -18,6 +17,9 @@ from fedloom.experiment.stored_run import run_config
 from fedloom.experiment.train import Message, TrainedRun, ignore, train
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import Config, first_difference, load
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
 
 
 def execute(

@@ -6,7 +6,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from fedloom.data.client import Clients, normaliser
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice, WorkEstimate, fastest_engine
-from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.registry import AUTO, EngineEntry
 from fedloom.engines.workload import Recipe, Workload, usable_cores
 from fedloom.experiment.build import (
@@ -36,6 +35,9 @@ from fedloom.models.summary import rough_macs
 from fedloom.runs.checkpoint import newest_manifest
 from fedloom.runs.folder import CHECKPOINT
 from fedloom.settings.config import Config, load
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
 
 
 def open_engine(
@@ -106,7 +108,7 @@ def choose_engine(
     if values or not _on_cpu(config):
         return EngineChoice("inprocess")
     work = _estimated_work(config, dataset, clients, model)
-    workers = config.workers or usable_cores()
+    workers = (config.workers or usable_cores()) if registry.entry("pool").available else 1
     return fastest_engine(work, workload.federation, workload.rebuild, workers)
 
 

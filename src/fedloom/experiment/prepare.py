@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,10 +28,8 @@ from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.statistics import class_counts
+from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice
-from fedloom.engines.forkserver import ForkServer
-from fedloom.engines.pool import Pool
-from fedloom.engines.ray import RayCluster
 from fedloom.experiment.build import (
     NO_VALUES,
     Values,
@@ -48,6 +46,11 @@ from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
 from fedloom.methods.registry import build as build_method
 from fedloom.settings.config import Config, load
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
+    from fedloom.engines.pool import Pool
+    from fedloom.engines.ray import RayCluster
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
         lambda: augment.check(config.data.augment),
         lambda: build_sampler(config.sample),
         lambda: resolve_device(config.device),
+        lambda: registry.check_available(config.engine),
         lambda: check_compiler(config.compile),
     ]
     results, problems = [], []

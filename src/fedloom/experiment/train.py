@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,13 +22,13 @@ from fedloom.core.round_report import RoundReport
 from fedloom.core.server import Absent
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.experiment.build import resolve_device
-from fedloom.experiment.callbacks import Callback, CallbackList, RunStart
+from fedloom.experiment.callbacks import Callback, CallbackList, RecordKeeper, RunStart
 from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.rejection_notes import RejectionNotes
-from fedloom.experiment.stored_run import read_history
-from fedloom.metrics.curve import first_round
+from fedloom.experiment.stored_run import read_history, read_run
 from fedloom.metrics.evaluate import global_scores, personal_scores
 from fedloom.metrics.records import ClientScores, History, RoundRecord, RunResult
+from fedloom.metrics.totals import RunTotals
 from fedloom.runs.folder import Restored, RunFolder
 
 Message = Callable[[str], None]
@@ -39,12 +40,21 @@ class Interrupted(RunError):
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished run: its records, the final state of the server, and what the clients remember."""
+    """A finished run: its result, the final state of the server, and what the clients remember.
+
+    path: its folder. records: of the rounds, if it has none.
+    """
 
     result: RunResult
-    history: History
     state: ServerState
     store: ClientStore
+    path: Path | None = None
+    records: Sequence[RoundRecord] = ()
+
+    @property
+    def history(self) -> History:
+        """The records of all rounds, read from the folder if there is one."""
+        return History(self.records) if self.path is None else read_run(self.path).history
 
 
 def ignore(message: str) -> None:
@@ -71,7 +81,9 @@ def train(
     inform(f"engine: {choice.engine} ({choice.why})" if choice.why else f"engine: {choice.engine}")
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
         warn(f"note: run in-process, since {why_not}")
-    callback = CallbackList([*callbacks, RejectionNotes(warn)])
+    kept = RecordKeeper()
+    own = [RejectionNotes(warn)] if folder else [RejectionNotes(warn), kept]
+    callback = CallbackList([*callbacks, *own])
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(resolve_device(prepared.config.device)):
         state = (
@@ -79,14 +91,14 @@ def train(
             if restored
             else init_state(prepared.simulation, prepared.model, warn)
         )
-        records = read_history(folder) if folder else History()
+        totals = _totals_so_far(prepared, folder)
         callback.on_start(_start(prepared, state))
-        state, history = _run_rounds(prepared, state, store, list(records), folder, callback, stop)
-        result = _result(prepared, state, store, history)
+        state, totals = _run_rounds(prepared, state, store, totals, folder, callback, stop)
+        result = _result(prepared, state, store, totals)
     if folder is not None:
         folder.finish(result.to_json())
     callback.on_end(result)
-    return TrainedRun(result, history, state, store)
+    return TrainedRun(result, state, store, folder.path if folder else None, kept.records)
 
 
 def _warnings(
@@ -110,19 +122,24 @@ def _start(prepared: PreparedRun, state: ServerState) -> RunStart:
     return RunStart(config.title, config, len(prepared.clients), config.rounds, state.round)
 
 
+def _totals_so_far(prepared: PreparedRun, folder: RunFolder | None) -> RunTotals:
+    """The totals of the rounds that an earlier process has finished."""
+    return RunTotals.of(read_history(folder) if folder else (), prepared.config.evaluate.target)
+
+
 def _run_rounds(
     prepared: PreparedRun,
     state: ServerState,
     store: ClientStore,
-    records: list[RoundRecord],
+    totals: RunTotals,
     folder: RunFolder | None,
     callback: Callback,
     stop: Callable[[], bool],
-) -> tuple[ServerState, History]:
-    """Every round that is left; the final state, and the records of all rounds."""
+) -> tuple[ServerState, RunTotals]:
+    """Every round that is left; the final state, and the totals of all rounds."""
     for reached, record in _evaluated_rounds(prepared, state, store):
         state = reached
-        records.append(record)
+        totals = totals.plus(record)
         stop_requested = stop()  # asked once per round, so that a stop that is obeyed is also saved
         if folder is not None:
             folder.append_metrics(record.to_json())
@@ -133,7 +150,7 @@ def _run_rounds(
         callback.on_round(record)  # after the save: what the user is shown is safe
         if stop_requested and state.round < prepared.config.rounds:
             raise Interrupted(f"stopped after round {state.round} of {prepared.config.rounds}")
-    return state, History(records)
+    return state, totals
 
 
 def _checkpoint_due(state: ServerState, prepared: PreparedRun) -> bool:
@@ -214,30 +231,29 @@ def _personal_scores(
 
 
 def _result(
-    prepared: PreparedRun, state: ServerState, store: ClientStore, history: History
+    prepared: PreparedRun, state: ServerState, store: ClientStore, totals: RunTotals
 ) -> RunResult:
-    config, curve = prepared.config, history.accuracy
-    if all(record.skipped is not None for record in history):
-        raise RunError(f"no round of the run counts, the last one since {history[-1].skipped}")
-    last = next(record for record in reversed(history) if record.accuracy is not None)
+    config, last = prepared.config, totals.last_evaluated
+    if totals.skipped == state.round:
+        raise RunError(f"no round of the run counts; round {state.round}: {totals.last_skipped}")
+    assert last is not None  # the last round is always evaluated
     assert last.accuracy is not None and last.global_model is not None
-    target = config.evaluate.target
     return RunResult(
         method=config.title,
         rounds=state.round,
         accuracy=last.accuracy,
         test_loss=math.nan if last.test_loss is None else last.test_loss,
-        seconds=round(history.total("seconds") + history.total("evaluation_seconds"), 3),
+        seconds=round(totals.seconds, 3),
         weights_sha256=sha256(state.params),
         seed=config.seed,
         model=config.model.name,
         data=config.data.name,
         clients=len(prepared.clients),
-        rejected=sum(len(record.rejected) for record in history),
-        skipped=sum(record.skipped is not None for record in history),
-        bytes_up=int(history.total("bytes_up")),
-        bytes_down=int(history.total("bytes_down")),
-        rounds_to_target=None if target is None else first_round(curve, target),
+        rejected=totals.rejected,
+        skipped=totals.skipped,
+        bytes_up=totals.bytes_up,
+        bytes_down=totals.bytes_down,
+        rounds_to_target=totals.rounds_to_target,
         personalised=prepared.simulation.federation.method.personal,
         global_model=last.global_model,
         personal_models=_personal_scores(prepared, state, store),

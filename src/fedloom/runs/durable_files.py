@@ -75,6 +75,8 @@ def write_durably(path: Path, data: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; syncing a file does not."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows, where a folder cannot be opened
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

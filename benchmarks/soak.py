@@ -1,0 +1,190 @@
+"""Does a long run grow? Memory, open files and the run folder over thousands of rounds.
+
+    python -m benchmarks.soak [--rounds 10000] [--method fedavg,scaffold] [--engine inprocess,pool]
+
+Each run has 20 clients, 5 per round, a small model, an evaluation and a checkpoint every round, and
+is measured every 100 rounds, right after the checkpoint, in a process of its own: the resident
+memory of the process (and of its workers), the open file descriptors, and the bytes in the run
+folder. metrics.jsonl gets a line per round by design, so it is counted apart. The first fifth of
+the run is left out, in which every client takes part for the first time and caches fill.
+
+The slope is that of the least-squares line through the samples. The allocator takes memory from
+the system in steps, so a single step (GRAIN) per process is not called growth, however short the
+run; over 10,000 rounds that is 16 bytes per round. A round's record alone would be ten times that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.measure import fail, family, save
+from fedloom.engines.malloc import keep_freed_memory
+from fedloom.experiment.callbacks import Callback
+from fedloom.experiment.execute import execute
+from fedloom.experiment.progress import Progress
+from fedloom.metrics.records import RoundRecord
+from fedloom.settings.config import load
+
+EVERY = 100  # rounds between two samples
+WARM_UP = 0.2  # of the run
+GRAIN = 128 << 10  # bytes that malloc takes from the system at a time
+FOLDER_BYTES = 1024  # longer numbers in manifests: round 9,999 has one digit less than round 10,000
+METRICS = "metrics.jsonl"
+
+
+class Sample(NamedTuple):
+    """After a round: bytes of memory and open descriptors of all processes, bytes in the folder."""
+
+    round: int
+    processes: int
+    memory: int
+    descriptors: int
+    folder: int
+    metrics: int
+
+
+def resident(pid: int) -> int:
+    """Bytes of physical memory that a process uses."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def take_sample(number: int, folder: Path) -> Sample:
+    """Measure this process, its workers and the folder."""
+    pids = family(os.getpid())
+    sizes = {path.name: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    metrics = sizes.pop(METRICS)
+    descriptors = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+    memory = sum(map(resident, pids))
+    return Sample(number, len(pids), memory, descriptors, sum(sizes.values()), metrics)
+
+
+class Watch(Callback):
+    """Takes a sample every hundredth round."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.samples: list[Sample] = []
+
+    def on_round(self, record: RoundRecord) -> None:
+        if record.round % EVERY == 0:
+            self.samples.append(take_sample(record.round, self.folder))
+
+
+def run(method: str, engine: str, rounds: int) -> dict[str, Any]:
+    """One run from the first round to the last, measured from inside."""
+    keep_freed_memory()  # as the command line does
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as place, open(os.devnull, "w") as nowhere:
+        watch = Watch(Path(place) / "run")
+        progress = Progress(console=Console(file=nowhere, soft_wrap=True))
+        config = load(settings(method, engine, rounds))
+        execute(config, watch.folder, callbacks=[progress, watch])
+    return {**summary(watch.samples), "seconds": time.perf_counter() - started}
+
+
+def settings(method: str, engine: str, rounds: int) -> dict[str, Any]:
+    """A run whose rounds take milliseconds."""
+    return {
+        "rounds": rounds,
+        "engine": engine,
+        "workers": 2,
+        "method": method,
+        "model": "mlp(width=16, layers=1)",
+        "data": {"name": "crowd-20", "clients": 0, "partition": "user"},
+        "train": {"batch": 12, "lr": 0.05},
+        "sample": {"per_round": 5},
+        "evaluate": {"every": 1},
+        "checkpoint_every": 1,
+    }
+
+
+def summary(samples: list[Sample]) -> dict[str, Any]:
+    """Slopes and growth over the samples after the warm-up, and first and last values."""
+    last = samples[-1]
+    counted = [s for s in samples if s.round > WARM_UP * last.round]
+    return {
+        "rounds": last.round,
+        "memory_slope": slope(counted, "memory"),
+        "memory_growth": last.memory - counted[0].memory,
+        "metrics_slope": slope(counted, "metrics"),
+        "folder_growth": last.folder - counted[0].folder,
+        "descriptors_growth": last.descriptors - counted[0].descriptors,
+        "first": counted[0]._asdict(),
+        "last": last._asdict(),
+        "memory": [s.memory for s in samples],
+    }
+
+
+def slope(samples: list[Sample], name: str) -> float:
+    """Bytes per round, by least squares."""
+    rounds = [s.round for s in samples]
+    return float(np.polyfit(rounds, [getattr(s, name) for s in samples], 1)[0])
+
+
+def problems(name: str, measured: dict[str, Any]) -> list[str]:
+    """What grew."""
+    counted = measured["last"]["round"] - measured["first"]["round"]
+    limit = measured["last"]["processes"] * GRAIN / counted
+    found = []
+    if measured["memory_slope"] > limit:
+        rise = measured["memory_slope"]
+        found.append(f"{name}: memory grows by {rise:.1f} bytes per round, limit {limit:.1f}")
+    if measured["descriptors_growth"] > 0:
+        found.append(f"{name}: {measured['descriptors_growth']} more open files at the end")
+    if measured["folder_growth"] > FOLDER_BYTES:
+        found.append(f"{name}: the folder grows by {measured['folder_growth']} bytes")
+    return found
+
+
+def show(name: str, measured: dict[str, Any]) -> None:
+    """Print what one run has measured."""
+    first, last = measured["first"], measured["last"]
+    print(
+        f"{name:<20}{measured['memory_slope']:>9.1f}"
+        f"{first['memory'] / 2**20:>11.2f}{last['memory'] / 2**20:>9.2f}"
+        f"{first['descriptors']:>8}{last['descriptors']:>6}"
+        f"{first['folder']:>11,}{last['folder']:>11,}"
+        f"{measured['metrics_slope']:>9.0f}{measured['seconds']:>8.0f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Measure, print, and fail if anything grows that should not."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=10_000)
+    parser.add_argument("--method", default="fedavg,scaffold")
+    parser.add_argument("--engine", default="inprocess")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/soak.json"))
+    arguments = parser.parse_args()
+    print(f"{'':<20}{'bytes of memory':>29}{'open files':>14}{'bytes in folder':>22}{'metrics':>9}")
+    print(
+        f"{'method, engine':<20}{'/round':>9}{'first MiB':>11}{'last MiB':>9}{'first':>8}{'last':>6}"
+        f"{'first':>11}{'last':>11}{'/round':>9}{'seconds':>8}"
+    )
+    results = {}
+    for engine in arguments.engine.split(","):
+        for method in arguments.method.split(","):
+            # a process of its own, so that no run finds the memory of an earlier one
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                measured = process.submit(run, method, engine, arguments.rounds).result()
+            results[f"{method}, {engine}"] = measured
+            show(f"{method}, {engine}", measured)
+    save(results, arguments.json)
+    fail([problem for name, measured in results.items() for problem in problems(name, measured)])
+
+
+if __name__ == "__main__":
+    main()
