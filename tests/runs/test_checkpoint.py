@@ -28,7 +28,8 @@ def test_manifests_are_chained_and_complete(run: Path) -> None:
         facts = unseal((run / f"checkpoint/MANIFEST-{round}.json").read_bytes())
         assert facts is not None
         assert facts["weights_sha256"] == sha256(toy.state(round).params)
-        assert facts["made_with"]["torch"] == torch.__version__ and facts["threads"] == 1
+        made_with = facts["identity"]["made_with"]
+        assert made_with["torch"] == torch.__version__ and facts["threads"] == 1
     before = (run / "checkpoint/MANIFEST-4.json").read_bytes()
     assert facts["previous"] == {"round": 4, "sha256": checkpoint.sha256(before)}
 

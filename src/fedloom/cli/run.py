@@ -168,6 +168,7 @@ def finish(
 def _replay(settings: Config, path: Path, client: int, as_json: bool) -> None:
     """Run one client of the next round and show its reply; the run is left as it is."""
     from fedloom.experiment.build import resolve_device
+    from fedloom.experiment.identity import check_same_data
     from fedloom.experiment.prepare import prepare
     from fedloom.experiment.train import replay_client
     from fedloom.runs.folder import RunFolder
@@ -176,6 +177,7 @@ def _replay(settings: Config, path: Path, client: int, as_json: bool) -> None:
         RunFolder.open(path, resolve_device(settings.device)) as folder,
         prepare(settings) as prepared,
     ):
+        check_same_data(str(path), folder.identity(), prepared.identity.data)
         reply = replay_client(prepared, folder, client)
     if as_json:
         print_json(reply)

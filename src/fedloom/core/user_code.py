@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.source_files import file_sha256, local_imports
 
 T = TypeVar("T")
 _DIGEST = re.compile(r"-[0-9a-f]{12}$")
@@ -61,14 +62,18 @@ def reference_to(function: Callable[..., Any]) -> str | None:
 def checksums(names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of the source files that these names refer to, by file or module.
 
-    Names that are not references are skipped. Files that a source file imports are not included.
+    With them go the user's own files that they import, by file. Names that are not references are
+    skipped.
     """
     places = sorted({name.rpartition(":")[0] for name in names if is_reference(name)})
     sums = {}
     for place in places:
         source = _source_file(place)
-        if source is not None:
-            sums[place] = hashlib.sha256(source.read_bytes()).hexdigest()
+        if source is None or not source.is_file():
+            continue
+        sums[place] = file_sha256(source)
+        module = "" if place.endswith(".py") else place
+        sums |= {str(file): file_sha256(file) for file in local_imports(source, module)}
     return sums
 
 

@@ -8,7 +8,7 @@ round 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
+from fedloom.core.identity import RunIdentity
 from fedloom.core.job import build_isolated
 from fedloom.core.method import Method
 from fedloom.core.round import Simulation
@@ -43,9 +44,11 @@ from fedloom.experiment.build import (
     build_sampler,
     check_model,
     load_data,
+    named_data,
     partition_rows,
     resolve_device,
 )
+from fedloom.experiment.identity import run_identity
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.open_engine import open_engine
 from fedloom.methods.registry import build as build_method
@@ -56,8 +59,8 @@ from fedloom.settings.config import Config, load
 class PreparedRun:
     """A run that is ready to begin. Close it to end its workers.
 
-    counts: training samples, clients by classes. notices: what the user must know before clients
-    send anything but weights. code: checksums of the user's own source files.
+    counts: training samples, clients by classes. identity: what the result will depend on besides
+    the settings. notices: what the user must know before clients send anything but weights.
     """
 
     config: Config
@@ -67,8 +70,8 @@ class PreparedRun:
     model: Chain
     simulation: Simulation
     engine_choice: EngineChoice
+    identity: RunIdentity
     notices: tuple[str, ...] = ()
-    code: Mapping[str, str] = field(default_factory=dict)
 
     def close(self) -> None:
         self.simulation.engine.close()
@@ -93,8 +96,10 @@ def prepare(
     new ones. values: methods and models that were passed as Python objects.
     """
     method = check_names(config, values)
-    dataset = load_data(config, dataset)
+    whole = dataset or named_data(config.data.name)
+    dataset = load_data(config, whole)
     rows = partition_rows(config, dataset)
+    identity = run_identity(config, whole, rows)
     counts = torch.from_numpy(class_counts(dataset.train.labels, rows, len(dataset.classes)))
     clients = build_clients(config, dataset, rows)
     federation = build_federation(config, dataset, clients, values, method)
@@ -110,7 +115,7 @@ def prepare(
     guard = Guard(**config.guard.model_dump())
     simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
     return PreparedRun(
-        config, dataset, clients, counts, model, simulation, choice, messages, config.code()
+        config, dataset, clients, counts, model, simulation, choice, identity, messages
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.spec import Spec
+from fedloom.experiment.identity import stored_identity
 from fedloom.experiment.stored_run import is_finished
 from fedloom.methods.registry import build
 from fedloom.runs.folder import CONFIG, RunFolder
@@ -86,8 +87,8 @@ def check_same_rounds(config: Config, path: Path) -> None:
 
 def _edited(config: Config, path: Path) -> list[str]:
     """The user's own files that have changed since that run."""
-    with RunFolder.read_only(path) as folder:
-        return folder.edited(config.code())
+    identity = stored_identity(path)
+    return [] if identity is None else identity.edited(config.code())
 
 
 def copy_rounds(folder: RunFolder, path: Path) -> None:
@@ -98,4 +99,4 @@ def copy_rounds(folder: RunFolder, path: Path) -> None:
         for line in other.metrics():
             folder.append_metrics(line)
         folder.store.copy_from(other.store)
-    folder.save(restored.state, **restored.manifest.extra)
+    folder.save(restored.state, restored.manifest.identity, **restored.manifest.extra)

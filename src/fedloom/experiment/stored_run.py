@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedloom.core.identity import RunIdentity
 from fedloom.metrics.records import History, RoundRecord, RunResult
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import Config, load_file
@@ -12,12 +13,17 @@ from fedloom.settings.config import Config, load_file
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What is known of a run, finished or not. path is None for a run that was kept in memory."""
+    """What is known of a run, finished or not.
+
+    path: None for a run that was kept in memory. identity: what it depends on besides the settings;
+    None before the first checkpoint.
+    """
 
     config: Config
     history: History
     result: RunResult | None
     path: Path | None = None
+    identity: RunIdentity | None = None
 
     @property
     def name(self) -> str:
@@ -36,7 +42,8 @@ def read_run(path: Path) -> StoredRun:
     """The run in a folder, which another process may be writing at the same time."""
     with RunFolder.read_only(path) as folder:
         history, result = read_history(folder), read_result(folder)
-    return StoredRun(load_file(path / CONFIG), history, result, path)
+        identity = folder.identity() if result is None else result.identity
+    return StoredRun(load_file(path / CONFIG), history, result, path, identity)
 
 
 def read_history(folder: RunFolder) -> History:

@@ -62,8 +62,11 @@ def train(
     someone who wonders why a run behaves as it does.
     """
     restored = folder.restore() if folder else None
-    for message in _warnings(prepared, folder, restored):
+    for message in _warnings(prepared, restored):
         warn(message)
+    if restored:
+        identity = restored.manifest.identity.continued(prepared.identity, restored.state.round)
+        prepared = replace(prepared, identity=identity)
     choice = prepared.engine_choice
     inform(f"engine: {choice.engine} ({choice.why})" if choice.why else f"engine: {choice.engine}")
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
@@ -86,17 +89,10 @@ def train(
     return TrainedRun(result, history, state, store)
 
 
-def _warnings(
-    prepared: PreparedRun, folder: RunFolder | None, restored: Restored | None
-) -> Iterator[str]:
+def _warnings(prepared: PreparedRun, restored: Restored | None) -> Iterator[str]:
     """What the user should know before the run begins or resumes."""
-    for warning in restored.warnings if restored else ():
+    for warning in restored.notes_on(prepared.identity) if restored else ():
         yield f"note: {warning}"
-    for place in folder.edited(prepared.code) if folder else ():
-        yield (
-            f"note: '{place}' was edited after the last checkpoint: "
-            "the rounds before it were run with the earlier version"
-        )
     if prepared.engine_choice.warning:
         yield f"note: {prepared.engine_choice.warning}"
     yield from () if restored else prepared.notices
@@ -125,7 +121,7 @@ def _run_rounds(
             folder.append_metrics(record.to_json())
             if _checkpoint_due(state, prepared) or stop_requested:
                 engine = prepared.engine_choice.engine
-                folder.save(state, engine=engine, code=dict(prepared.code))
+                folder.save(state, prepared.identity, engine=engine)
         callback.on_round(record)  # after the save: what the user is shown is safe
         if stop_requested and state.round < prepared.config.rounds:
             raise Interrupted(f"stopped after round {state.round} of {prepared.config.rounds}")
@@ -229,6 +225,7 @@ def _result(
         personalised=prepared.simulation.federation.method.personal,
         global_model=last.global_model,
         personal_models=_personal_scores(prepared, state, store),
+        identity=prepared.identity,
     )
 
 

@@ -33,7 +33,6 @@ from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import read_result
 from fedloom.metrics.evaluate import score_clients
 from fedloom.metrics.records import RunResult
-from fedloom.runs.checkpoint import made_with
 from fedloom.runs.durable_files import file_error, write_durably
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.tensor_bytes import pack
@@ -138,7 +137,7 @@ def _describe(
         "classes": list(prepared.dataset.classes),
         "weights_sha256": sha256(weights),
         "accuracy": counts.accuracy,
-        "made_with": made_with(),
+        **_describe_identity(prepared),
     }
     if client is None:
         return description
@@ -149,6 +148,15 @@ def _describe(
         "training_samples": len(prepared.clients[client]),
         "label_weighted_accuracy": float(weighted_accuracy),
         "mean_class_recall": float(recall),
+    }
+
+
+def _describe_identity(prepared: PreparedRun) -> dict[str, Any]:
+    """The checksum of the data that scored the model, and what computed it."""
+    data = prepared.identity.data
+    return {
+        "data_sha256": None if data is None else data.content.sha256,
+        "made_with": prepared.identity.to_json()["made_with"],
     }
 
 

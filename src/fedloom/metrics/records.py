@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, overload
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import RunIdentity
 
 FORMAT = 2  # of the records; another one is rejected when it is read
 Json = dict[str, Any]
@@ -124,6 +125,7 @@ class RunResult:
     rounds_to_target      first round that reached evaluate.target; None if none did
     personalised          whether the method gives every client a model of its own
     personal_models       their scores; None if there are none or evaluate.personal is off
+    identity              what the result depends on besides the settings
     """
 
     method: str
@@ -143,6 +145,7 @@ class RunResult:
     global_model: ClientScores
     rounds_to_target: int | None = None
     personal_models: ClientScores | None = None
+    identity: RunIdentity | None = None
 
     def to_json(self) -> Json:
         return to_json(self)
@@ -150,7 +153,10 @@ class RunResult:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
         """The summary that result.json holds."""
-        return cls(**_checked(cls, facts, "result.json"))
+        known = _checked(cls, facts, "result.json")
+        if known.get("identity") is not None:
+            known["identity"] = RunIdentity.from_json(known["identity"], "result.json: identity")
+        return cls(**known)
 
     @property
     def client_scores(self) -> ClientScores | None:

@@ -7,20 +7,19 @@ still match. The last three are kept, to fall back on.
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-import fedloom
 from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import RunIdentity
 from fedloom.core.params import Params
 from fedloom.core.state import ServerState
 from fedloom.runs.client_store import DigestFacts
@@ -34,38 +33,20 @@ from fedloom.runs.durable_files import (
     write_durably,
 )
 from fedloom.runs.journal import Prefix
+from fedloom.runs.made_with import made_with
+from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, read_manifest
 from fedloom.runs.tensor_bytes import pack, unpack
 
-MANIFEST_FORMAT = 1
 KEPT_CHECKPOINTS = 3
 CONFIG_CHANGED = "config.toml is not the one this run began with (edited or damaged)"
 
+_LAST_BITS = "the result may differ in its last bits from an uninterrupted run"
+_EFFECTS = dict.fromkeys(
+    ("fedloom", "fedloom source"), "the result may differ from an uninterrupted run"
+)
 _FILE_NAMES = re.compile(
     rf"(?:MANIFEST-(\d+)\.json|round-(\d+)\.safetensors)({re.escape(TMP_SUFFIX)})?"
 )
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The contents of a manifest.
-
-    clients: the digest of the clients' memories. metrics: length and checksum of the metrics so
-    far. layout: the names of the server's tensors, in order. previous: round and checksum of the
-    manifest before this one. extra: facts of the caller.
-    """
-
-    format: int
-    round: int
-    config_sha256: str
-    payload_sha256: str
-    weights_sha256: str
-    clients: DigestFacts
-    metrics: Prefix
-    layout: dict[str, Any]
-    made_with: dict[str, str]
-    threads: int
-    previous: dict[str, Any] | None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,8 +78,9 @@ def save(
     clients: DigestFacts,
     metrics: Prefix,
     extra: Mapping[str, Any],
+    identity: RunIdentity | None = None,
 ) -> Manifest:
-    """Write the state, then the manifest."""
+    """Write the state, then the manifest. identity: None if only this process is known."""
     payload = pack(_flattened(state))
     manifest = Manifest(
         format=MANIFEST_FORMAT,
@@ -109,7 +91,7 @@ def save(
         clients=clients,
         metrics=metrics,
         layout=_layout(state),
-        made_with=made_with(),
+        identity=identity or RunIdentity(made_with()),
         threads=torch.get_num_threads(),
         previous=_previous(folder, state.round),
         extra=dict(extra),
@@ -120,26 +102,13 @@ def save(
     return manifest
 
 
-def made_with() -> dict[str, str]:
-    """The versions that the bits of a result depend on, besides the settings."""
-    return {
-        "fedloom": fedloom.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-    }
-
-
 def version_warnings(manifest: Manifest) -> list[str]:
-    """A warning for each version that has changed since the checkpoint and may change the bits."""
-    now = made_with()
+    """A warning for each change of software or processor since the checkpoint."""
+    changes = manifest.identity.made_with.changes(made_with())
     return [
         f"the checkpoint of round {manifest.round} was made with {what} {then}, "
-        f"and this is {what} {now[what]}: "
-        "the result may differ in its last bits from an uninterrupted run"
-        for what, then in manifest.made_with.items()
-        if what != "python" and now.get(what) != then
+        f"and this is {what} {now}: {_EFFECTS.get(what, _LAST_BITS)}"
+        for what, (then, now) in changes.items()
     ]
 
 
@@ -204,7 +173,10 @@ def _load(
         return f"{path.name} is missing"
     if sha256(payload) != manifest.payload_sha256:
         return f"{path.name} is damaged"
-    state = _unflattened(number, manifest.layout, unpack(payload, device))
+    try:
+        state = _unflattened(number, manifest.layout, unpack(payload, device))
+    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError):
+        return f"{path.name} does not hold the tensors that its manifest names"
     if params.sha256(state.params) != manifest.weights_sha256:
         return f"{path.name} holds other weights than its manifest says"
     return manifest, state
@@ -219,9 +191,12 @@ def _read_manifest(folder: Path, number: int) -> Manifest | str:
     if facts.get("format") != MANIFEST_FORMAT:
         format = facts.get("format")
         return f"{path.name} has format {format}, and this fedloom reads {MANIFEST_FORMAT}"
-    if facts["round"] != number:
-        return f"{path.name} belongs to round {facts['round']}"
-    return Manifest(**facts)
+    if facts.get("round") != number:
+        return f"{path.name} belongs to round {facts.get('round')}"
+    try:
+        return read_manifest(facts, path.name)
+    except RunError as error:
+        return str(error)
 
 
 def _previous(folder: Path, number: int) -> dict[str, Any] | None:

@@ -35,6 +35,7 @@ from typing import Any
 import torch
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import RunIdentity
 from fedloom.core.state import ServerState
 from fedloom.runs import checkpoint
 from fedloom.runs.checkpoint import LoadedCheckpoint, Manifest
@@ -71,6 +72,15 @@ class Restored:
     state: ServerState
     manifest: Manifest
     warnings: list[str]
+
+    def notes_on(self, now: RunIdentity) -> list[str]:
+        """The warnings, and one for each of the user's files that has changed since."""
+        edited = [
+            f"'{place}' was edited after the last checkpoint: "
+            "the rounds before it were run with the earlier version"
+            for place in self.manifest.identity.edited(now.code)
+        ]
+        return [*self.warnings, *edited]
 
 
 class RunFolder:
@@ -122,14 +132,10 @@ class RunFolder:
         if manifest is not None and (reason := self._config_problem(manifest)) is not None:
             raise checkpoint.no_valid_checkpoint(self.path, {manifest.round: reason})
 
-    def edited(self, code: Mapping[str, str]) -> list[str]:
-        """The user's files among these that have changed since the last checkpoint.
-
-        code: checksums of the files as they are now.
-        """
+    def identity(self) -> RunIdentity | None:
+        """What the rounds of the last checkpoint depend on; None if there is none."""
         manifest = checkpoint.newest_manifest(self.path / CHECKPOINT)
-        then = {} if manifest is None else manifest.extra.get("code", {})
-        return [place for place, now in code.items() if then.get(place, now) != now]
+        return None if manifest is None else manifest.identity
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Add one line. It survives this process at once, and a power cut after the next save."""
@@ -152,12 +158,19 @@ class RunFolder:
             )
         return records(data)
 
-    def save(self, state: ServerState, **extra: Any) -> Manifest:
-        """Write a checkpoint of everything, in the order described at the top of this module."""
+    def save(
+        self, state: ServerState, identity: RunIdentity | None = None, **extra: Any
+    ) -> Manifest:
+        """Write a checkpoint of everything, in the order described at the top of this module.
+
+        identity: what the rounds so far depend on; None if only this process is known.
+        """
         journal, folder = self._open_journal(), self.path / CHECKPOINT
         clients = self.store.commit(state.round).facts
         metrics = journal.sync()
-        manifest = checkpoint.save(folder, state, self.config_sha256, clients, metrics, extra)
+        manifest = checkpoint.save(
+            folder, state, self.config_sha256, clients, metrics, extra, identity
+        )
         kept = checkpoint.saved_rounds(folder)[: checkpoint.KEPT_CHECKPOINTS]
         checkpoint.keep_only(folder, kept.__contains__)
         self.store.prune(min(kept))
