@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import DataIdentity, MadeWith, RunIdentity, UsedData
 from fedloom.metrics.records import (
     FORMAT,
     ClientScores,
@@ -21,6 +22,10 @@ from fedloom.metrics.records import (
     RunResult,
     Spread,
 )
+
+MADE_WITH = MadeWith("0.1", "ab" * 32, "2.9", "2.1", "3.12", "a fast one", {"MKL_CBWR": "AVX2"})
+DATA = UsedData("tiny", DataIdentity(*(digit * 64 for digit in "12345"), 240, 80), "6" * 64)
+IDENTITY = RunIdentity(MADE_WITH, DATA, {"own.py": "7" * 64}, ("after round 2, numpy changed",))
 
 score = st.floats(0, 1)
 count = st.integers(0, 2**40)
@@ -72,6 +77,7 @@ results = st.builds(
     global_model=client_scores,
     rounds_to_target=st.none() | st.integers(1, 10**6),
     personal_models=st.none() | client_scores,
+    identity=st.sampled_from([None, RunIdentity(MADE_WITH), IDENTITY]),
 )
 
 SCORES = ClientScores(
@@ -86,7 +92,8 @@ ROUND = RoundRecord(
     3, (7, 2), {2: "no reply"}, 0.5, 12, 100, 200, 1.5, 0.25, 2.0, 0.125, SCORES, SCORES
 )
 RESULT = RunResult(
-    "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES
+    "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES,
+    IDENTITY
 )  # fmt: skip
 every_record = pytest.mark.parametrize("record", [ROUND, RESULT], ids=["round", "result"])
 
@@ -168,6 +175,7 @@ OPTIONAL = {
     "evaluation_seconds",
     "global_model",
     "personal_models",
+    "identity",
     "rounds_to_target",
 }
 

@@ -51,7 +51,7 @@ def check_same_data(
         return
     if differing := then.differences(now):
         raise UserError(
-            f"'{place}' was made with data {then}, and these are {now}: "
+            f"'{place}' was made with data {then}, and the data now are {now}: "
             f"{' and '.join(differing)} differ; {remedy}"
         )
 

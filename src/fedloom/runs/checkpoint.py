@@ -274,7 +274,10 @@ def _layout(state: ServerState) -> dict[str, Any]:
 
 
 def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
-    """The state from which `ServerState.tensors` made the flat dictionary."""
+    """The state from which `ServerState.tensors` made the flat dictionary.
+
+    Raises a KeyError if the layout names other tensors.
+    """
 
     def group(path: str, names: Sequence[str]) -> Params:
         return {name: flat[f"{path}/{name}"] for name in names}
@@ -284,7 +287,10 @@ def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tens
         for stage, groups in layout["memory"].items()
     }
     shared = {key: group(f"shared/{key}", names) for key, names in layout["shared"].items()}
-    return ServerState(number, group("params", layout["params"]), memory, shared)
+    state = ServerState(number, group("params", layout["params"]), memory, shared)
+    if unnamed := flat.keys() - state.tensors().keys():
+        raise KeyError(*sorted(unnamed))
+    return state
 
 
 def _manifest_path(folder: Path, number: int) -> Path:
