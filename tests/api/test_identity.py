@@ -75,9 +75,7 @@ def test_data_that_were_replaced_are_rejected_by_every_use_of_a_run(desk: Path) 
         lambda: made.run("done"),
         lambda: fl.compare(made, methods=["fedavg", "fedprox"], folder="all"),
     ):
-        with pytest.raises(
-            fl.UserError, match=r"was made with data 'own' .* training samples diff"
-        ):
+        with pytest.raises(fl.UserError, match=r"made with data 'own' .* training samples diff"):
             use()
     store.save(replace(dataset(), name="own"), replace=True)
     assert sha(fl.open("begun").resume()) == sha(done)
