@@ -38,7 +38,7 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import RunIdentity
 from fedloom.core.state import ServerState
 from fedloom.runs import checkpoint
-from fedloom.runs.checkpoint import LoadedCheckpoint, Manifest
+from fedloom.runs.checkpoint import LoadedCheckpoint
 from fedloom.runs.client_store import MemoryDigest, SqliteStore, StoreDamaged
 from fedloom.runs.durable_files import (
     TMP_SUFFIX,
@@ -52,6 +52,7 @@ from fedloom.runs.durable_files import (
 )
 from fedloom.runs.journal import Journal, begins_with, records
 from fedloom.runs.lock import Lock
+from fedloom.runs.manifest import Manifest
 
 FORMAT = 2  # of the folder; another number means that other versions of fedloom cannot read it
 CONFIG = "config.toml"

@@ -60,7 +60,7 @@ def _code_path() -> dict[str, str]:
 
 def _uses_onednn() -> bool:
     mkldnn = torch.backends.mkldnn
-    return bool(mkldnn.is_available() and mkldnn.enabled)
+    return bool(mkldnn.is_available() and mkldnn.enabled)  # type: ignore[no-untyped-call]
 
 
 def cpu_model() -> str:
