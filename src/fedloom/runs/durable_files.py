@@ -1,4 +1,4 @@
-"""Files that survive a crash, errors that say what to do about a disk, and JSON with a checksum.
+"""Files that survive a crash, and errors that say what to do about a disk.
 
 A file is written under a temporary name, synced, and renamed, so that it is whole or not there.
 """
@@ -6,16 +6,23 @@ A file is written under a temporary name, synced, and renamed, so that it is who
 from __future__ import annotations
 
 import errno
-import hashlib
-import io
-import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.sealed_json import seal, sha256, unseal
+
+__all__ = [
+    "TMP_SUFFIX",
+    "file_error",
+    "read_if_exists",
+    "seal",
+    "sha256",
+    "sync_folder",
+    "unseal",
+    "write_durably",
+]
 
 TMP_SUFFIX = ".tmp"
 
@@ -83,43 +90,3 @@ def read_if_exists(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise file_error(path, error) from error
-
-
-def sha256(data: bytes) -> str:
-    """The checksum by which one file refers to the contents of another."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def seal(facts: Mapping[str, Any]) -> bytes:
-    """The facts as JSON, with a checksum over the rest as the last entry."""
-    # as they will be read: keys become strings, tuples become lists
-    plain = json.loads(json.dumps(facts))
-    return _json_bytes({**plain, "checksum": sha256(_json_bytes(plain))})
-
-
-def unseal(data: bytes | None) -> dict[str, Any] | None:
-    """The facts that were sealed, or None if as much as one byte differs.
-
-    >>> unseal(seal({"round": 3}))
-    {'round': 3}
-    >>> unseal(seal({"round": 3}).replace(b"3", b"4", 1)) is None
-    True
-    """
-    try:
-        facts = json.loads(data or b"")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(facts, dict):
-        return None
-    facts.pop("checksum", None)
-    return facts if seal(facts) == data else None
-
-
-def _json_bytes(facts: Mapping[str, Any]) -> bytes:
-    raw = io.BytesIO()
-    # json.dump writes piece by piece: with scores of many clients, json.dumps would hold all pieces
-    with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:
-        json.dump(facts, out, indent=1)
-        out.write("\n")
-        out.flush()
-        return raw.getvalue()
