@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import fedloom
+from fedloom.core import json_checks as must_be
 from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.params import Params
@@ -34,7 +35,7 @@ from fedloom.runs.durable_files import (
     write_durably,
 )
 from fedloom.runs.journal import Prefix
-from fedloom.runs.tensor_bytes import pack, unpack
+from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 MANIFEST_FORMAT = 1
 KEPT_CHECKPOINTS = 3
@@ -78,6 +79,40 @@ class LoadedCheckpoint:
 
 
 Check = Callable[[Manifest], str | None]  # returns why the checkpoint is invalid, or None
+StateCheck = Callable[
+    [ServerState], str | None
+]  # returns why the state is not of this run, or None
+
+_NAMES = must_be.different_names()
+_FIELDS = must_be.fields(
+    {
+        "format": must_be.integer(),
+        "round": must_be.integer(),
+        "config_sha256": must_be.checksum(),
+        "payload_sha256": must_be.checksum(),
+        "weights_sha256": must_be.checksum(),
+        "clients": must_be.fields({"count": must_be.integer(), "digest": must_be.checksum()}),
+        "metrics": must_be.fields({"bytes": must_be.integer(), "sha256": must_be.checksum()}),
+        "layout": must_be.fields(
+            {
+                "params": _NAMES,
+                "shared": must_be.mapping_of(_NAMES),
+                "memory": must_be.mapping_of(must_be.mapping_of(_NAMES)),
+            }
+        ),
+        "made_with": must_be.mapping_of(must_be.text()),
+        "threads": must_be.integer(1),
+        "previous": must_be.optional(
+            must_be.fields({"round": must_be.integer(), "sha256": must_be.checksum()})
+        ),
+        "extra": must_be.mapping_of(must_be.anything()),
+    }
+)
+# the facts of the caller that are read again
+_EXTRA: dict[str, must_be.Check] = {
+    "engine": must_be.text(),
+    "code": must_be.mapping_of(must_be.text()),
+}
 
 _Kind = Literal["half-written", "manifest", "state"]
 
@@ -167,8 +202,15 @@ def newest_manifest(folder: Path) -> Manifest | None:
     return next((m for m in manifests if isinstance(m, Manifest)), None)
 
 
+def any_state(state: ServerState) -> None:
+    """For readers that do not know which run a state belongs to."""
+
+
 def load_newest(
-    folder: Path, checks: Sequence[Check], device: torch.device | str = "cpu"
+    folder: Path,
+    checks: Sequence[Check],
+    device: torch.device | str = "cpu",
+    check_state: StateCheck = any_state,
 ) -> LoadedCheckpoint | None:
     """The newest checkpoint that passes every check; None if no save was ever completed.
 
@@ -176,7 +218,7 @@ def load_newest(
     """
     rejected: dict[int, str] = {}
     for number in saved_rounds(folder):
-        checkpoint = _load(folder, number, checks, device)
+        checkpoint = _load(folder, number, checks, device, check_state)
         if not isinstance(checkpoint, str):
             return LoadedCheckpoint(*checkpoint, rejected)
         rejected[number] = checkpoint
@@ -189,7 +231,11 @@ def load_newest(
 
 
 def _load(
-    folder: Path, number: int, checks: Sequence[Check], device: torch.device | str
+    folder: Path,
+    number: int,
+    checks: Sequence[Check],
+    device: torch.device | str,
+    check_state: StateCheck,
 ) -> tuple[Manifest, ServerState] | str:
     """The checkpoint of a round, or why it is invalid."""
     manifest = _read_manifest(folder, number)
@@ -198,16 +244,31 @@ def _load(
     for check in (lambda m: _wrong_predecessor(folder, m), *checks):
         if (reason := check(manifest)) is not None:
             return reason
-    path = _payload_path(folder, number)
+    state = _read_state(_payload_path(folder, number), manifest, device)
+    if isinstance(state, str):
+        return state
+    if (reason := check_state(state)) is not None:
+        return f"its state does not belong to this run: {reason}"
+    return manifest, state
+
+
+def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> ServerState | str:
+    """The state that a manifest describes, or why it is invalid."""
     payload = read_if_exists(path)
     if payload is None:
         return f"{path.name} is missing"
     if sha256(payload) != manifest.payload_sha256:
         return f"{path.name} is damaged"
-    state = _unflattened(number, manifest.layout, unpack(payload, device))
+    try:
+        flat = unpack(payload, device)
+    except MalformedTensors as error:
+        return f"{path.name} cannot be read: {error}"
+    if sorted(_paths(manifest.layout)) != sorted(flat):
+        return f"{path.name} holds other tensors than its manifest says"
+    state = _unflattened(manifest.round, manifest.layout, flat)
     if params.sha256(state.params) != manifest.weights_sha256:
         return f"{path.name} holds other weights than its manifest says"
-    return manifest, state
+    return state
 
 
 def _read_manifest(folder: Path, number: int) -> Manifest | str:
@@ -219,9 +280,24 @@ def _read_manifest(folder: Path, number: int) -> Manifest | str:
     if facts.get("format") != MANIFEST_FORMAT:
         format = facts.get("format")
         return f"{path.name} has format {format}, and this fedloom reads {MANIFEST_FORMAT}"
+    if (reason := _manifest_problem(facts)) is not None:
+        return f"{path.name} is invalid: {reason}"
     if facts["round"] != number:
         return f"{path.name} belongs to round {facts['round']}"
     return Manifest(**facts)
+
+
+def _manifest_problem(facts: Mapping[str, Any]) -> str | None:
+    """What is wrong with the contents of a manifest whose checksum is right; None if nothing is."""
+    if (reason := _FIELDS(facts, "")) is not None:
+        return reason
+    for name, check in _EXTRA.items():
+        if name in facts["extra"] and (reason := check(facts["extra"][name], f"extra.{name}")):
+            return reason
+    previous = facts["previous"]
+    if previous is not None and previous["round"] >= facts["round"]:
+        return f"it follows round {previous['round']}, which is not before its own"
+    return None
 
 
 def _previous(folder: Path, number: int) -> dict[str, Any] | None:
@@ -296,6 +372,16 @@ def _layout(state: ServerState) -> dict[str, Any]:
         "shared": {name: list(group) for name, group in state.shared.items()},
         "memory": memory,
     }
+
+
+def _paths(layout: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of all tensors of a layout, as `ServerState.tensors` names them."""
+    yield from (f"params/{name}" for name in layout["params"])
+    for key, names in layout["shared"].items():
+        yield from (f"shared/{key}/{name}" for name in names)
+    for stage, groups in layout["memory"].items():
+        for key, names in groups.items():
+            yield from (f"memory/{stage}/{key}/{name}" for name in names)
 
 
 def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
