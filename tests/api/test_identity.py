@@ -57,6 +57,16 @@ def test_content_counts_and_not_the_name(desk: Path) -> None:
     assert "the training samples differ; put the earlier data back" in message
 
 
+def test_a_run_on_other_data_than_its_settings_name_does_not_resume_on_these(desk: Path) -> None:
+    """`execute` can be given a data set under settings that name a stored one."""
+    made = experiment()
+    with pytest.raises(Interrupted):
+        execute(made.config, Path("run"), dataset=dataset(flip=True), stop=lambda: True)
+    said = talk.fedloom("resume", "run", code=2)
+    assert "'run' was made with data 'tiny' (sha256 " in said.flat
+    assert "the training samples differ" in said.flat
+
+
 def test_data_that_were_replaced_are_rejected_by_every_use_of_a_run(desk: Path) -> None:
     store.save(replace(dataset(), name="own"))
     made = experiment(data="own")

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fedloom.core.errors import RunError
+from fedloom.core import json_checks as must_be
 from fedloom.core.user_code import short_reference
 
 SHOWN_DIGITS = 12  # of a checksum, in messages
 UNSET = "unset"
 
-_CHECKSUM = re.compile(r"[0-9a-f]{64}")
 _WORDS = {
     "train": "the training samples",
     "test": "the test samples",
@@ -55,16 +53,6 @@ class DataIdentity:
         ours, theirs = asdict(self), asdict(other)
         return [name for name in ours if ours[name] != theirs[name]]
 
-    @classmethod
-    def from_json(cls, facts: Any, place: str) -> DataIdentity:
-        """Raises a RunError that names the place if the facts are damaged."""
-        known = _fields(cls, facts, place)
-        for name in _WORDS:
-            _check(_is_checksum(known[name]), known, name, place, "a checksum")
-        for name in ("train_samples", "test_samples"):
-            _check(_is_count(known[name]), known, name, place, "a number of samples")
-        return cls(**known)
-
 
 @dataclass(frozen=True)
 class UsedData:
@@ -89,15 +77,6 @@ class UsedData:
             ours, theirs = shortened(self.partition), shortened(other.partition)
             words = [f"the samples of each client (partition {ours} and {theirs})"]
         return words
-
-    @classmethod
-    def from_json(cls, facts: Any, place: str) -> UsedData:
-        """Raises a RunError that names the place if the facts are damaged."""
-        known = _fields(cls, facts, place)
-        _check(isinstance(known["name"], str), known, "name", place, "a name")
-        _check(_is_checksum(known["partition"]), known, "partition", place, "a checksum")
-        content = DataIdentity.from_json(known["content"], f"{place}.content")
-        return cls(known["name"], content, known["partition"])
 
 
 @dataclass(frozen=True)
@@ -137,15 +116,6 @@ class MadeWith:
             if then.get(name) != today.get(name)
         }
 
-    @classmethod
-    def from_json(cls, facts: Any, place: str) -> MadeWith:
-        """Raises a RunError that names the place if the facts are damaged."""
-        known = _fields(cls, facts, place)
-        texts = [f.name for f in fields(cls) if f.name != "code_path"]
-        for name in texts:
-            _check(isinstance(known[name], str), known, name, place, "text")
-        return cls(**{name: known[name] for name in texts}, code_path=_texts(known, place))
-
 
 @dataclass(frozen=True)
 class RunIdentity:
@@ -180,17 +150,15 @@ class RunIdentity:
         return replace(now, changes=(*self.changes, *news))
 
     @classmethod
-    def from_json(cls, facts: Any, place: str) -> RunIdentity:
-        """Raises a RunError that names the place if the facts are damaged."""
-        known = _fields(cls, facts, place)
-        made_with = MadeWith.from_json(known["made_with"], f"{place}.made_with")
-        data = known.get("data")
+    def from_json(cls, facts: Mapping[str, Any]) -> RunIdentity:
+        """The identity that a file holds, in which IDENTITY_CHECK finds nothing wrong."""
+        data = facts.get("data")
         if data is not None:
-            data = UsedData.from_json(data, f"{place}.data")
-        changes = known.get("changes", ())
-        is_valid = isinstance(changes, list | tuple) and all(isinstance(c, str) for c in changes)
-        _check(is_valid, known, "changes", place, "a list of texts")
-        return cls(made_with, data, _texts(known, place, "code"), tuple(changes))
+            content = DataIdentity(**data["content"])
+            data = UsedData(data["name"], content, data["partition"])
+        made_with = MadeWith(**facts["made_with"])
+        code, changes = dict(facts.get("code", {})), tuple(facts.get("changes", ()))
+        return cls(made_with, data, code, changes)
 
 
 def shortened(checksum: str) -> str:
@@ -202,34 +170,28 @@ def shortened(checksum: str) -> str:
     return checksum[:SHOWN_DIGITS]
 
 
-def _fields(cls: Any, facts: Any, place: str) -> dict[str, Any]:
-    """The facts as fields of the class; raises unless they are all known, and the needed there."""
-    if not isinstance(facts, Mapping):
-        raise RunError(f"{place} is damaged: it is not a table")
-    optional = {"changes", "code", "code_path", "data"}
-    names = {f.name for f in fields(cls)}
-    odd = sorted((names - optional - facts.keys()) | (facts.keys() - names))
-    if odd:
-        raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
-    return dict(facts)
-
-
-def _check(valid: bool, known: Mapping[str, Any], name: str, place: str, wanted: str) -> None:
-    if not valid:
-        raise RunError(f"{place}.{name} is damaged: {str(known[name])[:50]!r} is not {wanted}")
-
-
-def _texts(known: Mapping[str, Any], place: str, name: str = "code_path") -> dict[str, str]:
-    """A field that is a table of texts; empty if it was left out."""
-    table = known.get(name, {})
-    valid = isinstance(table, Mapping) and all(isinstance(v, str) for v in table.values())
-    _check(valid, known, name, place, "a table of texts")
-    return dict(table)
-
-
-def _is_checksum(value: Any) -> bool:
-    return isinstance(value, str) and _CHECKSUM.fullmatch(value) is not None
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+_CONTENT = must_be.fields(
+    {
+        **dict.fromkeys(_WORDS, must_be.checksum()),
+        **dict.fromkeys(("train_samples", "test_samples"), must_be.integer()),
+    }
+)
+_DATA = must_be.fields(
+    {"name": must_be.text(), "content": _CONTENT, "partition": must_be.checksum()}
+)
+_MADE_WITH = must_be.fields(
+    {
+        **dict.fromkeys(("fedloom", "torch", "numpy", "python", "cpu"), must_be.text()),
+        "source": must_be.checksum(),
+    },
+    {"code_path": must_be.mapping_of(must_be.text())},
+)
+# of a RunIdentity as JSON; what is empty may be missing
+IDENTITY_CHECK = must_be.fields(
+    {"made_with": _MADE_WITH},
+    {
+        "data": must_be.optional(_DATA),
+        "code": must_be.mapping_of(must_be.checksum()),
+        "changes": must_be.list_of(must_be.text()),
+    },
+)

@@ -27,6 +27,8 @@ from fedloom.core.method import Method
 from fedloom.core.round import Simulation
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.spec import Spec
+from fedloom.core.state import ServerState
+from fedloom.core.state_check import Expected, state_problem
 from fedloom.data import augment
 from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
@@ -72,6 +74,13 @@ class PreparedRun:
     engine_choice: EngineChoice
     identity: RunIdentity
     notices: tuple[str, ...] = ()
+
+    def state_problem(self, state: ServerState) -> str | None:
+        """Why a state cannot be one of this run, as a phrase; None if it can."""
+        if state.round > self.config.rounds:
+            return f"it is that of round {state.round}, and the run has {self.config.rounds}"
+        expected = Expected.of(self.simulation.federation, self.model)
+        return state_problem(state, expected)
 
     def close(self) -> None:
         self.simulation.engine.close()

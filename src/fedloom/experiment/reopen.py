@@ -88,7 +88,7 @@ def reopened(
         RunFolder.read_only(path, resolve_device(config.device)) as folder,
         prepare(config, dataset, values=values) as prepared,
     ):
-        restored = folder.restore()
+        restored = folder.restore(prepared.state_problem)
         if restored is None:
             raise UserError(
                 f"{path} has no checkpoint yet, so it has no model; "

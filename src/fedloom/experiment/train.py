@@ -61,7 +61,7 @@ def train(
     stop is asked after every round. warn gets what the user should know, inform what helps only
     someone who wonders why a run behaves as it does.
     """
-    restored = folder.restore() if folder else None
+    restored = folder.restore(prepared.state_problem) if folder else None
     for message in _warnings(prepared, restored):
         warn(message)
     if restored:
@@ -79,7 +79,7 @@ def train(
             if restored
             else init_state(prepared.simulation, prepared.model, warn)
         )
-        records = read_history(folder) if folder else History()
+        records = read_history(folder, state.round) if folder else History()
         callback.on_start(_start(prepared, state))
         state, history = _run_rounds(prepared, state, store, list(records), folder, callback, stop)
         result = _result(prepared, state, store, history)
@@ -203,9 +203,7 @@ def _result(
 ) -> RunResult:
     config, curve = prepared.config, history.accuracy
     last = next(record for record in reversed(history) if record.accuracy is not None)
-    assert (
-        last.accuracy is not None and last.test_loss is not None and last.global_model is not None
-    )
+    assert last.accuracy is not None and last.global_model is not None
     target = config.evaluate.target
     return RunResult(
         method=config.title,
@@ -232,7 +230,7 @@ def _result(
 def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict[str, Any]:
     """One client of the next round, alone: what it would reply. Nothing is kept."""
     check_client(client, len(prepared.clients))
-    restored = folder.restore()
+    restored = folder.restore(prepared.state_problem)
     simulation = prepared.simulation
     state = restored.state if restored else init_state(simulation, prepared.model)
     with one_thread():

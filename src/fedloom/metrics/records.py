@@ -6,12 +6,15 @@ classified correctly. Importing this module does not import torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, overload
 
+from fedloom.core import json_checks as must_be
 from fedloom.core.errors import RunError, UserError
-from fedloom.core.identity import RunIdentity
+from fedloom.core.identity import IDENTITY_CHECK, RunIdentity
+from fedloom.core.json_checks import Check
 
 FORMAT = 2  # of the records; another one is rejected when it is read
 Json = dict[str, Any]
@@ -49,9 +52,7 @@ class ClientScores:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
-        """The scores that a record holds; raises TypeError or KeyError if they are damaged."""
-        if unknown := set(facts) - {f.name for f in fields(cls)}:
-            raise KeyError(*sorted(unknown))
+        """The scores that a record holds, which has been checked."""
         return cls(
             Spread(**facts["label_weighted_accuracy"]),
             Spread(**facts["mean_class_recall"]),
@@ -104,14 +105,13 @@ class RoundRecord:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> RoundRecord:
-        """The record that a line of metrics.jsonl holds."""
-        known = _checked(cls, facts, "a line of metrics.jsonl")
-        try:
-            known["participants"] = tuple(known["participants"])
-            known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
-        except (AttributeError, TypeError, ValueError) as error:
-            raise RunError(f"a line of metrics.jsonl is damaged: {error}") from error
+    def from_json(
+        cls, facts: Mapping[str, Any], place: str = "a line of metrics.jsonl"
+    ) -> RoundRecord:
+        """The record that a line of metrics.jsonl holds. place: file and line, for messages."""
+        known = _checked(cls, facts, place)
+        known["participants"] = tuple(known["participants"])
+        known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
         return cls(**known)
 
 
@@ -119,7 +119,7 @@ class RoundRecord:
 class RunResult:
     """The summary of a finished run.
 
-    accuracy, test_loss   of the global model in the last evaluation
+    accuracy, test_loss   of the global model in the last evaluation; no loss if it is not finite
     weights_sha256        identifies the final weights of the global model
     clients, rejected     number of clients, and of replies that were not used in all rounds
     rounds_to_target      first round that reached evaluate.target; None if none did
@@ -131,7 +131,7 @@ class RunResult:
     method: str
     rounds: int
     accuracy: float
-    test_loss: float
+    test_loss: float | None
     seconds: float
     weights_sha256: str
     seed: int
@@ -151,11 +151,11 @@ class RunResult:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
-        """The summary that result.json holds."""
-        known = _checked(cls, facts, "result.json")
+    def from_json(cls, facts: Mapping[str, Any], place: str = "result.json") -> RunResult:
+        """The summary that result.json holds. place: the file, for messages."""
+        known = _checked(cls, facts, place)
         if known.get("identity") is not None:
-            known["identity"] = RunIdentity.from_json(known["identity"], "result.json: identity")
+            known["identity"] = RunIdentity.from_json(known["identity"])
         return cls(**known)
 
     @property
@@ -212,7 +212,11 @@ class History(Sequence[RoundRecord]):
 
 
 def to_json(record: Any) -> Json:
-    """A record as JSON, with its format version; fields that are None are left out."""
+    """A record as JSON, with its format version.
+
+    Fields that are None are left out, and numbers that are not finite, which JSON has no way to
+    write, become null.
+    """
     return {"format": FORMAT, **_plain(record)}
 
 
@@ -222,15 +226,75 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if is_dataclass(value):
-        items = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {name: _plain(item) for name, item in items.items() if _is_written(name, item)}
+        items = {f: getattr(value, f.name) for f in fields(value)}
+        return {f.name: _plain(item) for f, item in items.items() if _is_written(f, item)}
     return value
 
 
-def _is_written(name: str, value: Any) -> bool:
-    """None and empty collections are left out, except where their absence would be a question."""
-    return name in ("participants", "rejected") or (value is not None and value not in ((), {}))
+def _is_written(field: Field[Any], value: Any) -> bool:
+    """None and empty collections are left out where they are what a reader assumes anyway."""
+    return _is_required(field) or (value is not None and value not in ((), {}))
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+# ------------------------------------------------------------------ checks of what was read
+
+_COUNT, _LOSS = must_be.integer(0), must_be.number()
+_SHARE = must_be.number(0, 1 + 1e-9)  # a mean of ones may come out just above 1 by rounding
+_SPREAD = must_be.fields(dict.fromkeys(("mean", "std", "worst_tenth"), _SHARE))
+_SCORES = must_be.fields(
+    {"label_weighted_accuracy": _SPREAD, "mean_class_recall": _SPREAD},
+    {
+        "class_recall": must_be.list_of(must_be.optional(_SHARE)),
+        "group_recall": must_be.mapping_of(_SHARE),
+        "correct": must_be.list_of(must_be.list_of(_COUNT)),
+        "test_samples": must_be.list_of(_COUNT),
+    },
+)
+_FIELDS: dict[str, Check] = {
+    "round": must_be.integer(1),
+    "participants": must_be.list_of(_COUNT),
+    "train_loss": must_be.optional(_LOSS),
+    "steps": _COUNT,
+    "bytes_up": _COUNT,
+    "bytes_down": _COUNT,
+    "seconds": must_be.number(0),
+    "accuracy": _SHARE,
+    "test_loss": must_be.optional(_LOSS),
+    "evaluation_seconds": must_be.number(0),
+    "global_model": _SCORES,
+    "personal_models": _SCORES,
+    "skipped": must_be.text(),
+    "method": must_be.text(),
+    "rounds": must_be.integer(0),
+    "weights_sha256": must_be.text(),
+    "seed": _COUNT,
+    "model": must_be.text(),
+    "data": must_be.text(),
+    "clients": _COUNT,
+    "personalised": must_be.boolean(),
+    "rounds_to_target": must_be.integer(1),
+    "identity": IDENTITY_CHECK,
+}
+_REJECTED: dict[str, Check] = {  # the only field that two records have with another meaning
+    "RoundRecord": must_be.mapping_of(must_be.text(), r"\d{1,18}"),
+    "RunResult": _COUNT,
+}
+
+
+def _record_check(cls: Any) -> Check:
+    """The check of a record; fields with a default may be missing or null."""
+    checks = {**_FIELDS, "rejected": _REJECTED[cls.__name__]}
+    own = {f.name: checks.get(f.name, must_be.anything()) for f in fields(cls)}
+    required = {f.name: own[f.name] for f in fields(cls) if _is_required(f)}
+    others = {n: must_be.optional(check) for n, check in own.items() if n not in required}
+    return must_be.fields(required, others)
 
 
 def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
@@ -240,19 +304,10 @@ def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
             f"{place} has record format {facts.get('format', 'none')}, and this version of fedloom "
             f"reads format {FORMAT}; use the version that wrote it"
         )
-    known = {f.name: f for f in fields(cls)}
     given = {name: value for name, value in facts.items() if name != "format"}
-    missing = [name for name, f in known.items() if f.default is MISSING and name not in given]
-    if odd := [*missing, *sorted(given.keys() - known.keys())]:
-        raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
+    if (problem := _record_check(cls)(given, "")) is not None:
+        raise RunError(f"{place} is damaged: {problem}; restore the file from a copy")
     for name in ("global_model", "personal_models"):
         if given.get(name) is not None:
-            given[name] = _scores(given[name], f"{place} is damaged: {name}")
+            given[name] = ClientScores.from_json(given[name])
     return given
-
-
-def _scores(facts: Mapping[str, Any], place: str) -> ClientScores:
-    try:
-        return ClientScores.from_json(facts)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{place} has wrong scores: {error}") from error

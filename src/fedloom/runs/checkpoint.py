@@ -8,13 +8,12 @@ still match. The last three are kept, to fall back on.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from fedloom.core import params
@@ -34,8 +33,8 @@ from fedloom.runs.durable_files import (
 )
 from fedloom.runs.journal import Prefix
 from fedloom.runs.made_with import made_with
-from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, read_manifest
-from fedloom.runs.tensor_bytes import pack, unpack
+from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, manifest_problem, read_manifest
+from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 KEPT_CHECKPOINTS = 3
 CONFIG_CHANGED = "config.toml is not the one this run began with (edited or damaged)"
@@ -59,6 +58,9 @@ class LoadedCheckpoint:
 
 
 Check = Callable[[Manifest], str | None]  # returns why the checkpoint is invalid, or None
+StateCheck = Callable[
+    [ServerState], str | None
+]  # returns why the state is not of this run, or None
 
 _Kind = Literal["half-written", "manifest", "state"]
 
@@ -136,8 +138,15 @@ def newest_manifest(folder: Path) -> Manifest | None:
     return next((m for m in manifests if isinstance(m, Manifest)), None)
 
 
+def any_state(state: ServerState) -> None:
+    """For readers that do not know which run a state belongs to."""
+
+
 def load_newest(
-    folder: Path, checks: Sequence[Check], device: torch.device | str = "cpu"
+    folder: Path,
+    checks: Sequence[Check],
+    device: torch.device | str = "cpu",
+    check_state: StateCheck = any_state,
 ) -> LoadedCheckpoint | None:
     """The newest checkpoint that passes every check; None if no save was ever completed.
 
@@ -145,7 +154,7 @@ def load_newest(
     """
     rejected: dict[int, str] = {}
     for number in saved_rounds(folder):
-        checkpoint = _load(folder, number, checks, device)
+        checkpoint = _load(folder, number, checks, device, check_state)
         if not isinstance(checkpoint, str):
             return LoadedCheckpoint(*checkpoint, rejected)
         rejected[number] = checkpoint
@@ -158,7 +167,11 @@ def load_newest(
 
 
 def _load(
-    folder: Path, number: int, checks: Sequence[Check], device: torch.device | str
+    folder: Path,
+    number: int,
+    checks: Sequence[Check],
+    device: torch.device | str,
+    check_state: StateCheck,
 ) -> tuple[Manifest, ServerState] | str:
     """The checkpoint of a round, or why it is invalid."""
     manifest = _read_manifest(folder, number)
@@ -167,19 +180,31 @@ def _load(
     for check in (lambda m: _wrong_predecessor(folder, m), *checks):
         if (reason := check(manifest)) is not None:
             return reason
-    path = _payload_path(folder, number)
+    state = _read_state(_payload_path(folder, number), manifest, device)
+    if isinstance(state, str):
+        return state
+    if (reason := check_state(state)) is not None:
+        return f"its state does not belong to this run: {reason}"
+    return manifest, state
+
+
+def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> ServerState | str:
+    """The state that a manifest describes, or why it is invalid."""
     payload = read_if_exists(path)
     if payload is None:
         return f"{path.name} is missing"
     if sha256(payload) != manifest.payload_sha256:
         return f"{path.name} is damaged"
     try:
-        state = _unflattened(number, manifest.layout, unpack(payload, device))
-    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError):
-        return f"{path.name} does not hold the tensors that its manifest names"
+        flat = unpack(payload, device)
+    except MalformedTensors as error:
+        return f"{path.name} cannot be read: {error}"
+    if sorted(_paths(manifest.layout)) != sorted(flat):
+        return f"{path.name} holds other tensors than its manifest says"
+    state = _unflattened(manifest.round, manifest.layout, flat)
     if params.sha256(state.params) != manifest.weights_sha256:
         return f"{path.name} holds other weights than its manifest says"
-    return manifest, state
+    return state
 
 
 def _read_manifest(folder: Path, number: int) -> Manifest | str:
@@ -191,12 +216,11 @@ def _read_manifest(folder: Path, number: int) -> Manifest | str:
     if facts.get("format") != MANIFEST_FORMAT:
         format = facts.get("format")
         return f"{path.name} has format {format}, and this fedloom reads {MANIFEST_FORMAT}"
-    if facts.get("round") != number:
-        return f"{path.name} belongs to round {facts.get('round')}"
-    try:
-        return read_manifest(facts, path.name)
-    except RunError as error:
-        return str(error)
+    if (reason := manifest_problem(facts)) is not None:
+        return f"{path.name} is invalid: {reason}"
+    if facts["round"] != number:
+        return f"{path.name} belongs to round {facts['round']}"
+    return read_manifest(facts)
 
 
 def _previous(folder: Path, number: int) -> dict[str, Any] | None:
@@ -273,11 +297,18 @@ def _layout(state: ServerState) -> dict[str, Any]:
     }
 
 
-def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
-    """The state from which `ServerState.tensors` made the flat dictionary.
+def _paths(layout: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of all tensors of a layout, as `ServerState.tensors` names them."""
+    yield from (f"params/{name}" for name in layout["params"])
+    for key, names in layout["shared"].items():
+        yield from (f"shared/{key}/{name}" for name in names)
+    for stage, groups in layout["memory"].items():
+        for key, names in groups.items():
+            yield from (f"memory/{stage}/{key}/{name}" for name in names)
 
-    Raises a KeyError if the layout names other tensors.
-    """
+
+def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
+    """The state from which `ServerState.tensors` made the flat dictionary."""
 
     def group(path: str, names: Sequence[str]) -> Params:
         return {name: flat[f"{path}/{name}"] for name in names}
@@ -287,10 +318,7 @@ def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tens
         for stage, groups in layout["memory"].items()
     }
     shared = {key: group(f"shared/{key}", names) for key, names in layout["shared"].items()}
-    state = ServerState(number, group("params", layout["params"]), memory, shared)
-    if unnamed := flat.keys() - state.tensors().keys():
-        raise KeyError(*sorted(unnamed))
-    return state
+    return ServerState(number, group("params", layout["params"]), memory, shared)
 
 
 def _manifest_path(folder: Path, number: int) -> Path:

@@ -22,7 +22,7 @@ import torch
 from fedloom.core.errors import RunError
 from fedloom.core.params import Params
 from fedloom.runs.durable_files import file_error, sync_folder
-from fedloom.runs.tensor_bytes import pack, unpack
+from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 NEWEST = 2**62  # later than any round
 _PAGE_BYTES = 16384  # writes memories of 5 KB to 2 MB about twice as fast as SQLite's default, 4096
@@ -124,7 +124,18 @@ class SqliteStore:
             for slot, _, value in self._current(client, self._as_of)
             if slot not in pending
         }
-        return {slot: unpack(value, self._device) for slot, value in {**stored, **pending}.items()}
+        return {
+            slot: self._unpacked(client, slot, value)
+            for slot, value in {**stored, **pending}.items()
+        }
+
+    def _unpacked(self, client: int, slot: str, value: bytes) -> Params:
+        try:
+            return unpack(value, self._device)
+        except MalformedTensors as error:
+            raise StoreDamaged(
+                self.path, f"the memory '{slot}' of client {client} cannot be read: {error}"
+            ) from error
 
     def remember(self, client: int, memories: Mapping[str, Params]) -> None:
         """Replace these slots of the client, and no others."""

@@ -38,7 +38,7 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import RunIdentity
 from fedloom.core.state import ServerState
 from fedloom.runs import checkpoint
-from fedloom.runs.checkpoint import LoadedCheckpoint
+from fedloom.runs.checkpoint import LoadedCheckpoint, StateCheck, any_state
 from fedloom.runs.client_store import MemoryDigest, SqliteStore, StoreDamaged
 from fedloom.runs.durable_files import (
     TMP_SUFFIX,
@@ -177,13 +177,14 @@ class RunFolder:
         self.store.prune(min(kept))
         return manifest
 
-    def restore(self) -> Restored | None:
+    def restore(self, check_state: StateCheck = any_state) -> Restored | None:
         """Go back to the newest valid checkpoint; None if the run has none yet.
 
-        A folder that is open for writing is rolled back to that checkpoint as a whole.
+        check_state says why a state cannot be one of this run, or None. A folder that is open for
+        writing is rolled back to that checkpoint as a whole.
         """
         checks = (self._config_problem, self._metrics_problem, self._clients_problem)
-        loaded = checkpoint.load_newest(self.path / CHECKPOINT, checks, self._device)
+        loaded = checkpoint.load_newest(self.path / CHECKPOINT, checks, self._device, check_state)
         if self._journal is None:
             self.store.read_as_of(-1 if loaded is None else loaded.manifest.round)
         else:
@@ -206,12 +207,13 @@ class RunFolder:
             return None
         facts = unseal(data) or {}
         written_by = facts.get("format"), facts.get("config_sha256")
-        if written_by != (FORMAT, self.config_sha256):
+        summary = facts.get("summary")
+        if written_by != (FORMAT, self.config_sha256) or not isinstance(summary, dict):
             raise RunError(
                 f"{path} is damaged or belongs to other settings; "
                 f"delete it, and `fedloom resume {self.path}` writes it again"
             )
-        return dict(facts["summary"])
+        return summary
 
     def close(self) -> None:
         self.store.close()

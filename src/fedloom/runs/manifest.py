@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedloom.core.errors import RunError
-from fedloom.core.identity import RunIdentity
+from fedloom.core import json_checks as must_be
+from fedloom.core.identity import IDENTITY_CHECK, RunIdentity
 from fedloom.runs.client_store import DigestFacts
 from fedloom.runs.journal import Prefix
 
@@ -38,65 +38,48 @@ class Manifest:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def read_manifest(facts: Mapping[str, Any], place: str) -> Manifest:
-    """The facts of a file as a manifest; raises a RunError if a field is missing or wrong."""
-    known = {f.name for f in fields(Manifest)}
-    if odd := sorted(known ^ facts.keys()):
-        raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
-    for name, is_valid in _VALID.items():
-        if not is_valid(facts[name]):
-            raise RunError(f"{place} is damaged: '{name}' is {str(facts[name])[:50]!r}")
-    identity = RunIdentity.from_json(facts["identity"], f"{place}: identity")
-    return Manifest(**{**facts, "identity": identity})
+_NAMES = must_be.different_names()
+_FIELDS = must_be.fields(
+    {
+        "format": must_be.integer(),
+        "round": must_be.integer(),
+        "config_sha256": must_be.checksum(),
+        "payload_sha256": must_be.checksum(),
+        "weights_sha256": must_be.checksum(),
+        "clients": must_be.fields({"count": must_be.integer(), "digest": must_be.checksum()}),
+        "metrics": must_be.fields({"bytes": must_be.integer(), "sha256": must_be.checksum()}),
+        "layout": must_be.fields(
+            {
+                "params": _NAMES,
+                "shared": must_be.mapping_of(_NAMES),
+                "memory": must_be.mapping_of(must_be.mapping_of(_NAMES)),
+            }
+        ),
+        "identity": IDENTITY_CHECK,
+        "threads": must_be.integer(1),
+        "previous": must_be.optional(
+            must_be.fields({"round": must_be.integer(), "sha256": must_be.checksum()})
+        ),
+        "extra": must_be.mapping_of(must_be.anything()),
+    }
+)
+# the facts of the caller that are read again
+_EXTRA: dict[str, must_be.Check] = {"engine": must_be.text()}
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+def manifest_problem(facts: Mapping[str, Any]) -> str | None:
+    """What is wrong with the contents of a manifest whose checksum is right; None if nothing is."""
+    if (reason := _FIELDS(facts, "")) is not None:
+        return reason
+    for name, check in _EXTRA.items():
+        if name in facts["extra"] and (reason := check(facts["extra"][name], f"extra.{name}")):
+            return reason
+    previous = facts["previous"]
+    if previous is not None and previous["round"] >= facts["round"]:
+        return f"it follows round {previous['round']}, which is not before its own"
+    return None
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _has(**checks: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A check for tables with exactly these entries, each valid."""
-
-    def check(value: Any) -> bool:
-        return (
-            isinstance(value, dict)
-            and value.keys() == checks.keys()
-            and all(is_valid(value[name]) for name, is_valid in checks.items())
-        )
-
-    return check
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_groups(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_names, value.values()))
-
-
-def _is_memory(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_groups, value.values()))
-
-
-_is_earlier = _has(round=_is_count, sha256=_is_text)
-_VALID: Mapping[str, Callable[[Any], bool]] = {
-    "round": _is_count,
-    "config_sha256": _is_text,
-    "payload_sha256": _is_text,
-    "weights_sha256": _is_text,
-    "clients": _has(count=_is_count, digest=_is_text),
-    "metrics": _has(bytes=_is_count, sha256=_is_text),
-    "layout": _has(params=_is_names, shared=_is_groups, memory=_is_memory),
-    "threads": _is_count,
-    "previous": lambda value: value is None or _is_earlier(value),
-    "extra": _is_table,
-}
+def read_manifest(facts: Mapping[str, Any]) -> Manifest:
+    """The manifest from facts in which `manifest_problem` finds nothing."""
+    return Manifest(**{**facts, "identity": RunIdentity.from_json(facts["identity"])})
