@@ -9,7 +9,7 @@ from typing import Any
 
 from fedloom.core.errors import UserError
 from fedloom.core.spec import Spec, literal, parse
-from fedloom.core.user_code import absolute_reference
+from fedloom.core.user_code import VALUE_PREFIX, absolute_reference, is_reference
 
 SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, under a shorter name
     "data": "data.name",
@@ -103,6 +103,15 @@ def method_table(specs: Sequence[Spec]) -> dict[str, Any]:
     named = [Spec(absolute_reference(spec.name), spec.args) for spec in specs]
     parameters = {spec.name: dict(spec.args) for spec in named if spec.args}
     return {"name": "+".join(spec.name for spec in named), **parameters}
+
+
+def references(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The user-defined functions that settings, complete or not, name."""
+    tables = normalised(raw, defaults)
+    method, model = (tables.get(key) for key in ("method", "model"))
+    texts = [table["name"] for table in (method, model) if isinstance(table, Mapping)]
+    names = [spec.name for text in texts if isinstance(text, str) for spec in parse(text)]
+    return [name for name in names if is_reference(name) and not name.startswith(VALUE_PREFIX)]
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
