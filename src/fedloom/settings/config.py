@@ -313,6 +313,6 @@ def _narrowed(path: str, then: Any, now: Any) -> tuple[str, Any, Any]:
 
 def load_file(path: Path) -> Config:
     """The checked config of a run, from its config.toml."""
-    config = load(read(path), f"'{path}'")
+    config = load(read(path, from_run=True), f"'{path}'")
     note_origin(config.references, str(path))
     return config

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError
+from fedloom.core.regular_files import read_regular
 from fedloom.core.spec import Spec, literal, parse
 from fedloom.core.user_code import VALUE_PREFIX, absolute_reference, is_reference
 
@@ -23,10 +24,14 @@ SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, und
 SPECS = ("method", "model", "sample", "partition")  # settings that are a name with arguments
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The raw settings of a TOML file."""
+def read(path: Path, from_run: bool = False) -> dict[str, Any]:
+    """The raw settings of a TOML file.
+
+    from_run: the file lies in a run folder, where a link or a pipe is an error.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_regular(path) if from_run else path.read_bytes()
+        return tomllib.loads(data.decode("utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"config file '{path}' does not exist; "
