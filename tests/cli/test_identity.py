@@ -212,7 +212,7 @@ def test_an_edited_import_of_a_user_file_is_noted(
     assert list(result["identity"]["code"]) == [str(desk / "own.py"), str(desk / "sizes.py")]
     interrupt(desk / "a")
     (desk / "sizes.py").write_text("WIDTH = 2 * 2\n")
-    resumed = fedloom("resume", "a", "--json")
+    resumed = fedloom("resume", "a", "--trust", "--json")
     assert f"note: '{desk / 'sizes.py'}' was edited after the last checkpoint" in resumed.flat
     change = f"after round 2, '{desk / 'sizes.py'}' was edited"
     assert resumed.json["identity"]["changes"] == [change]

@@ -7,7 +7,7 @@ import pytest
 
 from fedloom.core import source_files
 from fedloom.core.source_files import local_imports, own_source_sha256
-from fedloom.core.user_code import checksums
+from fedloom.core.user_code import allow, checksums
 
 
 def write(folder: Path, **files: str) -> None:
@@ -66,12 +66,14 @@ def test_files_that_cannot_be_read_or_imported_are_left_to_the_import(
 def test_checksums_cover_what_a_file_imports(tmp_path: Path) -> None:
     write(tmp_path, own="import parts\n", parts="width = 4\n")
     reference, parts = f"{tmp_path / 'own.py'}:model", str((tmp_path / "parts.py").resolve())
+    gone = f"{tmp_path / 'gone.py'}:model"
+    allow([reference, gone])
     before = checksums([reference, "fedavg"])
     assert list(before) == [str(tmp_path / "own.py"), parts]
     write(tmp_path, parts="width = 5\n")
     after = checksums([reference])
     assert [place for place in before if before[place] != after[place]] == [parts]
-    assert checksums([f"{tmp_path / 'gone.py'}:model"]) == {}
+    assert checksums([gone]) == {}
 
 
 def test_the_checksum_of_fedloom_covers_names_and_contents(

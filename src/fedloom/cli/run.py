@@ -64,6 +64,7 @@ def run(
         ),
     ] = None,
     out_: Out = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
@@ -77,6 +78,7 @@ def run(
         from fedloom.settings.config import load
 
         settings = load(o.gather(config, preset, locals(), set_))
+        o.trust_runs(trust, rounds_of)
         path = out_ or free_folder(settings)
         check_vacant(path)
         result = finish(
@@ -97,6 +99,7 @@ def resume(
     ] = None,
     engine: o.Engine = None,
     workers: o.Workers = None,
+    trust: o.Trust = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
@@ -108,6 +111,7 @@ def resume(
         from fedloom.experiment.stored_run import run_config
 
         settings = run_config(folder)
+        o.judge(settings.references, folder, trust)
         given = {"engine": engine, "workers": workers}
         elsewhere = {name: value for name, value in given.items() if value is not None}
         if client is None:
@@ -145,6 +149,7 @@ def finish(
     from fedloom.experiment.progress import Progress
     from fedloom.experiment.train import Interrupted
 
+    trust = " --trust" if settings.references else ""  # the folder names code; here it was typed
     try:
         with graceful_interrupt(say) as stop, Progress(title, err) as progress:
             trained = execute(
@@ -157,10 +162,12 @@ def finish(
                 **how,
             )
     except Interrupted as interrupted:
-        say(f"{interrupted}; continue with: fedloom resume {path}")
+        say(f"{interrupted}; continue with: fedloom resume {path}{trust}")
         raise typer.Exit(130) from None
     except ClientError as error:
-        say(f"replay only this client: fedloom resume {path} --client {error.client} --debug")
+        say(
+            f"replay only this client: fedloom resume {path} --client {error.client}{trust} --debug"
+        )
         raise
     return trained.result
 

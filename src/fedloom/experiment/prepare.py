@@ -164,9 +164,12 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
 
 
 def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
-    """The settings and their partition's counts, clients by classes, without building a model."""
+    """The settings and their partition's counts, clients by classes.
+
+    Neither the model nor the method is built, so no code of the user is executed.
+    """
     config = load(raw)
-    check_names(config)
+    check_partition(config.data.partition)
     dataset = load_data(config)
     rows = partition_rows(config, dataset)
     return config, class_counts(dataset.train.labels, rows, len(dataset.classes))

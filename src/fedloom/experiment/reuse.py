@@ -93,10 +93,10 @@ def _edited(config: Config, path: Path) -> list[str]:
 
 def copy_rounds(folder: RunFolder, path: Path) -> None:
     """Copy the rounds of a finished run into a folder that has none yet."""
-    with RunFolder.read_only(path) as other:
+    with RunFolder.read_only(path) as other, folder.copying_rounds():
         restored = other.restore()
         assert restored is not None  # it is finished
         for line in other.metrics():
             folder.append_metrics(line)
         folder.store.copy_from(other.store)
-    folder.save(restored.state, restored.manifest.identity, **restored.manifest.extra)
+        folder.save(restored.state, restored.manifest.identity, **restored.manifest.extra)

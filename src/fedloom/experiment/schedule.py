@@ -17,6 +17,7 @@ from typing import Any
 
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.spec import parse
+from fedloom.core.user_code import is_allowed
 from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.identity import CurrentData, check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
@@ -179,6 +180,8 @@ def _run_in_processes(
         command = [sys.executable, "-m", "fedloom", "resume", str(planned.path)]
         if resume_config(planned.config, planned.path).engine == "auto":
             command += ["--engine", "inprocess"]  # the cores are taken by the other runs
+        if _may_run_its_code(planned.config):
+            command.append("--trust")
         return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 
     for planned in plans:
@@ -194,3 +197,8 @@ def _run_in_processes(
             f"{len(failed)} runs did not finish, the first in '{failed[0].path}'; "
             "repeat the command to continue"
         )
+
+
+def _may_run_its_code(config: Config) -> bool:
+    """Whether a run uses code of the user, all of which this process may run."""
+    return bool(config.references) and all(map(is_allowed, config.references))

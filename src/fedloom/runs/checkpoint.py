@@ -256,15 +256,27 @@ def no_valid_checkpoint(run: Path, rejected: Mapping[int, str]) -> RunError | Us
     reasons = "; ".join(
         f"round {', '.join(numbers)}: {reason}" for reason, numbers in rounds_by_reason.items()
     )
-    restart = (
-        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
-    )
+    restart = _restart(run)
     if CONFIG_CHANGED in rounds_by_reason:
         return UserError(
             f"{run} cannot be resumed: {reasons}; put the file back as it was, or {restart}"
         )
     return RunError(
         f"{run} has no valid checkpoint: {reasons}; restore the files from a copy, or {restart}"
+    )
+
+
+def checkpoints_gone(run: Path, rounds: int) -> RunError:
+    """The error for a run that had checkpoints, and whose checkpoint folder holds none now."""
+    return RunError(
+        f"{run} has {rounds} rounds in metrics.jsonl, but its checkpoints are gone from "
+        f"{run}/checkpoint; put them back from a copy, or {_restart(run)}"
+    )
+
+
+def _restart(run: Path) -> str:
+    return (
+        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
     )
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError
+from fedloom.core.regular_files import read_regular
 from fedloom.core.spec import Spec, literal, parse
-from fedloom.core.user_code import absolute_reference
+from fedloom.core.user_code import VALUE_PREFIX, absolute_reference, is_reference
 
 SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, under a shorter name
     "data": "data.name",
@@ -23,10 +24,14 @@ SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, und
 SPECS = ("method", "model", "sample", "partition")  # settings that are a name with arguments
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The raw settings of a TOML file."""
+def read(path: Path, from_run: bool = False) -> dict[str, Any]:
+    """The raw settings of a TOML file.
+
+    from_run: the file lies in a run folder, where a link or a pipe is an error.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_regular(path) if from_run else path.read_bytes()
+        return tomllib.loads(data.decode("utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"config file '{path}' does not exist; "
@@ -103,6 +108,15 @@ def method_table(specs: Sequence[Spec]) -> dict[str, Any]:
     named = [Spec(absolute_reference(spec.name), spec.args) for spec in specs]
     parameters = {spec.name: dict(spec.args) for spec in named if spec.args}
     return {"name": "+".join(spec.name for spec in named), **parameters}
+
+
+def references(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The user-defined functions that settings, complete or not, name."""
+    tables = normalised(raw, defaults)
+    method, model = (tables.get(key) for key in ("method", "model"))
+    texts = [table["name"] for table in (method, model) if isinstance(table, Mapping)]
+    names = [spec.name for text in texts if isinstance(text, str) for spec in parse(text)]
+    return [name for name in names if is_reference(name) and not name.startswith(VALUE_PREFIX)]
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
