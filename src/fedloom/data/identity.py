@@ -60,7 +60,7 @@ def split_sha256(split: Split) -> str:
         digest.update(_json_line([name, header]))
         if tensor is not None:
             for block in _blocks(tensor):
-                digest.update(block)
+                digest.update(block.data)
     return digest.hexdigest()
 
 
@@ -74,8 +74,8 @@ def partition_sha256(parts: Sequence[np.ndarray]) -> str:
     sizes = np.fromiter(map(len, parts), dtype="<i8", count=len(parts))
     rows = np.concatenate(parts) if len(parts) else np.empty(0)
     digest = hashlib.sha256(_json_line(["partition", len(parts), int(sizes.sum())]))
-    digest.update(sizes)
-    digest.update(np.ascontiguousarray(rows, dtype="<i8"))
+    digest.update(sizes.data)
+    digest.update(np.ascontiguousarray(rows, dtype="<i8").data)
     return digest.hexdigest()
 
 
@@ -93,5 +93,6 @@ def _blocks(tensor: Tensor) -> Iterator[np.ndarray]:
     if not tensor.numel():
         return
     rows_per_block = max(1, BLOCK_BYTES * len(tensor) // max(1, tensor.nbytes))
-    for block in tensor.split(rows_per_block):
+    for start in range(0, len(tensor), rows_per_block):
+        block = tensor[start : start + rows_per_block]
         yield block.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
