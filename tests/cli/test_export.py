@@ -135,7 +135,9 @@ def test_pickles_in_a_program_are_found_and_reported(
     assert pickled_parts(saved.getvalue()) == ["archive/data/constants.pt", "archive/plain.pkl"]
     monkeypatch.setattr("fedloom.inspect.export._program", lambda *args: saved.getvalue())
     said = fedloom("export", runs["fedavg"], "--out", "taken")
-    assert "note: global.pt2 holds pickles" in said.flat and "(archive/data/constants.pt" in said.flat
+    assert (
+        "note: global.pt2 holds pickles" in said.flat and "(archive/data/constants.pt" in said.flat
+    )
     assert "--weights-only leaves it out" in said.flat
 
 
