@@ -238,6 +238,21 @@ def test_what_is_passed_in_python_needs_no_trust(stranger: Path) -> None:
     assert fl.open("python").model is not None
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["run --engine pool --workers 1 --out new", "compare --methods fedavg --jobs 2 --out new"],
+)
+def test_modules_in_the_current_folder_are_not_imported(desk: Path, words: str) -> None:
+    """The processes that a command starts import from where the command itself does."""
+    for name in ("torch", "numpy", "typer"):
+        (desk / f"{name}.py").write_text("open('mark', 'w').close()\nraise ImportError\n")
+    # -P: without the current folder, like the installed command
+    command = [sys.executable, "-P", "-m", "fedloom", *words.split(), *TINY, "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not (desk / "mark").exists()
+
+
 def test_a_command_line_of_its_own(stranger: Path) -> None:
     """In a new process, where nothing was allowed or imported before."""
     command = [sys.executable, "-m", "fedloom", "check", "method.toml"]

@@ -8,13 +8,13 @@ them over (experiment/reuse.py).
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedloom.core.child_process import module_command
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.spec import parse
 from fedloom.core.user_code import is_allowed
@@ -177,7 +177,7 @@ def _run_in_processes(
 ) -> None:
     def run(planned: PlannedRun) -> int:
         _take_over_rounds(planned, folders, say)
-        command = [sys.executable, "-m", "fedloom", "resume", str(planned.path)]
+        command = module_command("fedloom", "resume", str(planned.path))
         if resume_config(planned.config, planned.path).engine == "auto":
             command += ["--engine", "inprocess"]  # the cores are taken by the other runs
         if _may_run_its_code(planned.config):
