@@ -71,7 +71,7 @@ EXACT_CHANGES = {
 }
 CASES = [
     *((group, change) for group in ("params", "shared", "memory") for change in CHANGES),
-    *((group, change) for group in ("params", "memory") for change in EXACT_CHANGES),
+    *((group, change) for group in ("params", "shared", "memory") for change in EXACT_CHANGES),
 ]
 
 

@@ -11,7 +11,7 @@ import functools
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,18 +44,18 @@ SCENARIOS = (
 )
 
 
-def attack(share: float = 1.0) -> Outcomes:
+def attack(share: float = 1.0, scenarios: Sequence[Scenario] = SCENARIOS) -> Outcomes:
     """Kill at every step, or at an evenly spaced share of them."""
     outcomes: Outcomes = Counter()
     small_run.reference()
     with small_run.workshop() as shop:
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             base = shop / "base" / scenario.name
             base.mkdir(parents=True)
             scenario.prepare(base / "run")
             for at, half in _moments(base, shop, share):
                 place = copied(base, shop / "place")
-                reported = _killed(place / "run", at, half)
+                reported = killed(place / "run", at, half)
                 safe = max([scenario.done, *reported])
                 name = f"kill {'in' if half else 'before'} step {at} of {scenario.name}"
                 outcomes[judged(name, functools.partial(_resumed, place / "run", safe))] += 1
@@ -74,7 +74,7 @@ def _moments(base: Path, shop: Path, share: float) -> Iterator[tuple[int, bool]]
     yield from (moments[k * len(moments) // count] for k in range(count))
 
 
-def _killed(run: Path, at: int, half: bool) -> list[int]:
+def killed(run: Path, at: int, half: bool) -> list[int]:
     """Resume or start in a process that is killed at a step; the rounds that it reported."""
     ours, theirs = os.pipe()
     child = os.fork()

@@ -110,9 +110,9 @@ def stopped(path: Path, after: int) -> Path:
     raise AssertionError("the run was not stopped")
 
 
-def finished(path: Path) -> Path:
-    """The folder of the finished run."""
-    start(path)
+def finished(path: Path, seed: int = 0) -> Path:
+    """The folder of the finished run, or of another one like it."""
+    execute(load({**SETTINGS, "seed": seed}), path)
     return path
 
 
@@ -138,17 +138,18 @@ def is_right(trained: TrainedRun, path: Path) -> bool:
         and read.result is not None
         and read.result.weights_sha256 == wanted.weights
         and metrics(path) == wanted.lines
-        and [_timeless(record.to_json()) for record in trained.history] == wanted.lines
+        and [timeless(record.to_json()) for record in trained.history] == wanted.lines
     )
 
 
 def metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl, without what depends on the clock."""
     lines = (path / "metrics.jsonl").read_text().splitlines()
-    return [_timeless(json.loads(line)) for line in lines]
+    return [timeless(json.loads(line)) for line in lines]
 
 
-def _timeless(line: dict[str, Any]) -> dict[str, Any]:
+def timeless(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the metrics without what depends on the clock."""
     return {name: value for name, value in line.items() if not name.endswith("seconds")}
 
 

@@ -15,9 +15,10 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.exchange import LEDGER, MEMORY_NAME, first_exchanges
-from fedloom.core.params import Params
+from fedloom.core.params import Params, zeros_view
 from fedloom.core.roles import Roles
-from fedloom.core.server import Memory
+from fedloom.core.round import expected_uploads
+from fedloom.core.server import Cohort, Memory, Reply
 from fedloom.core.state import ServerState
 
 _LEDGER_TYPES = {"up": torch.int64, "told": torch.uint8, "turn": torch.int64, "seal": torch.int64}
@@ -28,12 +29,14 @@ class Expected:
     """What is known of any state of a run, whatever its round.
 
     memory      what each stage begins with; a stage keeps these tensors, and may add others
+    shared      what the stages add to the broadcast in a round
     stages      the names of all stages
     exchanges   names of the answers that were pooled before round 0
     """
 
     params: Params
     memory: Mapping[str, Memory]
+    shared: Mapping[str, Params]
     stages: frozenset[str]
     exchanges: frozenset[str]
 
@@ -45,7 +48,28 @@ class Expected:
         stages = federation.method.server
         memory = {stage.name: kept for stage in stages if (kept := stage.init(weights))}
         exchanges = frozenset(exchange.name for exchange in first_exchanges(federation))
-        return Expected(params, memory, frozenset(s.name for s in stages), exchanges)
+        shared = _shared_in_a_round(federation, model, ServerState(0, params, memory))
+        return Expected(params, memory, shared, frozenset(s.name for s in stages), exchanges)
+
+
+def _shared_in_a_round(
+    federation: Federation, model: Chain, state: ServerState
+) -> Mapping[str, Params]:
+    """What the stages of the server share after a round in which one client has sent zeros.
+
+    Empty if a stage cannot work with zeros; then less is known of a state.
+    """
+    expected = expected_uploads(federation.method, model, state)
+    uploads = {name: zeros_view(like) for name, like in expected.items()}
+    reply = Reply(client=0, samples=1, seen=1, uploads=uploads)
+    clients, key = len(federation.clients), federation.key.fold("server", 0)
+    cohort = Cohort(0, state.params, (reply,), clients, Roles.of(model), key)
+    try:
+        for stage in federation.method.server:
+            _, cohort = stage.step(state.memory.get(stage.name, {}), cohort)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return {}
+    return cohort.shared
 
 
 def state_problem(state: ServerState, expected: Expected) -> str | None:
@@ -59,7 +83,9 @@ def _problems(state: ServerState, expected: Expected) -> Iterator[str]:
     for name in sorted(expected.exchanges - state.shared.keys()):
         yield f"the answers to the exchange '{name}' are missing"
     for name, group in state.shared.items():
-        if name not in expected.exchanges:
+        if name in expected.shared:
+            yield from _differences(f"shared/{name}", group, expected.shared[name])
+        elif name not in expected.exchanges:
             yield from _odd_shapes(f"shared/{name}", group, expected.params)
     for path, tensor in state.tensors().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):

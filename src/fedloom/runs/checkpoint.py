@@ -174,7 +174,7 @@ def version_warnings(manifest: Manifest) -> list[str]:
         f"and this is {what} {now[what]}: "
         "the result may differ in its last bits from an uninterrupted run"
         for what, then in manifest.made_with.items()
-        if what != "python" and now.get(what) != then
+        if what in now and what != "python" and now[what] != then
     ]
 
 
