@@ -68,7 +68,7 @@ def test_a_disk_error_finds_what_is_not_translated(monkeypatch: pytest.MonkeyPat
         path.write_bytes(data)
 
     monkeypatch.setattr("fedloom.runs.checkpoint.write_durably", write)
-    assert disk_errors.attack(0.04, kills.SCENARIOS[1:2])[TRACEBACK] > 0
+    assert disk_errors.attack(0.1, kills.SCENARIOS[1:2])[TRACEBACK] > 0
 
 
 def test_a_forged_state_finds_a_missing_check(monkeypatch: pytest.MonkeyPatch) -> None:
