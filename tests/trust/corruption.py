@@ -108,7 +108,10 @@ DAMAGES: tuple[Damage, ...] = (
 
 
 def attack(count: int = 1000, seed: int = 0) -> Outcomes:
-    """Every file of every folder in turn, each time with the next kind of damage."""
+    """Every file of every folder in turn, each time with the next kind of damage.
+
+    In every fifth case a second file is damaged as well.
+    """
     rng, outcomes = random.Random(seed), Counter[str]()
     small_run.reference()
     with small_run.workshop() as shop:
@@ -122,6 +125,10 @@ def attack(count: int = 1000, seed: int = 0) -> Outcomes:
                 damage = flip_a_bit
             damage(run / file, rng)
             title = f"case {case}: {damage.__name__} {file} of a {name} run"
+            if case % 5 == 4:
+                second, file = rng.choice(DAMAGES[:-2]), rng.choice(_files(run))
+                second(file, rng)
+                title += f", {second.__name__} {file.name}"
             outcomes[judged(title, functools.partial(_tried, title, run))] += 1
     return outcomes
 

@@ -44,7 +44,7 @@ def _moments(base: Path, shop: Path, share: float) -> Iterator[tuple[int, int]]:
     steps: list[Step] = []
     place = copied(base, shop / "place")
     with watched(place, steps.append):
-        small_run.resume(place / "run")
+        small_run.go_on(place / "run")
     moments = [
         (at, number)
         for at, step in enumerate(steps, 1)
@@ -57,8 +57,7 @@ def _moments(base: Path, shop: Path, share: float) -> Iterator[tuple[int, int]]:
 
 def _tried(name: str, place: Path, at: int, number: int) -> str:
     """'rejected' if the command said what was wrong, and the run is right afterwards."""
-    with watched(place, _Fault(at, number)):
-        first = judged(name, functools.partial(small_run.resume, place / "run"))
+    first = judged(name, functools.partial(_on_a_broken_disk, place, _Fault(at, number)))
     if first in FAILURES:
         return first
     after = judged(f"{name}, resumed", functools.partial(small_run.resume, place / "run"))
@@ -66,6 +65,12 @@ def _tried(name: str, place: Path, at: int, number: int) -> str:
         print(f"    {name}: the run does not resume although the disk works again")
         return WRONG
     return REJECTED if first == REJECTED and after not in FAILURES else after
+
+
+def _on_a_broken_disk(place: Path, fault: _Fault) -> str:
+    with watched(place, fault):
+        ended = small_run.go_on(place / "run")
+    return small_run.verdict(place / "run", ended)
 
 
 class _Fault:

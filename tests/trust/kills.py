@@ -67,7 +67,7 @@ def _moments(base: Path, shop: Path, share: float) -> Iterator[tuple[int, bool]]
     steps: list[Step] = []
     place = copied(base, shop / "place")
     with watched(place, lambda step: steps.append(step) if step.kind != "read" else None):
-        small_run.resume(place / "run")
+        small_run.go_on(place / "run")
     moments = [(n, False) for n in range(1, len(steps) + 1)]
     moments += [(n, True) for n, step in enumerate(steps, 1) if step.kind == "write"]
     count = max(1, round(share * len(moments)))
@@ -81,7 +81,7 @@ def killed(run: Path, at: int, half: bool) -> list[int]:
     if child == 0:
         try:
             with watched(run.parent, _Bomb(at, half)):
-                small_run.resume(run, lambda round: os.write(theirs, bytes([round])) and None)
+                small_run.go_on(run, lambda round: os.write(theirs, bytes([round])) and None)
         finally:
             os._exit(1)
     os.close(theirs)

@@ -3,17 +3,21 @@
 Whoever can write into a run folder can recompute its checksums: they are checksums, not signatures.
 So a forger who changes numbers consistently can fake a run, and nothing in the folder can show it:
 other weights of the right names, shapes and types; a control variate that the server is said not to
-share yet; another loss in the metrics. Such cases are counted as "forged consistently". Everything
-else must lead to an earlier checkpoint or to an error before training: wrong types, negative
-lengths, missing or unknown fields, other rounds, layouts that do not fit the state, states that do
-not fit the model or the method, numbers that are not finite, results that contradict the metrics.
+share yet; another loss in the metrics. Nor does anyone but a method know what its clients remember,
+so tensors of other shapes in a client's memory are found only if they stop its training. Such cases
+are counted as "forged consistently". Everything else must lead to an earlier checkpoint or to an
+error before training: wrong types, negative lengths, missing or unknown fields, other rounds,
+layouts that do not fit the state, states that do not fit the model or the method, numbers that are
+not finite, results that contradict the metrics, memories that are not tensors.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +29,7 @@ from fedloom.core import params
 from fedloom.core.params import Params
 from fedloom.experiment.stored_run import read_run
 from fedloom.reports.comparison import compare_runs
+from fedloom.runs.client_store import SqliteStore, _row_seal
 from fedloom.runs.durable_files import seal, sha256, unseal
 from fedloom.runs.tensor_bytes import pack, unpack
 from trust import small_run
@@ -198,6 +203,39 @@ def _malformed(data: bytes, rng: random.Random) -> tuple[str, bytes]:
     return f"header: {done}", len(text).to_bytes(8, "little") + text + body
 
 
+# ------------------------------------------------------------------ memories
+
+
+def forge_memories(run: Path, rng: random.Random) -> tuple[str, bool]:
+    """What the clients remember, with the checksums of rows and manifests recomputed."""
+    how = rng.choice(["values", "nan", "names", "double", "header", "bytes"])
+    with contextlib.closing(sqlite3.connect(run / "clients.sqlite")) as database, database:
+        for row, *key, value in database.execute("SELECT rowid, * FROM memory").fetchall():
+            client, slot, round, _ = key
+            forged = _forged_memory(value, how, rng)
+            checksum = _row_seal(client, slot, round, forged)
+            change = "UPDATE memory SET seal = ?, value = ? WHERE rowid = ?"
+            database.execute(change, (checksum, forged, row))
+    store = SqliteStore(run / "clients.sqlite", read_only=True)
+    for manifest in sorted(run.glob("checkpoint/MANIFEST-*.json")):
+        facts = unseal(manifest.read_bytes()) or {}
+        facts |= {"clients": store.digest(facts["round"]).facts, "previous": None}
+        manifest.write_bytes(seal(facts))
+    store.close()
+    return f"memories: {how}", how == "values"
+
+
+def _forged_memory(value: bytes, how: str, rng: random.Random) -> bytes:
+    if how == "bytes":
+        return rng.randbytes(40)
+    if how == "header":
+        return _malformed(value, rng)[1]
+    tensors = unpack(value)
+    if how == "names":
+        return pack({f"{name}x": t for name, t in tensors.items()})
+    return pack({name: _TENSOR_CHANGES[how](t) for name, t in tensors.items()})
+
+
 # ------------------------------------------------------------------ metrics and results
 
 
@@ -250,7 +288,7 @@ def plausible(before: Any, after: Any) -> bool:
 
 
 def attack(count: int = 2000, seed: int = 0) -> Outcomes:
-    """Half of the cases forge manifests, a quarter states, the others metrics and results."""
+    """Of nine cases four forge manifests, two states, the others memories, metrics and results."""
     rng, outcomes = random.Random(seed), Counter[str]()
     small_run.reference()
     with small_run.workshop() as shop:
@@ -259,6 +297,7 @@ def attack(count: int = 2000, seed: int = 0) -> Outcomes:
         kinds = [
             *[(stopped, forge_manifest, small_run.resume)] * 4,
             *[(stopped, forge_state, small_run.resume)] * 2,
+            (stopped, forge_memories, small_run.resume),
             (finished, forge_metrics, read),
             (finished, forge_result, read),
         ]

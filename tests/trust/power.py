@@ -267,7 +267,7 @@ def record(base: Path, done: int) -> Recording:
     recorder = Recorder(base)
     before = Disk(dict(recorder.names), dict(recorder.contents), set(recorder.folders))
     with watched(base, recorder):
-        small_run.resume(base / "run", recorder.reported)
+        small_run.go_on(base / "run", recorder.reported)
     recorder.settle()
     return Recording(before, recorder.operations, [(0, done), *recorder.safe])
 

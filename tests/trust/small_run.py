@@ -121,12 +121,30 @@ def resume(path: Path, on_round: Callable[[int], None] = lambda round: None) -> 
 
     Where there is no run yet, it is started. Raises what the command would print.
     """
+    return verdict(path, go_on(path, on_round))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has come to its end, and what the user was told."""
+
+    trained: TrainedRun
+    warnings: list[str]
+
+
+def go_on(path: Path, on_round: Callable[[int], None] = lambda round: None) -> Ended:
+    """The run in a folder, resumed or started."""
     warnings: list[str] = []
     config = run_config(path) if (path / CONFIG).exists() else settings()
     trained = execute(config, path, callbacks=[_Told(on_round)], warn=warnings.append)
-    if not is_right(trained, path):
+    return Ended(trained, warnings)
+
+
+def verdict(path: Path, ended: Ended) -> str:
+    """Whether a run has ended as it must."""
+    if not is_right(ended.trained, path):
         return WRONG
-    return FELL_BACK if any("is skipped" in warning for warning in warnings) else IDENTICAL
+    return FELL_BACK if any("is skipped" in text for text in ended.warnings) else IDENTICAL
 
 
 def is_right(trained: TrainedRun, path: Path) -> bool:
