@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from fedloom.core.params import Params
+from fedloom.core.server import Cohort, Memory, Stage
 from fedloom.core.state import ServerState
+from fedloom.core.state_check import Expected, state_problem
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.train import train
 from fedloom.methods.listing import names
@@ -71,7 +74,7 @@ EXACT_CHANGES = {
 }
 CASES = [
     *((group, change) for group in ("params", "shared", "memory") for change in CHANGES),
-    *((group, change) for group in ("params", "memory") for change in EXACT_CHANGES),
+    *((group, change) for group in ("params", "shared", "memory") for change in EXACT_CHANGES),
 ]
 
 
@@ -106,3 +109,44 @@ def test_a_damaged_ledger_of_the_exchanges_is_rejected(change: Callable[[Any], A
     memory = {"exchange": {"ledger": change(dict(state.memory["exchange"]["ledger"]))}}
     assert "ledger" in str(prepared.state_problem(replace(state, memory=memory)))
     assert "exchange" in str(prepared.state_problem(replace(state, shared={})))
+
+
+def test_a_stage_may_keep_what_it_likes() -> None:
+    """Scalars for each tensor, a group that begins empty, one that grows, one that comes later."""
+
+    def init(weights: Params) -> Memory:
+        return {"begins empty": {}, "norms": {n: t.norm() for n, t in weights.items()}}
+
+    def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
+        seen = {**memory["begins empty"], str(c.replies[0].client): torch.ones(c.round + 1)}
+        return {**memory, "begins empty": seen, f"from round {c.round}": seen}, c
+
+    prepared, state = trained("scaffold+fedavgm")
+    federation = prepared.simulation.federation
+    method = federation.method
+    stage = Stage("apply", "keeper", init, step)
+    method = replace(method, server=(*method.server, stage))
+    expected = Expected.of(replace(federation, method=method), prepared.model)
+    weights = {n: torch.ones(()) for n in state.params}
+    kept = {
+        "begins empty": {"5": torch.ones(3), "9": torch.ones(1)},
+        "norms": weights,
+        "from round 1": {"5": torch.ones(2)},
+    }
+    mine = replace(state, memory={**state.memory, "keeper": kept})
+    assert state_problem(mine, expected) is None
+    odd = {**kept, "norms": {n: torch.ones(2) for n in weights}}
+    mine = replace(state, memory={**state.memory, "keeper": odd})
+    assert "'memory/keeper/norms" in str(state_problem(mine, expected))
+
+
+def test_a_stage_that_cannot_work_with_zeros_is_no_reason_to_fail() -> None:
+    def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
+        raise ZeroDivisionError
+
+    prepared, state = trained("scaffold+fedavgm")
+    federation = prepared.simulation.federation
+    stage = Stage("apply", "fragile", lambda weights: {}, step)
+    method = replace(federation.method, server=(*federation.method.server, stage))
+    expected = Expected.of(replace(federation, method=method), prepared.model)
+    assert state_problem(state, expected) is None

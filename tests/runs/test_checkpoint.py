@@ -231,3 +231,13 @@ def test_the_caller_can_say_that_a_state_is_not_of_its_run(run: Path) -> None:
         restored = folder.restore(only_even)
     assert restored is not None and restored.state.round == 4
     assert "does not belong to this run: 5 is odd" in restored.warnings[0]
+
+
+def test_a_version_that_nobody_knows_is_no_reason_to_fail(run: Path) -> None:
+    path = run / "checkpoint/MANIFEST-5.json"
+    facts = unseal(path.read_bytes()) or {}
+    facts["made_with"]["compiler"] = "7"
+    path.write_bytes(seal(facts))
+    with RunFolder.open(run) as folder:
+        restored = folder.restore()
+    assert restored is not None and restored.warnings == []

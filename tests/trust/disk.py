@@ -171,10 +171,10 @@ class _WatchedFile:
 
 def _full(path: Any) -> Path:
     """The path without symbolic links, except in its last part."""
-    text = os.fsdecode(path)
-    return Path(os.path.realpath(os.path.dirname(text) or ".")) / os.path.basename(text)
+    given = Path(os.fsdecode(path))
+    return given.parent.resolve() / given.name
 
 
 def _of_handle(handle: Any) -> Path:
     number = handle if isinstance(handle, int) else handle.fileno()
-    return Path(os.readlink(f"/proc/self/fd/{number}"))
+    return Path(f"/proc/self/fd/{number}").readlink()

@@ -11,7 +11,7 @@ import functools
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,18 +44,18 @@ SCENARIOS = (
 )
 
 
-def attack(share: float = 1.0) -> Outcomes:
+def attack(share: float = 1.0, scenarios: Sequence[Scenario] = SCENARIOS) -> Outcomes:
     """Kill at every step, or at an evenly spaced share of them."""
     outcomes: Outcomes = Counter()
     small_run.reference()
     with small_run.workshop() as shop:
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             base = shop / "base" / scenario.name
             base.mkdir(parents=True)
             scenario.prepare(base / "run")
             for at, half in _moments(base, shop, share):
                 place = copied(base, shop / "place")
-                reported = _killed(place / "run", at, half)
+                reported = killed(place / "run", at, half)
                 safe = max([scenario.done, *reported])
                 name = f"kill {'in' if half else 'before'} step {at} of {scenario.name}"
                 outcomes[judged(name, functools.partial(_resumed, place / "run", safe))] += 1
@@ -67,21 +67,21 @@ def _moments(base: Path, shop: Path, share: float) -> Iterator[tuple[int, bool]]
     steps: list[Step] = []
     place = copied(base, shop / "place")
     with watched(place, lambda step: steps.append(step) if step.kind != "read" else None):
-        small_run.resume(place / "run")
+        small_run.go_on(place / "run")
     moments = [(n, False) for n in range(1, len(steps) + 1)]
     moments += [(n, True) for n, step in enumerate(steps, 1) if step.kind == "write"]
     count = max(1, round(share * len(moments)))
     yield from (moments[k * len(moments) // count] for k in range(count))
 
 
-def _killed(run: Path, at: int, half: bool) -> list[int]:
+def killed(run: Path, at: int, half: bool) -> list[int]:
     """Resume or start in a process that is killed at a step; the rounds that it reported."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             with watched(run.parent, _Bomb(at, half)):
-                small_run.resume(run, lambda round: os.write(theirs, bytes([round])) and None)
+                small_run.go_on(run, lambda round: os.write(theirs, bytes([round])) and None)
         finally:
             os._exit(1)
     os.close(theirs)

@@ -14,7 +14,7 @@ REJECTED = "rejected"  # one of our errors
 ACCEPTED = "accepted"  # input that turned out to be valid, and was used as it says
 FORGED = "forged consistently"  # everything fits together: see trust/manifests.py
 TRACEBACK = "traceback"
-WRONG = "SILENTLY WRONG"
+WRONG = "silently wrong"
 
 OUTCOMES = (IDENTICAL, FELL_BACK, REJECTED, ACCEPTED, FORGED, TRACEBACK, WRONG)
 FAILURES = (TRACEBACK, WRONG)

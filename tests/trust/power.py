@@ -9,9 +9,9 @@ power then fails after each of them. In the model
     of everything else any part may have reached the disk, in any order: an operation is kept, lost,
     or, if it is a write, torn: only some of its first or of its last sectors are there.
 
-This is weaker than what file systems promise in practice (ext4 and XFS order renames). Not modelled:
-a disk that loses what it reported as synced, and damage to sectors that nobody wrote. The index of
-SQLite's log (`-shm`) and the lock are left out: neither is read after a restart.
+This is weaker than what file systems promise in practice (ext4 and XFS order renames). Not
+modelled: a disk that loses what it reported as synced, and damage to sectors that nobody wrote. The
+index of SQLite's log (`-shm`) and the lock are left out: neither is read after a restart.
 
 SQLite syncs the folder together with a journal or log that it has just created (os_unix.c), which
 its table of functions does not show, so the recorder adds it.
@@ -25,14 +25,15 @@ import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from trust import kills, small_run
+from trust import small_run
 from trust.disk import Step, watched
+from trust.kills import SCENARIOS, Scenario
 from trust.outcomes import WRONG, Outcomes, judged
 from trust.small_run import copied
 
@@ -85,7 +86,7 @@ class Recorder:
             file = self.names[path]
             self._add(Operation("sync", path, file=file))
             if path.endswith(("-wal", "-journal")) and file not in self._synced:
-                self._add(Operation("sync folder", os.path.dirname(path)))
+                self._add(Operation("sync folder", _folder(path)))
             self._synced.add(file)
 
     def reported(self, round: int) -> None:
@@ -147,7 +148,8 @@ class Recorder:
             self._add(Operation("cut", path, file=file, offset=len(after)))
             before = before[: len(after)]
         if before != after:
-            start = len(os.path.commonprefix([before, after]))
+            pairs = enumerate(zip(before, after, strict=False))
+            start = next((i for i, (one, other) in pairs if one != other), len(before))
             end = len(after)
             while len(before) == len(after) and before[end - 1] == after[end - 1]:
                 end -= 1
@@ -158,7 +160,12 @@ class Recorder:
         self.operations.append(operation)
 
     def _relative(self, path: Path) -> str:
-        return os.path.relpath(path, os.path.realpath(self.folder)).removeprefix(".")
+        relative = str(path.resolve().relative_to(self.folder.resolve()))
+        return "" if relative == "." else relative
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 @dataclass
@@ -250,7 +257,7 @@ class Recording:
                 synced_folders.add(op.path)
             elif op.kind in ("write", "cut"):
                 pending += [number] if op.file not in synced_files else []
-            elif os.path.dirname(op.target or op.path) not in synced_folders:
+            elif _folder(op.target or op.path) not in synced_folders:
                 pending.append(number)
         return pending[::-1]
 
@@ -260,7 +267,7 @@ def record(base: Path, done: int) -> Recording:
     recorder = Recorder(base)
     before = Disk(dict(recorder.names), dict(recorder.contents), set(recorder.folders))
     with watched(base, recorder):
-        small_run.resume(base / "run", recorder.reported)
+        small_run.go_on(base / "run", recorder.reported)
     recorder.settle()
     return Recording(before, recorder.operations, [(0, done), *recorder.safe])
 
@@ -294,7 +301,9 @@ def _possible(operation: Operation) -> list[Fate]:
     return ["lost", *TORN, "second half", "zeros"]
 
 
-def attack(share: float = 1.0, seed: int = 0) -> Outcomes:
+def attack(
+    share: float = 1.0, seed: int = 0, scenarios: Sequence[Scenario] = SCENARIOS
+) -> Outcomes:
     """Power losses after every operation of three recordings, or after a share of them.
 
     Only losses that leave different disks are tried and counted.
@@ -302,7 +311,7 @@ def attack(share: float = 1.0, seed: int = 0) -> Outcomes:
     rng, outcomes = random.Random(seed), Counter[str]()
     small_run.reference()
     with small_run.workshop() as shop:
-        for scenario in kills.SCENARIOS:
+        for scenario in scenarios:
             base = shop / "base" / scenario.name
             base.mkdir(parents=True)
             scenario.prepare(base / "run")

@@ -110,9 +110,9 @@ def stopped(path: Path, after: int) -> Path:
     raise AssertionError("the run was not stopped")
 
 
-def finished(path: Path) -> Path:
-    """The folder of the finished run."""
-    start(path)
+def finished(path: Path, seed: int = 0) -> Path:
+    """The folder of the finished run, or of another one like it."""
+    execute(load({**SETTINGS, "seed": seed}), path)
     return path
 
 
@@ -121,12 +121,30 @@ def resume(path: Path, on_round: Callable[[int], None] = lambda round: None) -> 
 
     Where there is no run yet, it is started. Raises what the command would print.
     """
+    return verdict(path, go_on(path, on_round))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has come to its end, and what the user was told."""
+
+    trained: TrainedRun
+    warnings: list[str]
+
+
+def go_on(path: Path, on_round: Callable[[int], None] = lambda round: None) -> Ended:
+    """The run in a folder, resumed or started."""
     warnings: list[str] = []
     config = run_config(path) if (path / CONFIG).exists() else settings()
     trained = execute(config, path, callbacks=[_Told(on_round)], warn=warnings.append)
-    if not is_right(trained, path):
+    return Ended(trained, warnings)
+
+
+def verdict(path: Path, ended: Ended) -> str:
+    """Whether a run has ended as it must."""
+    if not is_right(ended.trained, path):
         return WRONG
-    return FELL_BACK if any("is skipped" in warning for warning in warnings) else IDENTICAL
+    return FELL_BACK if any("is skipped" in text for text in ended.warnings) else IDENTICAL
 
 
 def is_right(trained: TrainedRun, path: Path) -> bool:
@@ -138,17 +156,18 @@ def is_right(trained: TrainedRun, path: Path) -> bool:
         and read.result is not None
         and read.result.weights_sha256 == wanted.weights
         and metrics(path) == wanted.lines
-        and [_timeless(record.to_json()) for record in trained.history] == wanted.lines
+        and [timeless(record.to_json()) for record in trained.history] == wanted.lines
     )
 
 
 def metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl, without what depends on the clock."""
     lines = (path / "metrics.jsonl").read_text().splitlines()
-    return [_timeless(json.loads(line)) for line in lines]
+    return [timeless(json.loads(line)) for line in lines]
 
 
-def _timeless(line: dict[str, Any]) -> dict[str, Any]:
+def timeless(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the metrics without what depends on the clock."""
     return {name: value for name, value in line.items() if not name.endswith("seconds")}
 
 

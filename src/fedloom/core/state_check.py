@@ -15,9 +15,10 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.exchange import LEDGER, MEMORY_NAME, first_exchanges
-from fedloom.core.params import Params
+from fedloom.core.params import Params, zeros_view
 from fedloom.core.roles import Roles
-from fedloom.core.server import Memory
+from fedloom.core.round import expected_uploads
+from fedloom.core.server import Cohort, Memory, Reply
 from fedloom.core.state import ServerState
 
 _LEDGER_TYPES = {"up": torch.int64, "told": torch.uint8, "turn": torch.int64, "seal": torch.int64}
@@ -27,13 +28,15 @@ _LEDGER_TYPES = {"up": torch.int64, "told": torch.uint8, "turn": torch.int64, "s
 class Expected:
     """What is known of any state of a run, whatever its round.
 
-    memory      what each stage begins with; a stage keeps these tensors, and may add others
+    begins      the memory that each stage begins with
+    later       the server's memory and what it shares, after a round
     stages      the names of all stages
     exchanges   names of the answers that were pooled before round 0
     """
 
     params: Params
-    memory: Mapping[str, Memory]
+    begins: Mapping[str, Memory]
+    later: ServerState
     stages: frozenset[str]
     exchanges: frozenset[str]
 
@@ -43,9 +46,29 @@ class Expected:
         params, roles = model.state_dict(), Roles.of(model)
         weights = {n: t for n, t in params.items() if n in roles.weights}
         stages = federation.method.server
-        memory = {stage.name: kept for stage in stages if (kept := stage.init(weights))}
+        begins = {stage.name: kept for stage in stages if (kept := stage.init(weights))}
         exchanges = frozenset(exchange.name for exchange in first_exchanges(federation))
-        return Expected(params, memory, frozenset(s.name for s in stages), exchanges)
+        later = _after_a_round(federation, model, ServerState(0, params, begins))
+        return Expected(params, begins, later, frozenset(s.name for s in stages), exchanges)
+
+
+def _after_a_round(federation: Federation, model: Chain, state: ServerState) -> ServerState:
+    """The state after a round in which one client has sent zeros; only its structure matters.
+
+    If a stage cannot work with zeros, the state is returned as it is, and less is known.
+    """
+    expected = expected_uploads(federation.method, model, state)
+    uploads = {name: zeros_view(like) for name, like in expected.items()}
+    reply = Reply(client=0, samples=1, seen=1, uploads=uploads)
+    clients, key = len(federation.clients), federation.key.fold("server", 0)
+    cohort = Cohort(0, state.params, (reply,), clients, Roles.of(model), key)
+    memory = dict(state.memory)
+    try:
+        for stage in federation.method.server:
+            memory[stage.name], cohort = stage.step(state.memory.get(stage.name, {}), cohort)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return state
+    return ServerState(1, cohort.params, memory, cohort.shared)
 
 
 def state_problem(state: ServerState, expected: Expected) -> str | None:
@@ -58,9 +81,9 @@ def _problems(state: ServerState, expected: Expected) -> Iterator[str]:
     yield from _memory_problems(state.memory, expected)
     for name in sorted(expected.exchanges - state.shared.keys()):
         yield f"the answers to the exchange '{name}' are missing"
-    for name, group in state.shared.items():
-        if name not in expected.exchanges:
-            yield from _odd_shapes(f"shared/{name}", group, expected.params)
+    for name, like in expected.later.shared.items():
+        if name in state.shared:
+            yield from _group_problems(f"shared/{name}", state.shared[name], like, expected)
     for path, tensor in state.tensors().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             yield f"'{path}' is not finite"
@@ -70,15 +93,24 @@ def _memory_problems(memory: Mapping[str, Memory], expected: Expected) -> Iterat
     known = expected.stages | ({MEMORY_NAME} if expected.exchanges else set())
     for stage in sorted(memory.keys() - known):
         yield f"it has the memory of '{stage}', which is no stage of this method"
-    for stage, groups in expected.memory.items():
-        for name, group in groups.items():
-            path, found = f"memory/{stage}/{name}", memory.get(stage, {}).get(name, {})
-            yield from _differences(path, found, group)
-    for stage, groups in memory.items():
-        for name, group in groups.items():
-            yield from _odd_shapes(f"memory/{stage}/{name}", group, expected.params)
+    for stage, groups in expected.begins.items():
+        stays = expected.later.memory.get(stage, {})
+        for name in groups:
+            if name in stays and name not in memory.get(stage, {}):
+                yield f"'memory/{stage}/{name}' is missing"
+    for stage, groups in expected.later.memory.items():
+        for name, like in groups.items():
+            if name in memory.get(stage, {}):
+                path = f"memory/{stage}/{name}"
+                yield from _group_problems(path, memory[stage][name], like, expected)
     if expected.exchanges:
         yield from _ledger_problems(memory.get(MEMORY_NAME, {}).get(LEDGER, {}))
+
+
+def _group_problems(path: str, found: Params, like: Params, expected: Expected) -> Iterator[str]:
+    """A group with a tensor for tensors of the model is the same in all rounds; others may grow."""
+    if like and like.keys() <= expected.params.keys():
+        yield from _differences(path, found, like)
 
 
 def _ledger_problems(ledger: Params) -> Iterator[str]:
@@ -100,13 +132,6 @@ def _differences(path: str, found: Params, like: Params) -> Iterator[str]:
     for name, tensor in like.items():
         if name in found and _form(found[name]) != _form(tensor):
             yield f"'{path}/{name}' is {_form(found[name])}, and this run has {_form(tensor)}"
-
-
-def _odd_shapes(path: str, group: Params, params: Params) -> Iterator[str]:
-    """Tensors that are named after one of the model and do not have its shape."""
-    for name, tensor in group.items():
-        if name in params and tensor.shape != params[name].shape:
-            yield f"'{path}/{name}' is {_form(tensor)}, and the model has {_form(params[name])}"
 
 
 def _form(t: Tensor) -> str:
