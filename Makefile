@@ -11,7 +11,7 @@ SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-long lint types docs docs-check bench bench-peers wheel clean
+.PHONY: help setup demo test check-long check-trust lint types docs docs-check bench bench-peers wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,13 +22,16 @@ demo: $(READY) ## Train a small federation and show what comes out
 	$(BIN)/fedloom demo
 
 # Each worker computes with one thread: two threads a worker would fight for the cores and change the bits.
-test check-long: export OMP_NUM_THREADS := 1
+test check-long check-trust: export OMP_NUM_THREADS := 1
 
 test: $(READY) ## Run every test but the long ones (JOBS=2 workers)
 	$(BIN)/python -m pytest -m "not long" -n $(JOBS) --dist loadgroup
 
 check-long: $(READY) ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m long
+
+check-trust: $(READY) ## Attack runs, settings and data files in thousands of ways, and count what happens
+	PYTHONPATH=tests $(BIN)/python -m trust.report
 
 lint: $(READY) ## Check the style: ruff, rules and layout
 	$(BIN)/ruff check .

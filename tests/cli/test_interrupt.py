@@ -52,7 +52,7 @@ def read_until(running: "subprocess.Popen[str]", words: str) -> None:
 
 def follow_advice(said: str) -> Said:
     """Follow the advice to resume, to the letter."""
-    command = re.search(r"fedloom (resume \S+)", said)
+    command = re.search(r"fedloom (resume \S+( --trust)?)", said)
     assert command, said
     return fedloom(*shlex.split(command[1]), "--json")
 
@@ -70,7 +70,7 @@ def test_one_interrupt_finishes_the_round(desk: Path, monkeypatch: pytest.Monkey
     assert running.returncode == 130 and out == "", err
     assert (
         "finishing this round" in err
-        and "stopped after round 2 of 4; continue with: fedloom resume stopped" in err
+        and "stopped after round 2 of 4; continue with: fedloom resume stopped --trust" in err
     )
     assert saved_rounds(desk / "stopped") == [1, 2] and len(lines(desk / "stopped")) == 2
     assert follow_advice(err).json["weights_sha256"] == whole["weights_sha256"]
@@ -101,7 +101,7 @@ def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
     failed = re.search(where, said.flat)
     assert failed and saved_rounds(desk / "fell") == [1], said.err
     command = re.search(
-        r"replay only this client: fedloom (resume fell --client (\d) --debug)", said.err
+        r"replay only this client: fedloom (resume fell --client (\d) --trust --debug)", said.err
     )
     assert command and command[2] == failed[1], said.err
     replayed = fedloom(*shlex.split(command[1]), code=1)

@@ -124,7 +124,7 @@ def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause(
     seen: dict[str, Any],
 ) -> None:
     assert seen["nowhere"]["kind"] == "RunError"
-    assert "module 'nowhere' cannot be imported" in seen["nowhere"]["said"]
+    assert "'nowhere:federation', which is not part of fedloom" in seen["nowhere"]["said"]
 
 
 def test_waiting_for_a_full_cluster_times_out(seen: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedloom.cli.main import app
+from fedloom.core import user_code
 from fedloom.core.errors import UserError
 from fedloom.engines import registry
 from fedloom.engines.inprocess import InProcess
@@ -98,6 +99,7 @@ def test_workers_import_what_their_server_can_import(
     assert pool.workers[0].process.pid
     monkeypatch.syspath_prepend(tmp_path)
     settings = {**SETTINGS, "method": "fedloom_test_module:stiff"}
+    user_code.allow(["fedloom_test_module:stiff"])
     with prepare(load({**settings, "engine": "pool"}), pool=pool) as pooled:
         assert sha_per_round(pooled) == sha_per_round(prepare(load(settings)))
 

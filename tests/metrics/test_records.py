@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import DataIdentity, MadeWith, RunIdentity, UsedData
 from fedloom.metrics.records import (
     FORMAT,
     ClientScores,
@@ -22,6 +23,10 @@ from fedloom.metrics.records import (
     RunResult,
     Spread,
 )
+
+MADE_WITH = MadeWith("0.1", "ab" * 32, "2.9", "2.1", "3.12", "a fast one", {"MKL_CBWR": "AVX2"})
+DATA = UsedData("tiny", DataIdentity(*(digit * 64 for digit in "12345"), 240, 80), "6" * 64)
+IDENTITY = RunIdentity(MADE_WITH, DATA, {"own.py": "7" * 64}, ("after round 2, numpy changed",))
 
 score = st.floats(0, 1)
 count = st.integers(0, 2**40)
@@ -75,6 +80,7 @@ results = st.builds(
     global_model=client_scores,
     rounds_to_target=st.none() | st.integers(1, 10**6),
     personal_models=st.none() | client_scores,
+    identity=st.sampled_from([None, RunIdentity(MADE_WITH), IDENTITY]),
 )
 
 SCORES = ClientScores(
@@ -90,7 +96,8 @@ ROUND = RoundRecord(
     3, (7, 2), {2: "no reply"}, 0.5, 12, 100, 200, 1.5, 0.25, 2.0, 0.125, SCORES, SCORES, "late"
 )
 RESULT = RunResult(
-    "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES, 4
+    "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES,
+    4, IDENTITY
 )  # fmt: skip
 every_record = pytest.mark.parametrize("record", [ROUND, RESULT], ids=["round", "result"])
 
@@ -173,6 +180,7 @@ OPTIONAL = {
     "evaluation_seconds",
     "global_model",
     "personal_models",
+    "identity",
     "rounds_to_target",
     "skipped",
 }
@@ -216,17 +224,55 @@ def test_an_unknown_field_is_named(record: Any, field: str) -> None:
 )
 @every_record
 def test_damaged_scores_are_rejected(record: Any, scores: object) -> None:
-    with pytest.raises(RunError, match="is damaged: global_model has wrong scores"):
+    with pytest.raises(RunError, match="is damaged: field 'global_model"):
         type(record).from_json({**record.to_json(), "global_model": scores})
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("participants", 5), ("rejected", ["2"]), ("rejected", {"two": "no reply"})],
-)
-def test_damaged_clients_are_rejected(field: str, value: object) -> None:
-    with pytest.raises(RunError, match=r"a line of metrics\.jsonl is damaged"):
-        RoundRecord.from_json({**ROUND.to_json(), field: value})
+WRONG_VALUES = [
+    (ROUND, "participants", 5),
+    (ROUND, "participants", [1, "2"]),
+    (ROUND, "participants", [1, -2]),
+    (ROUND, "rejected", ["2"]),
+    (ROUND, "rejected", {"two": "no reply"}),
+    (ROUND, "rejected", {"2": 3}),
+    (ROUND, "round", 0),
+    (ROUND, "round", "3"),
+    (ROUND, "round", True),
+    (ROUND, "round", 10**400),
+    (ROUND, "train_loss", "0.5"),
+    (ROUND, "train_loss", float("nan")),
+    (ROUND, "accuracy", 1.5),
+    (ROUND, "accuracy", True),
+    (ROUND, "steps", 1.5),
+    (ROUND, "seconds", None),
+    (ROUND, "global_model", {**ROUND.to_json()["global_model"], "class_recall": [[]]}),
+    (RESULT, "accuracy", float("inf")),
+    (RESULT, "accuracy", None),
+    (RESULT, "rejected", {"2": "no reply"}),
+    (RESULT, "personalised", 1),
+    (RESULT, "method", None),
+    (RESULT, "rounds_to_target", "2"),
+]
+
+
+@pytest.mark.parametrize(("record", "field", "value"), WRONG_VALUES)
+def test_a_value_of_another_type_is_rejected_by_name(
+    record: Any, field: str, value: object
+) -> None:
+    """Place and field are named."""
+    with pytest.raises(RunError, match=f"run/file, line 7, is damaged: field '{field}") as error:
+        type(record).from_json({**record.to_json(), field: value}, "run/file, line 7,")
+    assert len(str(error.value)) < 300
+
+
+def test_a_loss_that_is_not_finite_is_written_as_null() -> None:
+    """NaN is not JSON: other programs could not read the line."""
+    diverged = replace(ROUND, train_loss=float("nan"), test_loss=float("inf"))
+    line = json.dumps(diverged.to_json(), allow_nan=False)
+    back = RoundRecord.from_json(json.loads(line))
+    assert (back.train_loss, back.test_loss) == (None, None)
+    result = json.loads(json.dumps(replace(RESULT, test_loss=float("nan")).to_json()))
+    assert RunResult.from_json(result).test_loss is None
 
 
 def test_the_scores_of_clients_are_those_of_the_models_they_end_with() -> None:

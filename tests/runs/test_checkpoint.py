@@ -28,7 +28,8 @@ def test_manifests_are_chained_and_complete(run: Path) -> None:
         facts = unseal((run / f"checkpoint/MANIFEST-{round}.json").read_bytes())
         assert facts is not None
         assert facts["weights_sha256"] == sha256(toy.state(round).params)
-        assert facts["made_with"]["torch"] == torch.__version__ and facts["threads"] == 1
+        made_with = facts["identity"]["made_with"]
+        assert made_with["torch"] == torch.__version__ and facts["threads"] == 1
     before = (run / "checkpoint/MANIFEST-4.json").read_bytes()
     assert facts["previous"] == {"round": 4, "sha256": checkpoint.sha256(before)}
 
@@ -158,3 +159,85 @@ def test_a_locked_database_is_not_reported_as_damaged(
             folder.restore()
         other.close()
         assert toy.restored_round(folder) == 5
+
+
+WRONG_FACTS = [
+    ("round", "5"),
+    ("round", -5),
+    ("config_sha256", None),
+    ("payload_sha256", "ab"),
+    ("weights_sha256", 7),
+    ("clients", None),
+    ("clients", {"count": -1, "digest": "0" * 64}),
+    ("clients", {"count": True, "digest": "0" * 64}),
+    ("metrics", {"bytes": "9", "sha256": "0" * 64}),
+    ("metrics", {"bytes": -9, "sha256": "0" * 64}),
+    ("layout", []),
+    ("layout", {"params": {}, "shared": {}, "memory": {}}),
+    ("layout", {"params": [], "shared": {"control": None}, "memory": {}}),
+    ("layout", {"params": [], "shared": {}, "memory": {"stage": []}}),
+    ("layout", {"params": ["a", "a"], "shared": {}, "memory": {}}),
+    ("identity", ["torch"]),
+    ("identity", {"made_with": {"torch": 2}}),
+    ("threads", 0),
+    ("previous", 4),
+    ("previous", {"round": "../4", "sha256": "0" * 64}),
+    ("previous", {"round": 5, "sha256": "0" * 64}),
+    ("extra", None),
+    ("extra", {"engine": 3}),
+    ("unknown", 1),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_FACTS, ids=lambda v: str(v)[:30])
+def test_a_manifest_whose_contents_make_no_sense_is_skipped(
+    run: Path, field: str, value: object
+) -> None:
+    """Its checksum is right: whoever wrote it has recomputed it."""
+    path = run / "checkpoint/MANIFEST-5.json"
+    path.write_bytes(seal({**(unseal(path.read_bytes()) or {}), field: value}))
+    with RunFolder.open(run) as folder:
+        restored = folder.restore()
+    assert restored is not None and restored.state.round == 4
+    (warning,) = restored.warnings
+    assert "MANIFEST-5.json" in warning and "resuming from round 4" in warning
+
+
+def test_a_manifest_with_a_field_too_few_is_skipped(run: Path) -> None:
+    path = run / "checkpoint/MANIFEST-5.json"
+    facts = unseal(path.read_bytes()) or {}
+    for missing in facts.keys() - {"format"}:
+        path.write_bytes(seal({name: v for name, v in facts.items() if name != missing}))
+        reason = checkpoint._read_manifest(run / "checkpoint", 5)
+        assert isinstance(reason, str) and missing in reason
+
+
+def test_a_state_with_other_tensors_than_the_manifest_says_is_skipped(run: Path) -> None:
+    """Whatever the layout leaves out would be lost without a word."""
+    path = run / "checkpoint/MANIFEST-5.json"
+    facts = unseal(path.read_bytes()) or {}
+    facts["layout"]["shared"].pop("control")
+    path.write_bytes(seal(facts))
+    with RunFolder.open(run) as folder:
+        restored = folder.restore()
+    assert restored is not None and "holds other tensors" in restored.warnings[0]
+
+
+def test_the_caller_can_say_that_a_state_is_not_of_its_run(run: Path) -> None:
+    def only_even(state: checkpoint.ServerState) -> str | None:
+        return f"{state.round} is odd" if state.round % 2 else None
+
+    with RunFolder.open(run) as folder:
+        restored = folder.restore(only_even)
+    assert restored is not None and restored.state.round == 4
+    assert "does not belong to this run: 5 is odd" in restored.warnings[0]
+
+
+def test_a_version_that_nobody_knows_is_no_reason_to_fail(run: Path) -> None:
+    path = run / "checkpoint/MANIFEST-5.json"
+    facts = unseal(path.read_bytes()) or {}
+    facts["made_with"]["compiler"] = "7"
+    path.write_bytes(seal(facts))
+    with RunFolder.open(run) as folder:
+        restored = folder.restore()
+    assert restored is not None and restored.warnings == []

@@ -1,13 +1,14 @@
 """Tensors come back bit for bit, in their order, whatever they are made of."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedloom.runs.tensor_bytes import pack, unpack
+from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 from runs.toy import assert_same
 
 DTYPES = [
@@ -86,3 +87,59 @@ def test_another_device(device: str = "meta") -> None:
 def test_damage_to_the_header_is_an_error() -> None:
     with pytest.raises(Exception, match="header"):
         unpack(b"\xff" * 40)
+
+
+def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:end]), data[end:]
+
+
+def with_header(header: object, body: bytes) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def malformed() -> dict[str, bytes]:
+    header, body = header_of(pack({"a": torch.arange(3.0), "b": torch.zeros(2)}))
+    entry = header["a"]
+
+    def order(text: str) -> bytes:
+        return with_header({**header, "__metadata__": {"order": text}}, body)
+
+    def first(**changes: object) -> bytes:
+        return with_header({**header, "a": {**entry, **changes}}, body)
+
+    return {
+        "empty": b"",
+        "short": b"abc",
+        "no header": (2**62).to_bytes(8, "little"),
+        "not JSON": with_header(b"{", body),
+        "nested": with_header(b"[" * 100_000, body),
+        "a list": with_header([], body),
+        "no metadata": with_header({k: v for k, v in header.items() if k != "__metadata__"}, body),
+        "no order": with_header({**header, "__metadata__": {}}, body),
+        "order is no JSON": order("["),
+        "order is a text": order('"ab"'),
+        "order of numbers": order("[1, 2]"),
+        "order is nested": order("[" * 100_000),
+        "a name too few": order('["a"]'),
+        "a name too many": order('["a", "b", "c"]'),
+        "a name twice": order('["a", "a"]'),
+        "another name": order('["a", "c"]'),
+        "negative shape": first(shape=[-3]),
+        "huge shape": first(shape=[2**62, 2**62]),
+        "other shape": first(shape=[4]),
+        "unknown type": first(dtype="Q7"),
+        "type of no tensor": first(dtype="F8_E8M0", shape=[12]),
+        "overlap": first(data_offsets=[8, 20]),
+        "beyond the end": first(data_offsets=[0, 10**9]),
+        "a byte more": with_header(header, body + b"x"),
+        "a byte less": with_header(header, body[:-1]),
+    }
+
+
+@pytest.mark.parametrize("name", malformed())
+def test_bytes_that_nobody_packed_are_rejected(name: str) -> None:
+    with pytest.raises(MalformedTensors) as error:
+        unpack(malformed()[name])
+    assert str(error.value).startswith("it") and len(str(error.value)) < 200

@@ -5,7 +5,9 @@ from typing import Any
 
 from fedloom.core.params import Params, sha256
 from fedloom.core.round import init_state, rounds
+from fedloom.core.spec import parse
 from fedloom.core.state import MemoryStore
+from fedloom.core.user_code import allow
 from fedloom.engines.pool import Pool
 from fedloom.engines.ray import RayCluster
 from fedloom.experiment.prepare import PreparedRun, prepare
@@ -44,6 +46,7 @@ def prepare_small(
     method: str, workers: Pool | RayCluster | None = None, **changes: Any
 ) -> PreparedRun:
     """The prepared run of a method on these workers, or in this process."""
+    allow(spec.name for spec in parse(method))
     return prepare(
         load({**SMALL_CONFIG, "method": method, "engine": ENGINES[type(workers)], **changes}),
         pool=workers,

@@ -59,6 +59,7 @@ def compare(
     out_: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; existing runs are resumed.")
     ] = Path("runs/compare"),
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
@@ -73,6 +74,7 @@ def compare(
 
         options = c.options_from(flags)
         settings = o.gather(config, preset, flags, set_)
+        o.allow_typed(*c.split(methods))
         plans = plan_methods(settings, c.split(methods), seeds, out_)
         check_options(plans, options)
         run_all(plans)

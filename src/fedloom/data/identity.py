@@ -5,38 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedloom.core.identity import DataIdentity
 from fedloom.data.dataset import Dataset, Split
 
+__all__ = [
+    "DataIdentity",
+    "data_identity",
+    "identity_sha256",
+    "json_sha256",
+    "partition_sha256",
+    "split_sha256",
+]
+
 BLOCK_BYTES = 1 << 24  # a block of a split that is not contiguous or not in RAM is copied
-
-
-@dataclass(frozen=True)
-class DataIdentity:
-    """Checksums (sha256, as hex digits) of all of a data set that can change a result.
-
-    The name and `about` do not count: the same samples under another name are the same data.
-    `dataclasses.asdict` gives JSON, and DataIdentity(**json) reads it.
-    """
-
-    train: str  # samples, labels and users, with their types and shapes
-    test: str
-    normalisation: str  # the kind of data and its mean and std
-    classes: str  # the names of the classes, in order
-    users: str  # the names of the natural clients, in order
-    train_samples: int
-    test_samples: int
-
-    def differences(self, other: DataIdentity) -> list[str]:
-        """The names of the fields that differ; empty if the content is the same."""
-        ours, theirs = asdict(self), asdict(other)
-        return [name for name in ours if ours[name] != theirs[name]]
 
 
 def data_identity(dataset: Dataset) -> DataIdentity:
@@ -61,7 +48,7 @@ def data_identity(dataset: Dataset) -> DataIdentity:
 
 def identity_sha256(dataset: Dataset) -> str:
     """One checksum of all of the content of a data set."""
-    return json_sha256(asdict(data_identity(dataset)))
+    return data_identity(dataset).sha256
 
 
 def split_sha256(split: Split) -> str:
@@ -73,7 +60,7 @@ def split_sha256(split: Split) -> str:
         digest.update(_json_line([name, header]))
         if tensor is not None:
             for block in _blocks(tensor):
-                digest.update(block)
+                digest.update(block.data)
     return digest.hexdigest()
 
 
@@ -87,8 +74,8 @@ def partition_sha256(parts: Sequence[np.ndarray]) -> str:
     sizes = np.fromiter(map(len, parts), dtype="<i8", count=len(parts))
     rows = np.concatenate(parts) if len(parts) else np.empty(0)
     digest = hashlib.sha256(_json_line(["partition", len(parts), int(sizes.sum())]))
-    digest.update(sizes)
-    digest.update(np.ascontiguousarray(rows, dtype="<i8"))
+    digest.update(sizes.data)
+    digest.update(np.ascontiguousarray(rows, dtype="<i8").data)
     return digest.hexdigest()
 
 
@@ -106,5 +93,6 @@ def _blocks(tensor: Tensor) -> Iterator[np.ndarray]:
     if not tensor.numel():
         return
     rows_per_block = max(1, BLOCK_BYTES * len(tensor) // max(1, tensor.nbytes))
-    for block in tensor.split(rows_per_block):
+    for start in range(0, len(tensor), rows_per_block):
+        block = tensor[start : start + rows_per_block]
         yield block.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()

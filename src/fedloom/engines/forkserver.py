@@ -25,6 +25,8 @@ from functools import cached_property
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import NoReturn
 
+from fedloom.core.child_process import module_command
+
 MAX_DESCRIPTORS = 16  # in a request
 GRACE_SECONDS = 2.0  # for a worker to end before it is killed
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -76,7 +78,7 @@ class ForkServer:
         self.close()
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", __name__, str(theirs.fileno()), *self.modules]
+            command = module_command(__name__, str(theirs.fileno()), *self.modules)
             self.process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],

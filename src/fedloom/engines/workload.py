@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.client import Federation
+from fedloom.core.errors import RunError
 from fedloom.core.round import Engine
 from fedloom.engines.wire import Facts
 
@@ -41,6 +43,7 @@ class Recipe:
             "settings": self.settings,
             "dataset": dict(self.dataset),
             "sys_path": _import_path(),
+            "allowed": user_code.allowed(),
             **more,
         }
 
@@ -65,12 +68,22 @@ class Workload:
 def build_federation(message: Facts, tensors: Mapping[str, Tensor]) -> Federation:
     """Follow a recipe, in a worker or in the server's process.
 
-    Modules of the user that the server's process can import can be imported here as well.
+    Modules of the user that the server's process can import can be imported here as well, and code
+    of the user that it may run may run here.
     """
     _extend_path(message.get("sys_path", ()))
-    build = user_code.load("federation", message["build"])
-    federation: Federation = build(message, tensors)
+    user_code.allow(message.get("allowed", ()))
+    federation: Federation = _own_function(message["build"])(message, tensors)
     return federation
+
+
+def _own_function(reference: str) -> Callable[..., Any]:
+    """A function of fedloom by its "module:function", which is not the user's to choose."""
+    module, _, name = reference.partition(":")
+    if not module.startswith("fedloom."):
+        raise RunError(f"a recipe cannot be built by '{reference}', which is not part of fedloom")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def _extend_path(folders: Iterable[str]) -> None:

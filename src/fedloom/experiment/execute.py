@@ -10,6 +10,7 @@ from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
+from fedloom.experiment.identity import check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reuse import check_same_rounds, copy_rounds
@@ -53,6 +54,8 @@ def execute(
     if elsewhere:
         running = load({**running.model_dump(mode="json"), **elsewhere})
     with prepare(running, dataset, fork_server=fork_server, values=values) as prepared:
+        for other in filter(None, (path if resuming else None, rounds_of)):
+            check_same_data(str(other), stored_identity(other), prepared.identity.data)
         if path is None:
             return train(prepared, None, callbacks, stop, warn, inform)
         with _open(path, config, resuming) as folder:

@@ -119,7 +119,8 @@ def resume_config(config: Config, path: Path) -> Config:
     manifest = newest_manifest(path / CHECKPOINT)
     if manifest is None:
         return config
-    return config.model_copy(update={"engine": manifest.extra.get("engine", AUTO)})
+    engine = manifest.extra.get("engine", AUTO)
+    return load({**config.model_dump(mode="json"), "engine": engine})
 
 
 def build_in_worker(message: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Federation:

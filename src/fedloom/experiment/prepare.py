@@ -8,7 +8,7 @@ round 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +20,12 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
+from fedloom.core.identity import RunIdentity
 from fedloom.core.method import Method
 from fedloom.core.round import Simulation
 from fedloom.core.select import has_batch_statistics
+from fedloom.core.state import ServerState
+from fedloom.core.state_check import Expected, state_problem
 from fedloom.data import augment
 from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
@@ -38,9 +41,11 @@ from fedloom.experiment.build import (
     build_sampler,
     check_model,
     load_data,
+    named_data,
     partition_rows,
     resolve_device,
 )
+from fedloom.experiment.identity import run_identity
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
@@ -57,8 +62,8 @@ if TYPE_CHECKING:
 class PreparedRun:
     """A run that is ready to begin. Close it to end its workers.
 
-    counts: training samples, clients by classes. notices: what the user must know before clients
-    send anything but weights. code: checksums of the user's own source files.
+    counts: training samples, clients by classes. identity: what the result will depend on besides
+    the settings. notices: what the user must know before clients send anything but weights.
     """
 
     config: Config
@@ -68,8 +73,15 @@ class PreparedRun:
     model: Chain
     simulation: Simulation
     engine_choice: EngineChoice
+    identity: RunIdentity
     notices: tuple[str, ...] = ()
-    code: Mapping[str, str] = field(default_factory=dict)
+
+    def state_problem(self, state: ServerState) -> str | None:
+        """Why a state cannot be one of this run, as a phrase; None if it can."""
+        if state.round > self.config.rounds:
+            return f"it is that of round {state.round}, and the run has {self.config.rounds}"
+        expected = Expected.of(self.simulation.federation, self.model)
+        return state_problem(state, expected)
 
     def close(self) -> None:
         self.simulation.engine.close()
@@ -94,8 +106,10 @@ def prepare(
     new ones. values: methods and models that were passed as Python objects.
     """
     method = check_names(config, values)
-    dataset = load_data(config, dataset)
+    whole = dataset or named_data(config.data.name)
+    dataset = load_data(config, whole)
     rows = partition_rows(config, dataset)
+    identity = run_identity(config, whole, rows)
     counts = torch.from_numpy(class_counts(dataset.train.labels, rows, len(dataset.classes)))
     clients = build_clients(config, dataset, rows)
     federation = build_federation(config, dataset, clients, values, method)
@@ -111,7 +125,7 @@ def prepare(
     guard = Guard(**config.guard.model_dump())
     simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
     return PreparedRun(
-        config, dataset, clients, counts, model, simulation, choice, messages, config.code()
+        config, dataset, clients, counts, model, simulation, choice, identity, messages
     )
 
 
@@ -152,9 +166,12 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
 
 
 def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
-    """The settings and their partition's counts, clients by classes, without building a model."""
+    """The settings and their partition's counts, clients by classes.
+
+    Neither the model nor the method is built, so no code of the user is executed.
+    """
     config = load(raw)
-    check_names(config)
+    check_partition(config.data.partition)
     dataset = load_data(config)
     rows = partition_rows(config, dataset)
     return config, class_counts(dataset.train.labels, rows, len(dataset.classes))

@@ -5,19 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedloom.core.errors import RunError
+from fedloom.core.identity import RunIdentity
 from fedloom.metrics.records import History, RoundRecord, RunResult
-from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.runs.folder import CONFIG, METRICS, RESULT, RunFolder
 from fedloom.settings.config import Config, load_file
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What is known of a run, finished or not. path is None for a run that was kept in memory."""
+    """What is known of a run, finished or not.
+
+    path: None for a run that was kept in memory. identity: what it depends on besides the settings;
+    None before the first checkpoint.
+    """
 
     config: Config
     history: History
     result: RunResult | None
     path: Path | None = None
+    identity: RunIdentity | None = None
 
     @property
     def name(self) -> str:
@@ -35,19 +42,60 @@ def run_config(path: Path) -> Config:
 def read_run(path: Path) -> StoredRun:
     """The run in a folder, which another process may be writing at the same time."""
     with RunFolder.read_only(path) as folder:
-        history, result = read_history(folder), read_result(folder)
-    return StoredRun(load_file(path / CONFIG), history, result, path)
+        # the result first: its process has written all lines before it
+        result, history = read_result(folder), read_history(folder)
+        identity = folder.identity() if result is None else result.identity
+    if result is not None and (field := _contradiction(result, history)) is not None:
+        raise RunError(
+            f"{path / RESULT} and {path / METRICS} contradict each other in '{field}'; delete "
+            f"the result, and `fedloom resume {path}` writes it again"
+        )
+    return StoredRun(load_file(path / CONFIG), history, result, path, identity)
 
 
-def read_history(folder: RunFolder) -> History:
-    """The records of the rounds so far."""
-    return History([RoundRecord.from_json(line) for line in folder.metrics()])
+def read_history(folder: RunFolder, rounds: int | None = None) -> History:
+    """The records of the rounds so far. rounds: how many there must be, if that is known.
+
+    Raises RunError if a line is not the record of its round.
+    """
+    place = folder.path / METRICS
+    records = []
+    for number, facts in enumerate(folder.metrics(), 1):
+        record = RoundRecord.from_json(facts, f"{place}, line {number},")
+        if record.round != number:
+            raise RunError(
+                f"{place}, line {number}, is the record of round {record.round}; "
+                "restore the file from a copy"
+            )
+        records.append(record)
+    if rounds is not None and len(records) != rounds:
+        raise RunError(
+            f"{place} has {len(records)} readable lines, and the checkpoint is that of "
+            f"round {rounds}; restore the file from a copy"
+        )
+    return History(records)
 
 
 def read_result(folder: RunFolder) -> RunResult | None:
     """The summary of a finished run; None if it is not finished."""
     facts = folder.result()
-    return None if facts is None else RunResult.from_json(facts)
+    return None if facts is None else RunResult.from_json(facts, str(folder.path / RESULT))
+
+
+def _contradiction(result: RunResult, history: History) -> str | None:
+    """The first field of a result that is not what the rounds say; None if all fit."""
+    evaluated = [record for record in history if record.accuracy is not None]
+    if not evaluated or result.rounds != len(history):
+        return "rounds"
+    last = evaluated[-1]
+    pairs = {
+        "accuracy": (result.accuracy, last.accuracy),
+        "test_loss": (result.test_loss, last.test_loss),
+        "rejected": (result.rejected, sum(len(record.rejected) for record in history)),
+        "bytes_up": (result.bytes_up, history.total("bytes_up")),
+        "bytes_down": (result.bytes_down, history.total("bytes_down")),
+    }
+    return next((name for name, (one, other) in pairs.items() if one != other), None)
 
 
 def is_finished(path: Path) -> bool:

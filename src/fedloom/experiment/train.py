@@ -74,9 +74,12 @@ def train(
     stop is asked after every round. warn gets what the user should know, inform what helps only
     someone who wonders why a run behaves as it does.
     """
-    restored = folder.restore() if folder else None
-    for message in _warnings(prepared, folder, restored):
+    restored = folder.restore(prepared.state_problem) if folder else None
+    for message in _warnings(prepared, restored):
         warn(message)
+    if restored:
+        identity = restored.manifest.identity.continued(prepared.identity, restored.state.round)
+        prepared = replace(prepared, identity=identity)
     choice = prepared.engine_choice
     inform(f"engine: {choice.engine} ({choice.why})" if choice.why else f"engine: {choice.engine}")
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
@@ -91,7 +94,7 @@ def train(
             if restored
             else init_state(prepared.simulation, prepared.model, warn)
         )
-        totals = _totals_so_far(prepared, folder)
+        totals = _totals_so_far(prepared, folder, state.round)
         callback.on_start(_start(prepared, state))
         state, totals = _run_rounds(prepared, state, store, totals, folder, callback, stop)
         result = _result(prepared, state, store, totals)
@@ -101,17 +104,10 @@ def train(
     return TrainedRun(result, state, store, folder.path if folder else None, kept.records)
 
 
-def _warnings(
-    prepared: PreparedRun, folder: RunFolder | None, restored: Restored | None
-) -> Iterator[str]:
+def _warnings(prepared: PreparedRun, restored: Restored | None) -> Iterator[str]:
     """What the user should know before the run begins or resumes."""
-    for warning in restored.warnings if restored else ():
+    for warning in restored.notes_on(prepared.identity) if restored else ():
         yield f"note: {warning}"
-    for place in folder.edited(prepared.code) if folder else ():
-        yield (
-            f"note: '{place}' was edited after the last checkpoint: "
-            "the rounds before it were run with the earlier version"
-        )
     if prepared.engine_choice.warning:
         yield f"note: {prepared.engine_choice.warning}"
     yield from () if restored else prepared.notices
@@ -122,9 +118,10 @@ def _start(prepared: PreparedRun, state: ServerState) -> RunStart:
     return RunStart(config.title, config, len(prepared.clients), config.rounds, state.round)
 
 
-def _totals_so_far(prepared: PreparedRun, folder: RunFolder | None) -> RunTotals:
+def _totals_so_far(prepared: PreparedRun, folder: RunFolder | None, rounds: int) -> RunTotals:
     """The totals of the rounds that an earlier process has finished."""
-    return RunTotals.of(read_history(folder) if folder else (), prepared.config.evaluate.target)
+    records = read_history(folder, rounds) if folder else ()
+    return RunTotals.of(records, prepared.config.evaluate.target)
 
 
 def _run_rounds(
@@ -146,7 +143,7 @@ def _run_rounds(
             # a skipped round is always saved: a resumed run must not come to it again
             if _checkpoint_due(state, prepared) or stop_requested or record.skipped is not None:
                 engine = prepared.engine_choice.engine
-                folder.save(state, engine=engine, code=dict(prepared.code))
+                folder.save(state, prepared.identity, engine=engine)
         callback.on_round(record)  # after the save: what the user is shown is safe
         if stop_requested and state.round < prepared.config.rounds:
             raise Interrupted(f"stopped after round {state.round} of {prepared.config.rounds}")
@@ -257,13 +254,14 @@ def _result(
         personalised=prepared.simulation.federation.method.personal,
         global_model=last.global_model,
         personal_models=_personal_scores(prepared, state, store),
+        identity=prepared.identity,
     )
 
 
 def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict[str, Any]:
     """One client of the next round, alone: what it would reply. Nothing is kept."""
     check_client(client, len(prepared.clients))
-    restored = folder.restore()
+    restored = folder.restore(prepared.state_problem)
     simulation = prepared.simulation
     state = restored.state if restored else init_state(simulation, prepared.model)
     with one_thread():

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, overload
 
+from fedloom.core import json_checks as must_be
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import IDENTITY_CHECK, RunIdentity
+from fedloom.core.json_checks import Check
 
 FORMAT = 2  # of the records; another one is rejected when it is read
 Json = dict[str, Any]
@@ -52,9 +55,7 @@ class ClientScores:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
-        """The scores that a record holds; raises TypeError or KeyError if they are damaged."""
-        if unknown := set(facts) - {f.name for f in fields(cls)}:
-            raise KeyError(*sorted(unknown))
+        """The scores that a record holds, which has been checked."""
         return cls(
             Spread(**facts["label_weighted_accuracy"]),
             Spread(**facts["mean_class_recall"]),
@@ -111,14 +112,13 @@ class RoundRecord:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> RoundRecord:
-        """The record that a line of metrics.jsonl holds."""
-        known = _checked(cls, facts, "a line of metrics.jsonl")
-        try:
-            known["participants"] = tuple(known["participants"])
-            known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
-        except (AttributeError, TypeError, ValueError) as error:
-            raise RunError(f"a line of metrics.jsonl is damaged: {error}") from error
+    def from_json(
+        cls, facts: Mapping[str, Any], place: str = "a line of metrics.jsonl"
+    ) -> RoundRecord:
+        """The record that a line of metrics.jsonl holds. place: file and line, for messages."""
+        known = _checked(cls, facts, place)
+        known["participants"] = tuple(known["participants"])
+        known["rejected"] = {int(client): why for client, why in known["rejected"].items()}
         return cls(**known)
 
 
@@ -126,13 +126,14 @@ class RoundRecord:
 class RunResult:
     """The summary of a finished run.
 
-    accuracy, test_loss   of the global model in the last evaluation
+    accuracy, test_loss   of the global model in the last evaluation; no loss if it is not finite
     weights_sha256        identifies the final weights of the global model
     clients, rejected     number of clients, and of replies that were not used in all rounds
     skipped               number of rounds that were not used
     rounds_to_target      first round that reached evaluate.target; None if none did
     personalised          whether the method gives every client a model of its own
     personal_models       their scores; None if there are none or evaluate.personal is off
+    identity              what the result depends on besides the settings
     """
 
     method: str
@@ -153,14 +154,18 @@ class RunResult:
     rounds_to_target: int | None = None
     personal_models: ClientScores | None = None
     skipped: int = 0
+    identity: RunIdentity | None = None
 
     def to_json(self) -> Json:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
-        """The summary that result.json holds."""
-        return cls(**_checked(cls, facts, "result.json"))
+    def from_json(cls, facts: Mapping[str, Any], place: str = "result.json") -> RunResult:
+        """The summary that result.json holds. place: the file, for messages."""
+        known = _checked(cls, facts, place)
+        if known.get("identity") is not None:
+            known["identity"] = RunIdentity.from_json(known["identity"])
+        return cls(**known)
 
     @property
     def client_scores(self) -> ClientScores | None:
@@ -216,7 +221,11 @@ class History(Sequence[RoundRecord]):
 
 
 def to_json(record: Any) -> Json:
-    """A record as JSON, with its format version; fields that are None are left out."""
+    """A record as JSON, with its format version.
+
+    Fields that are None are left out, and numbers that are not finite, which JSON has no way to
+    write, become null.
+    """
     return {"format": FORMAT, **_plain(record)}
 
 
@@ -229,15 +238,73 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no NaN
     if is_dataclass(value):
-        items = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {name: _plain(item) for name, item in items.items() if _is_written(name, item)}
+        items = {f: getattr(value, f.name) for f in fields(value)}
+        return {f.name: _plain(item) for f, item in items.items() if _is_written(f, item)}
     return value
 
 
-def _is_written(name: str, value: Any) -> bool:
-    """None and empty collections are left out, except where their absence would be a question."""
-    always = ("participants", "rejected", "train_loss")
-    return name in always or (value is not None and value not in ((), {}))
+def _is_written(field: Field[Any], value: Any) -> bool:
+    """None and empty collections are left out where they are what a reader assumes anyway."""
+    return _is_required(field) or (value is not None and value not in ((), {}))
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+# ------------------------------------------------------------------ checks of what was read
+
+_COUNT, _LOSS = must_be.integer(0), must_be.number()
+_REASONS = must_be.mapping_of(must_be.text(), r"\d{1,18}")  # by client
+_SHARE = must_be.number(0, 1 + 1e-9)  # a mean of ones may come out just above 1 by rounding
+_SPREAD = must_be.fields(dict.fromkeys(("mean", "std", "worst_tenth"), _SHARE))
+_SCORES = must_be.fields(
+    {"label_weighted_accuracy": _SPREAD, "mean_class_recall": _SPREAD},
+    {
+        "class_recall": must_be.list_of(must_be.optional(_SHARE)),
+        "group_recall": must_be.mapping_of(_SHARE),
+        "correct": must_be.list_of(must_be.list_of(_COUNT)),
+        "test_samples": must_be.list_of(_COUNT),
+        "unscored": _REASONS,
+    },
+)
+_FIELDS: dict[str, Check] = {
+    "round": must_be.integer(1),
+    "participants": must_be.list_of(_COUNT),
+    "train_loss": must_be.optional(_LOSS),
+    "steps": _COUNT,
+    "bytes_up": _COUNT,
+    "bytes_down": _COUNT,
+    "seconds": must_be.number(0),
+    "accuracy": _SHARE,
+    "test_loss": must_be.optional(_LOSS),
+    "evaluation_seconds": must_be.number(0),
+    "global_model": _SCORES,
+    "personal_models": _SCORES,
+    "method": must_be.text(),
+    "rounds": must_be.integer(0),
+    "weights_sha256": must_be.text(),
+    "seed": _COUNT,
+    "model": must_be.text(),
+    "data": must_be.text(),
+    "clients": _COUNT,
+    "personalised": must_be.boolean(),
+    "rounds_to_target": must_be.integer(1),
+    "identity": IDENTITY_CHECK,
+}
+_OWN_FIELDS: dict[str, dict[str, Check]] = {  # where two records have a field of the same name
+    "RoundRecord": {"rejected": _REASONS, "skipped": must_be.text()},
+    "RunResult": {"rejected": _COUNT, "skipped": _COUNT},
+}
+
+
+def _record_check(cls: Any) -> Check:
+    """The check of a record; fields with a default may be missing or null."""
+    checks = {**_FIELDS, **_OWN_FIELDS[cls.__name__]}
+    own = {f.name: checks.get(f.name, must_be.anything()) for f in fields(cls)}
+    required = {f.name: own[f.name] for f in fields(cls) if _is_required(f)}
+    others = {n: must_be.optional(check) for n, check in own.items() if n not in required}
+    return must_be.fields(required, others)
 
 
 def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
@@ -247,19 +314,10 @@ def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
             f"{place} has record format {facts.get('format', 'none')}, and this version of fedloom "
             f"reads format {FORMAT}; use the version that wrote it"
         )
-    known = {f.name: f for f in fields(cls)}
     given = {name: value for name, value in facts.items() if name != "format"}
-    missing = [name for name, f in known.items() if f.default is MISSING and name not in given]
-    if odd := [*missing, *sorted(given.keys() - known.keys())]:
-        raise RunError(f"{place} is damaged: field '{odd[0]}' is missing or unknown")
+    if (problem := _record_check(cls)(given, "")) is not None:
+        raise RunError(f"{place} is damaged: {problem}; restore the file from a copy")
     for name in ("global_model", "personal_models"):
         if given.get(name) is not None:
-            given[name] = _scores(given[name], f"{place} is damaged: {name}")
+            given[name] = ClientScores.from_json(given[name])
     return given
-
-
-def _scores(facts: Mapping[str, Any], place: str) -> ClientScores:
-    try:
-        return ClientScores.from_json(facts)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{place} has wrong scores: {error}") from error

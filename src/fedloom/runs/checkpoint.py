@@ -7,20 +7,18 @@ still match. The last three are kept, to fall back on.
 
 from __future__ import annotations
 
-import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-import fedloom
 from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import RunIdentity
 from fedloom.core.params import Params
 from fedloom.core.state import ServerState
 from fedloom.runs.client_store import DigestFacts
@@ -34,38 +32,20 @@ from fedloom.runs.durable_files import (
     write_durably,
 )
 from fedloom.runs.journal import Prefix
-from fedloom.runs.tensor_bytes import pack, unpack
+from fedloom.runs.made_with import made_with
+from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, manifest_problem, read_manifest
+from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
-MANIFEST_FORMAT = 1
 KEPT_CHECKPOINTS = 3
 CONFIG_CHANGED = "config.toml is not the one this run began with (edited or damaged)"
 
+_LAST_BITS = "the result may differ in its last bits from an uninterrupted run"
+_EFFECTS = dict.fromkeys(
+    ("fedloom", "fedloom source"), "the result may differ from an uninterrupted run"
+)
 _FILE_NAMES = re.compile(
     rf"(?:MANIFEST-(\d+)\.json|round-(\d+)\.safetensors)({re.escape(TMP_SUFFIX)})?"
 )
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The contents of a manifest.
-
-    clients: the digest of the clients' memories. metrics: length and checksum of the metrics so
-    far. layout: the names of the server's tensors, in order. previous: round and checksum of the
-    manifest before this one. extra: facts of the caller.
-    """
-
-    format: int
-    round: int
-    config_sha256: str
-    payload_sha256: str
-    weights_sha256: str
-    clients: DigestFacts
-    metrics: Prefix
-    layout: dict[str, Any]
-    made_with: dict[str, str]
-    threads: int
-    previous: dict[str, Any] | None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +58,9 @@ class LoadedCheckpoint:
 
 
 Check = Callable[[Manifest], str | None]  # returns why the checkpoint is invalid, or None
+StateCheck = Callable[
+    [ServerState], str | None
+]  # returns why the state is not of this run, or None
 
 _Kind = Literal["half-written", "manifest", "state"]
 
@@ -97,8 +80,9 @@ def save(
     clients: DigestFacts,
     metrics: Prefix,
     extra: Mapping[str, Any],
+    identity: RunIdentity | None = None,
 ) -> Manifest:
-    """Write the state, then the manifest."""
+    """Write the state, then the manifest. identity: None if only this process is known."""
     payload = pack(_flattened(state))
     manifest = Manifest(
         format=MANIFEST_FORMAT,
@@ -109,7 +93,7 @@ def save(
         clients=clients,
         metrics=metrics,
         layout=_layout(state),
-        made_with=made_with(),
+        identity=identity or RunIdentity(made_with()),
         threads=torch.get_num_threads(),
         previous=_previous(folder, state.round),
         extra=dict(extra),
@@ -120,26 +104,13 @@ def save(
     return manifest
 
 
-def made_with() -> dict[str, str]:
-    """The versions that the bits of a result depend on, besides the settings."""
-    return {
-        "fedloom": fedloom.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-    }
-
-
 def version_warnings(manifest: Manifest) -> list[str]:
-    """A warning for each version that has changed since the checkpoint and may change the bits."""
-    now = made_with()
+    """A warning for each change of software or processor since the checkpoint."""
+    changes = manifest.identity.made_with.changes(made_with())
     return [
         f"the checkpoint of round {manifest.round} was made with {what} {then}, "
-        f"and this is {what} {now[what]}: "
-        "the result may differ in its last bits from an uninterrupted run"
-        for what, then in manifest.made_with.items()
-        if what != "python" and now.get(what) != then
+        f"and this is {what} {now}: {_EFFECTS.get(what, _LAST_BITS)}"
+        for what, (then, now) in changes.items()
     ]
 
 
@@ -167,8 +138,15 @@ def newest_manifest(folder: Path) -> Manifest | None:
     return next((m for m in manifests if isinstance(m, Manifest)), None)
 
 
+def any_state(state: ServerState) -> None:
+    """For readers that do not know which run a state belongs to."""
+
+
 def load_newest(
-    folder: Path, checks: Sequence[Check], device: torch.device | str = "cpu"
+    folder: Path,
+    checks: Sequence[Check],
+    device: torch.device | str = "cpu",
+    check_state: StateCheck = any_state,
 ) -> LoadedCheckpoint | None:
     """The newest checkpoint that passes every check; None if no save was ever completed.
 
@@ -176,7 +154,7 @@ def load_newest(
     """
     rejected: dict[int, str] = {}
     for number in saved_rounds(folder):
-        checkpoint = _load(folder, number, checks, device)
+        checkpoint = _load(folder, number, checks, device, check_state)
         if not isinstance(checkpoint, str):
             return LoadedCheckpoint(*checkpoint, rejected)
         rejected[number] = checkpoint
@@ -189,7 +167,11 @@ def load_newest(
 
 
 def _load(
-    folder: Path, number: int, checks: Sequence[Check], device: torch.device | str
+    folder: Path,
+    number: int,
+    checks: Sequence[Check],
+    device: torch.device | str,
+    check_state: StateCheck,
 ) -> tuple[Manifest, ServerState] | str:
     """The checkpoint of a round, or why it is invalid."""
     manifest = _read_manifest(folder, number)
@@ -198,16 +180,31 @@ def _load(
     for check in (lambda m: _wrong_predecessor(folder, m), *checks):
         if (reason := check(manifest)) is not None:
             return reason
-    path = _payload_path(folder, number)
+    state = _read_state(_payload_path(folder, number), manifest, device)
+    if isinstance(state, str):
+        return state
+    if (reason := check_state(state)) is not None:
+        return f"its state does not belong to this run: {reason}"
+    return manifest, state
+
+
+def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> ServerState | str:
+    """The state that a manifest describes, or why it is invalid."""
     payload = read_if_exists(path)
     if payload is None:
         return f"{path.name} is missing"
     if sha256(payload) != manifest.payload_sha256:
         return f"{path.name} is damaged"
-    state = _unflattened(number, manifest.layout, unpack(payload, device))
+    try:
+        flat = unpack(payload, device)
+    except MalformedTensors as error:
+        return f"{path.name} cannot be read: {error}"
+    if sorted(_paths(manifest.layout)) != sorted(flat):
+        return f"{path.name} holds other tensors than its manifest says"
+    state = _unflattened(manifest.round, manifest.layout, flat)
     if params.sha256(state.params) != manifest.weights_sha256:
         return f"{path.name} holds other weights than its manifest says"
-    return manifest, state
+    return state
 
 
 def _read_manifest(folder: Path, number: int) -> Manifest | str:
@@ -219,9 +216,11 @@ def _read_manifest(folder: Path, number: int) -> Manifest | str:
     if facts.get("format") != MANIFEST_FORMAT:
         format = facts.get("format")
         return f"{path.name} has format {format}, and this fedloom reads {MANIFEST_FORMAT}"
+    if (reason := manifest_problem(facts)) is not None:
+        return f"{path.name} is invalid: {reason}"
     if facts["round"] != number:
         return f"{path.name} belongs to round {facts['round']}"
-    return Manifest(**facts)
+    return read_manifest(facts)
 
 
 def _previous(folder: Path, number: int) -> dict[str, Any] | None:
@@ -257,15 +256,27 @@ def no_valid_checkpoint(run: Path, rejected: Mapping[int, str]) -> RunError | Us
     reasons = "; ".join(
         f"round {', '.join(numbers)}: {reason}" for reason, numbers in rounds_by_reason.items()
     )
-    restart = (
-        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
-    )
+    restart = _restart(run)
     if CONFIG_CHANGED in rounds_by_reason:
         return UserError(
             f"{run} cannot be resumed: {reasons}; put the file back as it was, or {restart}"
         )
     return RunError(
         f"{run} has no valid checkpoint: {reasons}; restore the files from a copy, or {restart}"
+    )
+
+
+def checkpoints_gone(run: Path, rounds: int) -> RunError:
+    """The error for a run that had checkpoints, and whose checkpoint folder holds none now."""
+    return RunError(
+        f"{run} has {rounds} rounds in metrics.jsonl, but its checkpoints are gone from "
+        f"{run}/checkpoint; put them back from a copy, or {_restart(run)}"
+    )
+
+
+def _restart(run: Path) -> str:
+    return (
+        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
     )
 
 
@@ -296,6 +307,16 @@ def _layout(state: ServerState) -> dict[str, Any]:
         "shared": {name: list(group) for name, group in state.shared.items()},
         "memory": memory,
     }
+
+
+def _paths(layout: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of all tensors of a layout, as `ServerState.tensors` names them."""
+    yield from (f"params/{name}" for name in layout["params"])
+    for key, names in layout["shared"].items():
+        yield from (f"shared/{key}/{name}" for name in names)
+    for stage, groups in layout["memory"].items():
+        for key, names in groups.items():
+            yield from (f"memory/{stage}/{key}/{name}" for name in names)
 
 
 def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:

@@ -15,6 +15,10 @@ from fedloom.core.params import Params
 _ORDER = "order"
 
 
+class MalformedTensors(ValueError):
+    """Bytes that `pack` did not write. The message is a short phrase about "it"."""
+
+
 def pack(params: Mapping[str, Tensor]) -> bytes:
     """The tensors in the safetensors format.
 
@@ -25,21 +29,41 @@ def pack(params: Mapping[str, Tensor]) -> bytes:
 
 
 def unpack(data: bytes, device: torch.device | str = "cpu") -> Params:
-    """The tensors that were packed, each in its own memory.
+    """The tensors that were packed, each in its own memory; raises MalformedTensors.
 
     They are copied, because views of the file's bytes are unaligned, for which vector kernels may
     compute other bits.
     """
-    tensors = safetensors.torch.load(data)
-    names = json.loads(_metadata(data)[_ORDER])
+    tensors = _loaded(data)
+    names = _order(data)
+    if sorted(names) != sorted(tensors):
+        raise MalformedTensors("its list of names does not fit its tensors")
     return {name: tensors[name].to(device, copy=True) for name in names}
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata in a safetensors header, which follows its own length in eight bytes."""
+def _loaded(data: bytes) -> Params:
+    try:
+        return safetensors.torch.load(data)
+    # besides its own error the library lets through what its header leads to, such as a KeyError
+    # for a type that torch does not have or a ValueError for a negative length
+    except Exception as error:
+        raise MalformedTensors(f"it is not a safetensors file ({_one_line(error)})") from error
+
+
+def _order(data: bytes) -> list[str]:
+    """The names in their order, from the header, which follows its own length in eight bytes."""
     end = 8 + int.from_bytes(data[:8], "little")
-    metadata: dict[str, str] = json.loads(data[8:end])["__metadata__"]
-    return metadata
+    try:
+        names = json.loads(json.loads(data[8:end])["__metadata__"][_ORDER])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise MalformedTensors("its header does not list its tensors in order") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise MalformedTensors("its header does not list its tensors in order")
+    return names
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:100] or type(error).__name__
 
 
 def _unshared(params: Mapping[str, Tensor]) -> Params:

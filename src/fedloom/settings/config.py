@@ -27,11 +27,11 @@ from pydantic_core import PydanticCustomError
 
 from fedloom.core.errors import raise_all, shown, shown_text
 from fedloom.core.spec import MAX_COUNT, Spec, parse
-from fedloom.core.user_code import checksums, short_reference
+from fedloom.core.user_code import checksums, note_origin, short_reference
 from fedloom.engines.registry import CHOICES as ENGINE_CHOICES
 from fedloom.engines.registry import check_name as check_engine
 from fedloom.settings import toml
-from fedloom.settings.overrides import normalised, read
+from fedloom.settings.overrides import normalised, read, references
 from fedloom.settings.problems import describe_problem
 
 
@@ -312,6 +312,11 @@ class Config(Settings):
         """The method's name in tables."""
         return "+".join(short_reference(spec.name) for spec in self.method_specs)
 
+    @property
+    def references(self) -> list[str]:
+        """The user-defined functions that the settings name; to use them is to run their code."""
+        return references(self.model_dump(mode="json", include={"method", "model"}), DEFAULTS)
+
     def code(self) -> dict[str, str]:
         """The user's own source files that the result depends on, with their checksums now."""
         return checksums([*(spec.name for spec in self.method_specs), self.model.name])
@@ -355,5 +360,7 @@ def _narrowed(path: str, then: Any, now: Any) -> tuple[str, Any, Any]:
 
 
 def load_file(path: Path) -> Config:
-    """The checked config of a TOML file, such as the config.toml of a run."""
-    return load(read(path), f"'{path}'")
+    """The checked config of a run, from its config.toml."""
+    config = load(read(path, from_run=True), f"'{path}'")
+    note_origin(config.references, str(path))
+    return config

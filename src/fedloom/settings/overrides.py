@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError, shown_text
+from fedloom.core.regular_files import open_regular
 from fedloom.core.spec import Spec, literal, parse
-from fedloom.core.user_code import absolute_reference
+from fedloom.core.user_code import VALUE_PREFIX, absolute_reference, is_reference
 from fedloom.settings.plain_values import plain
 
 SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, under a shorter name
@@ -25,11 +27,14 @@ MAX_FILE = 1_000_000  # bytes
 SPECS = ("method", "model", "sample", "partition")  # settings that are a name with arguments
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The raw settings of a TOML file."""
+def read(path: Path, from_run: bool = False) -> dict[str, Any]:
+    """The raw settings of a TOML file.
+
+    from_run: the file lies in a run folder, where a link or a pipe is an error.
+    """
     file = f"config file '{shown_text(str(path))}'"
     try:
-        return plain(tomllib.loads(_text(path)), file)
+        return plain(tomllib.loads(_text(path, from_run)), file)
     except UserError:
         raise
     except FileNotFoundError:
@@ -46,9 +51,9 @@ def read(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, from_run: bool) -> str:
     """The text of a file; only so much of it is read as settings can need."""
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") if from_run else path.open("rb") as file:
         content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise ValueError(f"it has more than {MAX_FILE:,} bytes")
@@ -120,6 +125,15 @@ def method_table(specs: Sequence[Spec]) -> dict[str, Any]:
     named = [Spec(absolute_reference(spec.name), spec.args) for spec in specs]
     parameters = {spec.name: dict(spec.args) for spec in named if spec.args}
     return {"name": "+".join(spec.name for spec in named), **parameters}
+
+
+def references(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The user-defined functions that settings, complete or not, name."""
+    tables = normalised(raw, defaults)
+    method, model = (tables.get(key) for key in ("method", "model"))
+    texts = [table["name"] for table in (method, model) if isinstance(table, Mapping)]
+    names = [spec.name for text in texts if isinstance(text, str) for spec in parse(text)]
+    return [name for name in names if is_reference(name) and not name.startswith(VALUE_PREFIX)]
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Counted(io.RawIOBase):
 def test_idx_is_read_to_one_byte_beyond_what_it_declares() -> None:
     stream = Counted(struct.pack(">4I", 0x0803, 10, 4, 4))
     with pytest.raises(UserError, match=r"more than 160 bytes of values, expected 160 for shape"):
-        parse(stream, 3, "bomb")  # type: ignore[arg-type]
+        parse(stream, 3, "bomb")
     assert stream.read_bytes == 16 + 160 + 1
 
 

@@ -205,8 +205,14 @@ def test_a_target_of_numbers_with_a_word_is_refused(write, tmp_path):
 def test_decimal_commas_are_no_categories(tmp_path):
     lines = ["a;y"] + [f"{i % 4},5;{i % 2}" for i in range(20)]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"decimal comma \(0,5, 1,5, 2,5, .*\), expected a decimal"):
+    with pytest.raises(UserError, match=r"with a comma \(0,5, 1,5, 2,5, .*\), expected a decimal"):
         read(tmp_path / "t.csv")
+
+
+def test_a_category_may_look_like_a_number_with_a_comma(tmp_path):
+    lines = ["a;y"] + [f"{('1,2', 'all', 'none of it')[i % 3]};{i % 2}" for i in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    assert names(read(tmp_path / "t.csv")) == ["a=1,2", "a=all", "a=none of it"]
 
 
 def test_words_among_the_numbers_of_a_dataframe():

@@ -6,14 +6,13 @@ import gzip
 import math
 import zlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources.build import Name, RawSplit, build_dataset, raw_split
 from fedloom.data.sources.errors import data_error, folder_listing
-from fedloom.data.sources.memory import check_fits_in_memory, read_up_to
+from fedloom.data.sources.memory import Stream, check_fits_in_memory, read_up_to
 
 LOOKS_FOR = (
     "train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz] and the two t10k-... files "
@@ -74,7 +73,7 @@ def _array(file: Path, dims: int) -> np.ndarray:
             raise data_error(file, found, "a complete one", REMEDY) from None
 
 
-def parse(stream: BinaryIO, dims: int, where: object) -> np.ndarray:
+def parse(stream: Stream, dims: int, where: object) -> np.ndarray:
     """The uint8 array of an idx file; at most one byte more than it declares is read.
 
     The format is big-endian: magic number 0x0000080D for D dimensions, D sizes of 4 bytes, values.
@@ -93,7 +92,7 @@ def parse(stream: BinaryIO, dims: int, where: object) -> np.ndarray:
     return np.frombuffer(_values(stream, shape, where), np.uint8).reshape(shape)
 
 
-def _values(stream: BinaryIO, shape: tuple[int, ...], where: object) -> bytearray:
+def _values(stream: Stream, shape: tuple[int, ...], where: object) -> bytearray:
     size = math.prod(shape)
     check_fits_in_memory(size, where, f"values of shape {shape}")
     values = read_up_to(stream, size + 1)

@@ -65,18 +65,8 @@ def read(
     Users keep their names. The classes, and the alphabet of texts, are those of all users, also if
     only some are kept.
     """
-    train_shards, test_shards = _read_shards(path)
-    shards = train_shards + test_shards
-    _check_alike(shards)
-    is_text = shards[0].x.dtype == np.uint32
-    letters = text.alphabet([a for s in shards for a in (s.x, s.y)]) if is_text else None
-    train = _joined(train_shards, letters)
-    test = _joined(test_shards, letters) if test_shards else None
-    if letters is None:
-        classes, train, relabelled = named_by_labels(train, test or train)
-        test = relabelled if test else None
-    else:
-        classes = tuple(chr(letter) for letter in letters.tolist())
+    train, test, classes = _joined_splits(*_read_shards(path))
+    is_text = train.x.dtype == np.int64
     train, test = user_subset.keep_users(train, test, users, min_samples)
     about = {
         "format": "leaf",
@@ -88,6 +78,22 @@ def read(
         train, test = holdout.split_off_test(train, test_share, tail=is_text)
     kind: Kind = "text" if is_text else "image"
     return build_dataset(name or default_name(path), kind, train, test, about, classes)
+
+
+def _joined_splits(
+    train_shards: list[Shard], test_shards: list[Shard]
+) -> tuple[RawSplit, RawSplit | None, tuple[str, ...]]:
+    """Both splits, and the classes or letters of all users."""
+    shards = train_shards + test_shards
+    _check_alike(shards)
+    is_text = shards[0].x.dtype == np.uint32
+    letters = text.alphabet([a for s in shards for a in (s.x, s.y)]) if is_text else None
+    train = _joined(train_shards, letters)
+    test = _joined(test_shards, letters) if test_shards else None
+    if letters is not None:
+        return train, test, tuple(chr(letter) for letter in letters.tolist())
+    classes, train, relabelled = named_by_labels(train, test or train)
+    return train, relabelled if test else None, classes
 
 
 def _split_files(path: Path, split: str) -> list[Path]:

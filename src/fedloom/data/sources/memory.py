@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from fedloom.data.sources.errors import data_error
 
 CHUNK = 1 << 20
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
+
+
+class Stream(Protocol):
+    """A file that is open for reading, plain or unpacked on the way."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 def check_fits_in_memory(size: int, where: object, what: str) -> None:
@@ -28,7 +34,7 @@ def free_memory() -> int | None:
     return max(0, min(limits)) if limits else None
 
 
-def read_up_to(stream: BinaryIO, limit: int) -> bytearray:
+def read_up_to(stream: Stream, limit: int) -> bytearray:
     """At most `limit` bytes, fewer at the end of the stream.
 
     Unlike stream.read(limit) it does not reserve memory for bytes that do not come.

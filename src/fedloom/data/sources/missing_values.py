@@ -10,7 +10,7 @@ import numpy as np
 from fedloom.data.sources.errors import data_error, shortened
 
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
 def without_missing(column: np.ndarray, more: Collection[str] = ()) -> np.ndarray:
@@ -55,9 +55,9 @@ def check_no_stray_words(column: np.ndarray, where: object, remedy: str) -> None
     if column.dtype.kind == "f":
         return
     cells, counts = np.unique(column[column != ""], return_counts=True)
-    if any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells.tolist()):
-        commas = [cell for cell in cells.tolist() if _DECIMAL_COMMA.fullmatch(cell)]
-        found = f"numbers with a decimal comma ({shortened(commas, 3)})"
+    has_comma = np.array([bool(_WITH_COMMA.fullmatch(c)) for c in cells.tolist()], dtype=bool)
+    if 2 * counts[has_comma].sum() >= counts.sum() > 0:
+        found = f"numbers with a comma ({shortened(cells[has_comma].tolist(), 3)})"
         raise data_error(where, found, "a decimal point", "write 1.5 instead of 1,5")
     is_numeric = np.array([is_number(cell) for cell in cells.tolist()], dtype=bool)
     numeric, other = counts[is_numeric].sum(), counts[~is_numeric].sum()

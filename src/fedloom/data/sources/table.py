@@ -95,11 +95,7 @@ def read(
     users = _pop_clients(frame, client, path) if client else None
     if users is None and _is_file_per_client(files):
         users = origin
-    if _is_train_test_pair(files):
-        test, test_made = origin == "test", "the file test"
-    else:
-        test = holdout.held_out_mask(y, users, test_share, path)
-        test_made = holdout.description(test_share, users is not None)
+    test, test_made = _test_rows(files, origin, y, users, test_share)
     features = columns.encode(_rows(frame, ~test), _rows(frame, test), categories, path)
     about = {
         "format": "table",
@@ -113,6 +109,17 @@ def read(
         for x, rows in zip(columns.feature_matrices(features), (~test, test), strict=True)
     )
     return build_dataset(name or default_name(path), "table", train, held_out, about, classes)
+
+
+def _test_rows(
+    files: list[Path], origin: np.ndarray, y: np.ndarray, users: np.ndarray | None, share: float
+) -> tuple[np.ndarray, str]:
+    """The mask of the test split, and how it was made."""
+    if _is_train_test_pair(files):
+        return origin == "test", "the file test"
+    where = files[0] if len(files) == 1 else files[0].parent
+    mask = holdout.held_out_mask(y, users, share, where)
+    return mask, holdout.description(share, users is not None)
 
 
 def _table_files(path: Path) -> list[Path]:

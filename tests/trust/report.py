@@ -1,0 +1,118 @@
+"""All attacks at full size, in one table: python -m trust.report [--share 0.05] [ATTACK ...]
+
+Exits with 1 if a case ended in a traceback or in a result that was silently wrong, or if a run did
+not resume after a kill or a power loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trust.outcomes import FAILURES, OUTCOMES, REJECTED, Outcomes
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A module of this folder with a function `attack`.
+
+    cases: how many it makes up; None if it enumerates them, and takes a share instead. may_reject:
+    whether an error is an acceptable end; after a kill or a power loss a run must resume.
+    """
+
+    module: str
+    title: str
+    cases: int | None = None
+    may_reject: bool = True
+
+
+ATTACKS = [
+    Attack("kills", "a kill at every durable step", may_reject=False),
+    Attack("power", "power losses: lost, torn, reordered", may_reject=False),
+    Attack("disk_errors", "a disk error at every step"),
+    Attack("corruption", "damaged run folders", 1000),
+    Attack("manifests", "resealed manifests, states, metrics", 2000),
+    Attack("data_folders", "damaged data folders", 1000),
+    Attack("configs", "mutated settings", 10_000),
+    Attack("data_files", "mutated data files", 5000),
+    Attack("wire", "mutated messages of workers", 5000),
+]
+
+
+def available() -> list[Attack]:
+    """The attacks whose module exists."""
+    return [a for a in ATTACKS if importlib.util.find_spec(f"trust.{a.module}") is not None]
+
+
+def run(attack: Attack, share: float = 1.0, seed: int = 0) -> Outcomes:
+    """The outcomes of an attack at full size, or of a share of its cases."""
+    function: Any = importlib.import_module(f"trust.{attack.module}").attack
+    wanted = inspect.signature(function).parameters
+    with tempfile.TemporaryDirectory(prefix="fedloom-trust-") as folder:
+        offered: dict[str, Any] = {"share": share, "seed": seed, "folder": Path(folder)}
+        if attack.cases is not None:
+            offered["count"] = max(1, round(share * attack.cases))
+        outcomes: Outcomes = function(**{n: v for n, v in offered.items() if n in wanted})
+    if unknown := outcomes.keys() - set(OUTCOMES):
+        raise ValueError(f"{attack.module} reports unknown outcomes: {sorted(unknown)}")
+    return outcomes
+
+
+def failures(attack: Attack, outcomes: Outcomes) -> int:
+    """The cases that ended as they must not."""
+    bad = FAILURES if attack.may_reject else (*FAILURES, REJECTED)
+    return sum(outcomes[kind] for kind in bad)
+
+
+def main(words: list[str]) -> int:
+    """Run the attacks that were named, or all; 1 if something failed."""
+    every = available()
+    parser = argparse.ArgumentParser(prog="python -m trust.report", description=__doc__)
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(_names(every)))
+    parser.add_argument("--share", type=float, default=1.0, help="share of the cases (1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the cases that are drawn (0)")
+    given = parser.parse_args(words)
+    if unknown := set(given.attacks) - set(_names(every)):
+        parser.error(f"no attack '{min(unknown)}' (choices: {', '.join(_names(every))})")
+    chosen = [a for a in every if not given.attacks or a.module in given.attacks]
+    rows, failed = [], 0
+    for attack in chosen:
+        print(f"{attack.title} ...", file=sys.stderr, flush=True)
+        started = time.perf_counter()
+        outcomes = run(attack, given.share, given.seed)
+        rows.append(_row(attack.title, outcomes, time.perf_counter() - started))
+        failed += failures(attack, outcomes)
+    _print(rows)
+    return 1 if failed else 0
+
+
+def _names(attacks: list[Attack]) -> list[str]:
+    return [attack.module for attack in attacks]
+
+
+def _row(title: str, outcomes: Outcomes, seconds: float) -> list[str]:
+    counts = [str(outcomes[kind]) for kind in OUTCOMES]
+    return [title, str(sum(outcomes.values())), *counts, f"{seconds:.0f}"]
+
+
+def _print(rows: list[list[str]]) -> None:
+    heads = ["attack", "cases", *(k.upper() if k in FAILURES else k for k in OUTCOMES), "seconds"]
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    for row in [heads, *rows]:
+        first, *others = (
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  ".join([first, *others]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
