@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +32,8 @@ def is_reference(name: str) -> bool:
 def absolute_reference(name: str) -> str:
     """The name with the path of a user's file made absolute, so that it is valid in any folder."""
     place, colon, function = name.rpartition(":")
-    return f"{Path(place).resolve()}{colon}{function}" if place.endswith(".py") else name
+    # not Path.resolve, which raises for a link to itself
+    return f"{os.path.realpath(place)}{colon}{function}" if place.endswith(".py") else name
 
 
 def short_reference(name: str) -> str:
