@@ -79,7 +79,7 @@ class Annotated_(list):  # type: ignore[type-arg]
         ({"mu": True}, "mu=True must be float"),
         ({"steps": 0.5}, None),  # a default of 5 does not say that 0.5 is wrong
         ({"steps": "ten"}, "steps='ten' must be float"),
-        ({"steps": 10**30}, f"steps={10**30} must be between {-(2**63)} and {2**63} ()"),
+        ({"steps": 10**30}, f"steps={10**30} must be between {-(2**63)} and {2**63}"),
         ({"fast": 1}, "fast=1 must be bool"),
         ({"fast": False}, None),
         ({"kind": 3}, "kind=3 must be str"),
@@ -100,6 +100,17 @@ def test_a_parameter_without_annotation_takes_what_its_default_is(
 ) -> None:
     found = argument_problems(unannotated, {"weight": 1, **value})
     assert found == ([] if problem is None else [problem])
+
+
+def test_none_is_rejected_where_it_is_not_the_default() -> None:
+    """A settings file cannot say none, so a resumed run would take the default instead."""
+
+    def cut(at: str | None = "fc", other: str | None = None) -> None: ...
+
+    assert argument_problems(cut, {"other": None}) == []
+    assert argument_problems(cut, {"at": None}) == [
+        "at=none cannot be stored in a settings file; give another value"
+    ]
 
 
 def test_text_for_a_parameter_that_says_nothing_is_rejected() -> None:

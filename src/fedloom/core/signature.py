@@ -97,6 +97,9 @@ class Parameter:
         """Why the value is not accepted, or None."""
         if self.choices and value in self.choices:
             return None
+        return self._problem_of_type(value) or self._problem_of_number(value)
+
+    def _problem_of_type(self, value: Any) -> str | None:
         if self.kinds is UNDECLARED and isinstance(value, str):
             return (
                 f"{self.name}={shown(value)} is text, and the function does not say that "
@@ -105,14 +108,22 @@ class Parameter:
         if not self._has_accepted_type(value):
             accepted = " or ".join(self._accepted(none="none"))
             return f"{self.name}={shown(value)} must be {accepted}"
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"{self.name}={value!r} must be finite ({self.about.meaning})"
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            violated = self.about.violated_bounds(value) or self._too_large(value)
-            if violated:
-                bounds = " and ".join(violated)
-                return f"{self.name}={shown(value)} must be {bounds} ({self.about.meaning})"
+        if value is None and self.default is not None:
+            # TOML has no null: the run would be stored, and resumed, with the default
+            return f"{self.name}=none cannot be stored in a settings file; give another value"
         return None
+
+    def _problem_of_number(self, value: Any) -> str | None:
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        if not -math.inf < value < math.inf:  # math.isfinite fails for an integer of 400 digits
+            return f"{self.name}={value!r} must be finite{self._why()}"
+        if violated := self.about.violated_bounds(value) or self._too_large(value):
+            return f"{self.name}={shown(value)} must be {' and '.join(violated)}{self._why()}"
+        return None
+
+    def _why(self) -> str:
+        return f" ({self.about.meaning})" if self.about.meaning else ""
 
     def _too_large(self, value: float) -> list[str]:
         """The bound of every integer, unless the parameter has one of its own."""
