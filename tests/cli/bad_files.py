@@ -69,6 +69,7 @@ def write_all(folder: Path) -> None:
     (folder / "binary.toml").write_bytes(bytes(range(256)))
     (folder / "foreign.npz").write_bytes(b"GIF89a, and so on")
     (folder / "empty").mkdir()
+    (folder / "loop.py").symlink_to("loop.py")
     _write_arrays(folder)
     _write_idx(folder / "idx")
 

@@ -86,6 +86,9 @@ SETTINGS: Rows = {
     "check date.toml": ("rounds: datetime.date(1979, 5, 27) is a date", "text, a number"),
     "compare --methods fedavg --seeds 99999999999999": ("--seeds", "1<=x<=1000"),
     "--model 'mlp(layers=-1)' --method 'fedprox(mu=-1)'": ("layers=-1", "mu=-1"),
+    f"--model {'x' * 300}.py:f": ("File name too long", "give the path of another file"),
+    f"--method {'x' * 300}.py:f": ("File name too long", "give the path of another file"),
+    "--model loop.py:f": ("loop.py' is not a file", "as file.py:function"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
     "--engine rayy": ("no engine 'rayy'; did you mean 'ray'?", "inprocess, pool"),
 }

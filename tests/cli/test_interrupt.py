@@ -91,6 +91,19 @@ def test_two_interrupts_drop_the_round(desk: Path, monkeypatch: pytest.MonkeyPat
     assert fedloom("resume", "dropped", "--json").json["weights_sha256"] == whole["weights_sha256"]
 
 
+def test_an_interrupted_comparison_names_the_way_on(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["compare", *TINY, "--methods", "fedavg,odd_methods.py:slow", "--rounds", "2"]
+    with process(*words, pause=0.1, monkeypatch=monkeypatch) as running:
+        read_until(running, "dawdling in round 0")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and out == "", err
+    assert "finished rounds are saved. Continue all runs with the same command." in err
+    assert "1 of 2 runs to do" in fedloom(*words).err
+
+
 def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
     """People count rounds from 1: after `round 1/20` comes a failure in round 2."""
     said = fedloom("run", *TINY, "--method", "odd_methods.py:stumbling", "--out", "fell", code=1)

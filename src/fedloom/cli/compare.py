@@ -24,6 +24,7 @@ Jobs = Annotated[
 Seeds = Annotated[
     int, typer.Option("--seeds", min=1, max=1000, help="Number of seeds, counted from the run's.")
 ]
+INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
 RunAll = Callable[["Sequence[PlannedRun]"], None]
 
 
@@ -84,7 +85,7 @@ def compare(
 @contextmanager
 def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> Iterator[RunAll]:
     """Runs planned runs, `jobs` at a time; those in this process share one fork server."""
-    with prefork(engine if jobs == 1 else None) as fork_server:
+    with _way_on(), prefork(engine if jobs == 1 else None) as fork_server:
         from fedloom.cli.run import finish
         from fedloom.experiment import schedule
 
@@ -98,3 +99,15 @@ def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> It
             )
 
         yield lambda plans: schedule.run_all(plans, jobs, run_one, say)
+
+
+@contextmanager
+def _way_on() -> Iterator[None]:
+    """After Ctrl-C, say how to go on with all runs; the one that stopped says how to resume it."""
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Exit) as end:
+        if isinstance(end, typer.Exit) and end.exit_code != INTERRUPTED:
+            raise
+        say("stopped; finished rounds are saved. Continue all runs with the same command.")
+        raise typer.Exit(INTERRUPTED) from None

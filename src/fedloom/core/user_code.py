@@ -14,6 +14,7 @@ cannot be forgotten on the way there.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +47,8 @@ def absolute_reference(name: str) -> str:
     place, colon, function = name.rpartition(":")
     if "\0" in name:
         raise UserError(f"{name!r} contains a NUL character; write file.py:function")
-    return f"{Path(place).resolve()}{colon}{function}" if place.endswith(".py") else name
+    # not Path.resolve, which raises for a link to itself
+    return f"{os.path.realpath(place)}{colon}{function}" if place.endswith(".py") else name
 
 
 def allow(names: Iterable[str]) -> None:

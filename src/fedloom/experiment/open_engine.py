@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ from fedloom.settings.config import Config, load
 if TYPE_CHECKING:
     from fedloom.engines.forkserver import ForkServer
 
+WORKERS_PER_CORE = 4  # more processes than that only take turns
+
 
 def open_engine(
     config: Config,
@@ -64,8 +67,26 @@ def open_engine(
             f"engine '{entry.name}' runs on the CPU only, not on device '{config.device}'; "
             "use --engine inprocess"
         )
-    federation, engine = entry.open(workload)
+    workers = useful_workers(entry, config, clients)
+    if workers < config.workers:
+        choice = replace(
+            choice, warning=f"{choice.warning} {_fewer_workers(workers, config)}".strip()
+        )
+    federation, engine = entry.open(replace(workload, workers=workers))
     return federation, engine, choice
+
+
+def useful_workers(entry: EngineEntry, config: Config, clients: Clients) -> int:
+    """The workers that the settings ask for, as far as they can be of use; 0 is left to the engine.
+
+    No more than clients in a round; and on this machine, no more than a few for each core.
+    """
+    if not entry.uses_workers:
+        return config.workers
+    limits = [config.workers, _cohort(config, clients)]
+    if entry.uses_fork_server:  # the workers of a cluster have the cores of other machines
+        limits.append(WORKERS_PER_CORE * usable_cores())
+    return min(limits)
 
 
 def workload_of(
@@ -108,7 +129,9 @@ def choose_engine(
     if values or not _on_cpu(config):
         return EngineChoice("inprocess")
     work = _estimated_work(config, dataset, clients, model)
-    workers = (config.workers or usable_cores()) if registry.entry("pool").available else 1
+    pool, workers = registry.entry("pool"), 1
+    if pool.available:
+        workers = useful_workers(pool, config, clients) or usable_cores()
     return fastest_engine(work, workload.federation, workload.rebuild, workers)
 
 
@@ -178,9 +201,21 @@ def _estimated_work(
         # a backward pass costs twice a forward pass
         macs_per_step=3 * rough_macs(model, dataset.shape) * config.train.batch,
         steps=steps,
-        cohort=min(config.sample.args.get("per_round", len(clients)), len(clients)),
+        cohort=_cohort(config, clients),
         rounds=config.rounds,
         facts={**named, "shape": dataset.shape, "batch": config.train.batch},
+    )
+
+
+def _cohort(config: Config, clients: Clients) -> int:
+    """Clients per round."""
+    return min(int(config.sample.args.get("per_round", len(clients))), len(clients))
+
+
+def _fewer_workers(workers: int, config: Config) -> str:
+    return (
+        f"workers={config.workers} is more than a round of this run can use on this machine; "
+        f"running with {workers}."
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
-from fedloom.core.errors import UserError, raise_all
+from fedloom.core.errors import UserError, raise_all, shown_text
 from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
 from fedloom.core.identity import RunIdentity
@@ -159,6 +159,9 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
             results.append(check())
         except UserError as error:
             problems.append(str(error))
+        except OSError as error:  # a file's name is too long, or its folder cannot be read
+            file = shown_text(str(error.filename))
+            problems.append(f"cannot use '{file}': {error.strerror}; give the path of another file")
     if problems:
         raise UserError("\n".join(problems))
     method: Method = results[0]

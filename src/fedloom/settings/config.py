@@ -26,7 +26,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from fedloom.core.errors import raise_all, shown, shown_text
-from fedloom.core.spec import MAX_COUNT, Spec, parse
+from fedloom.core.signature import MAX_COUNT
+from fedloom.core.spec import Spec, parse
 from fedloom.core.user_code import checksums, note_origin, short_reference
 from fedloom.engines.registry import CHOICES as ENGINE_CHOICES
 from fedloom.engines.registry import check_name as check_engine

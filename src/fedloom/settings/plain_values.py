@@ -7,6 +7,7 @@ that the code behind can rely on tables, lists, text and numbers of a usual size
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -93,7 +94,7 @@ def _problem_of_one(value: Any) -> str | None:
             return f"{shown(int(value))} is too large; the largest integer is {MAX_INTEGER}"
         return None
     if isinstance(value, Real):
-        if not abs(value) < float("inf"):
+        if not math.isfinite(float(value)):
             return f"{shown(float(value))} is not a finite number; write one"
         return None
     return (
