@@ -40,6 +40,9 @@ WARM_UP = 0.2  # of the run
 GRAIN = 128 << 10  # bytes that malloc takes from the system at a time
 FOLDER_BYTES = 1024  # longer numbers in manifests: round 9,999 has one digit less than round 10,000
 METRICS = "metrics.jsonl"
+HEADER = """\
+                     memory                       open files     bytes in folder       metrics
+method, engine       B/round  first MiB last MiB  first  last      first       last    B/round  s"""
 
 
 class Sample(NamedTuple):
@@ -63,7 +66,7 @@ def take_sample(number: int, folder: Path) -> Sample:
     pids = family(os.getpid())
     sizes = {path.name: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     metrics = sizes.pop(METRICS)
-    descriptors = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+    descriptors = sum(1 for pid in pids for _ in Path(f"/proc/{pid}/fd").iterdir())
     memory = sum(map(resident, pids))
     return Sample(number, len(pids), memory, descriptors, sum(sizes.values()), metrics)
 
@@ -84,7 +87,7 @@ def run(method: str, engine: str, rounds: int) -> dict[str, Any]:
     """One run from the first round to the last, measured from inside."""
     keep_freed_memory()  # as the command line does
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as place, open(os.devnull, "w") as nowhere:
+    with tempfile.TemporaryDirectory() as place, Path(os.devnull).open("w") as nowhere:
         watch = Watch(Path(place) / "run")
         progress = Progress(console=Console(file=nowhere, soft_wrap=True))
         config = load(settings(method, engine, rounds))
@@ -150,11 +153,11 @@ def show(name: str, measured: dict[str, Any]) -> None:
     """Print what one run has measured."""
     first, last = measured["first"], measured["last"]
     print(
-        f"{name:<20}{measured['memory_slope']:>9.1f}"
+        f"{name:<20}{measured['memory_slope']:>8.1f}"
         f"{first['memory'] / 2**20:>11.2f}{last['memory'] / 2**20:>9.2f}"
-        f"{first['descriptors']:>8}{last['descriptors']:>6}"
+        f"{first['descriptors']:>7}{last['descriptors']:>6}"
         f"{first['folder']:>11,}{last['folder']:>11,}"
-        f"{measured['metrics_slope']:>9.0f}{measured['seconds']:>8.0f}",
+        f"{measured['metrics_slope']:>11.0f}{measured['seconds']:>6.0f}",
         flush=True,
     )
 
@@ -169,11 +172,7 @@ def main() -> None:
     parser.add_argument("--engine", default="inprocess")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/soak.json"))
     arguments = parser.parse_args()
-    print(f"{'':<20}{'bytes of memory':>29}{'open files':>14}{'bytes in folder':>22}{'metrics':>9}")
-    print(
-        f"{'method, engine':<20}{'/round':>9}{'first MiB':>11}{'last MiB':>9}{'first':>8}{'last':>6}"
-        f"{'first':>11}{'last':>11}{'/round':>9}{'seconds':>8}"
-    )
+    print(HEADER)
     results = {}
     for engine in arguments.engine.split(","):
         for method in arguments.method.split(","):
@@ -182,7 +181,7 @@ def main() -> None:
                 measured = process.submit(run, method, engine, arguments.rounds).result()
             results[f"{method}, {engine}"] = measured
             show(f"{method}, {engine}", measured)
-    save(results, arguments.json)
+            save(results, arguments.json)
     fail([problem for name, measured in results.items() for problem in problems(name, measured)])
 
 

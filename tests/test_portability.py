@@ -45,9 +45,9 @@ print(json.dumps({
 """
 COMMAND = "from fedloom.cli.main import main; main()"
 CROWD = (
-    "--data crowd-8 --clients 8 --partition user --per-round 3 --rounds 2 --batch 6 "
-    "--model mlp(layers=1,width=4)"
-).split()
+    *("--data", "crowd-8", "--clients", "8", "--partition", "user", "--per-round", "3"),
+    *("--rounds", "2", "--batch", "6", "--model", "mlp(layers=1,width=4)"),
+)
 
 
 def without_posix(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Importing this module removes from Python what Windows does not have: fcntl, os.fork and the like.
+"""Importing this module removes from Python what Windows does not have: fcntl, os.fork and more.
 
 fedloom, imported afterwards, fails here where it would fail there. The libraries that it needs are
 imported before: they know that they run on a POSIX system.
