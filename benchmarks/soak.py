@@ -135,6 +135,7 @@ def summary(samples: list[Sample]) -> dict[str, Any]:
         "rounds": last.round,
         "memory_slope": slope(rounds[1:], steady),
         "memory_steps": int((rises > STEP).sum()),
+        "memory_slope_with_steps": slope(rounds, [s.memory for s in counted]),
         "metrics_slope": slope(rounds, [s.metrics for s in counted]),
         "folder_growth": last.folder - counted[0].folder,
         "descriptors_growth": last.descriptors - counted[0].descriptors,
