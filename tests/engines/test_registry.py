@@ -36,6 +36,16 @@ def test_every_loader_leads_to_a_function(entry: EngineEntry) -> None:
     assert entry.uses_workers or not entry.uses_fork_server
 
 
+def test_only_engines_that_fork_need_a_system_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(entry.available for entry in ENGINES.values())
+    monkeypatch.delattr("os.fork")
+    assert [name for name, entry in ENGINES.items() if not entry.available] == ["pool"]
+    registry.check_available("auto")
+    registry.check_available("ray")
+    with pytest.raises(UserError, match=r"'pool' forks its workers, which .* cannot do; use --eng"):
+        registry.check_available("pool")
+
+
 def test_the_registry_is_imported_without_torch() -> None:
     code = "import sys, fedloom.engines.registry; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,9 @@ from fedloom.metrics.records import RoundRecord
 from fedloom.settings.config import load
 
 EARLY, LATE = 60, 260
-FEW_BYTES = 10_000  # keeping the records of these 200 rounds takes 200,000
+# keeping the records of these 200 rounds takes 200,000; sqlite3 forgets its old cursors only after
+# every 200, which is 16,000 bytes more or less
+FEW_BYTES = 30_000
 
 
 class TracedMemory(Callback):
