@@ -27,11 +27,11 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.identity import data_identity
 from fedloom.data.sources.checks import problems_and_notes
 from trust import mutations
+from trust.outcomes import ACCEPTED, FORGED, IDENTICAL, REJECTED, TRACEBACK, WRONG
 
 Files = dict[str, bytes]  # by their path in the folder of a data set
 Failures = list[str] | None
 
-TRACEBACK, WRONG = "traceback", "silently wrong"
 
 PIXELS = np.random.default_rng(1).integers(0, 255, (20, 4, 4)).astype(np.uint8)
 LABELS = np.arange(20) % 2
@@ -91,7 +91,7 @@ FORMATS: dict[str, Callable[[Path], object]] = {
 
 
 def attack(count: int, seed: int, folder: Path, failures: Failures = None) -> Counter[str]:
-    """Damage `count` data sets on their way in; outcomes "read", "refused" and the two bad ones.
+    """Damage `count` data sets on their way in; accepted, rejected, or one of the bad outcomes.
 
     folder: an empty or new folder for the files. failures: receives a report of each bad outcome.
     """
@@ -111,9 +111,9 @@ def attack(count: int, seed: int, folder: Path, failures: Failures = None) -> Co
 
 
 def attack_stored(count: int, seed: int, folder: Path, failures: Failures = None) -> Counter[str]:
-    """Damage `count` stored data sets; outcomes "identical", "refused", "forged" and the bad ones.
+    """Damage `count` stored data sets; identical, rejected, forged, or a bad outcome.
 
-    "forged" are those whose info.json was changed together with its checksum, and that can be read:
+    Forged are those whose info.json was changed together with its checksum, and that can be read:
     a checksum without a key is no signature.
     """
     originals = list(_stored(folder))
@@ -179,7 +179,7 @@ def _outcome(act: Callable[[], str], about: str, failures: Failures) -> str:
             warnings.simplefilter("ignore")
             outcome = act()
     except UserError:
-        return "refused"
+        return REJECTED
     except Exception:
         outcome = TRACEBACK
         about = f"{about}\n{traceback.format_exc()}"
@@ -195,7 +195,7 @@ def _add(path: Path, home: Path) -> str:
     problems_and_notes(loaded)
     listing.describe("d", home)
     same = data_identity(loaded) == data_identity(added)
-    return "read" if same and is_consistent(loaded) else WRONG
+    return ACCEPTED if same and is_consistent(loaded) else WRONG
 
 
 def is_consistent(dataset: Dataset) -> bool:
@@ -221,9 +221,9 @@ def _load(home: Path, original: Dataset | None) -> str:
         if "d" in listing.names(home):
             store.check("d", home)
     if original is None:
-        return "forged"
+        return FORGED
     facts = [(d.name, d.about, data_identity(d)) for d in (loaded, original)]
-    return "identical" if facts[0] == facts[1] else WRONG
+    return IDENTICAL if facts[0] == facts[1] else WRONG
 
 
 def _stored(folder: Path) -> list[tuple[Dataset, Files]]:

@@ -20,14 +20,14 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     failures: list[str] = []
     outcomes = data_files.attack(CASES, 1, tmp_path, failures)
     assert_nothing_bad(outcomes, failures)
-    assert outcomes["read"] > 20 and outcomes["refused"] > 80, "the mutations do something"
+    assert outcomes["accepted"] > 20 and outcomes["rejected"] > 80, "the mutations do something"
 
 
 def test_mutated_data_sets_are_noticed(tmp_path: Path) -> None:
     failures: list[str] = []
     outcomes = data_files.attack_stored(CASES, 1, tmp_path, failures)
     assert_nothing_bad(outcomes, failures)
-    assert outcomes["refused"] > 120
+    assert outcomes["rejected"] > 120
 
 
 @pytest.mark.parametrize("name", data_files.FORMATS)

@@ -11,6 +11,7 @@ from fedloom.core import exchange
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, ClientTask, Federation, Task
 from fedloom.core.errors import RunError
+from fedloom.core.evaluate import counts_problem
 from fedloom.core.exchange import Notify, NoValidAnswer, RoundStart
 from fedloom.core.guard import Guard, ValidReplies, norm_of, too_few
 from fedloom.core.job import build_isolated
@@ -57,10 +58,18 @@ class Simulation:
 
         A piece of the test data belongs to no client, so it cannot be left out either.
         """
-        for number, answer in self.engine.map(replace(sent, timeout=self.guard.timeout), tasks):
+        for number, given in self.engine.map(replace(sent, timeout=self.guard.timeout), tasks):
+            answer = self._checked_scores(sent, number, given)
             if isinstance(answer, Absent) and (self.guard.strict or sent.work == "evaluate"):
                 raise _error_of(sent, answer)
             yield number, answer
+
+    def _checked_scores(self, sent: Broadcast, number: int, answer: Any) -> Any:
+        """The answer; Absent for scores that are malformed."""
+        if sent.work not in ("evaluate", "score") or isinstance(answer, Absent):
+            return answer
+        problem = counts_problem(answer, self.federation.classes)
+        return answer if problem is None else Absent(number, problem)
 
 
 def _error_of(sent: Broadcast, absent: Absent) -> Exception:

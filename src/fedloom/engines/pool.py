@@ -102,7 +102,7 @@ class WorkerHandle:
         """
         facts = receive(self.connection)
         self.since = time.monotonic()
-        if "built" in facts:
+        if type(facts.get("built")) is int:
             self.built = facts["built"]
             return None
         if "build_error" in facts:

@@ -117,7 +117,7 @@ def unpack(facts: Facts, tensors: Mapping[str, Tensor]) -> Any:
         raise WireError(f"an answer of unknown kind {shown(kind)}")
     try:
         return _UNPACK[kind](facts, copies)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         cause = f"{type(error).__name__}: {shortened(str(error), 80)}"
         raise WireError(f"a malformed answer of kind '{kind}' ({cause})") from error
 
