@@ -236,8 +236,10 @@ def test_the_caller_can_say_that_a_state_is_not_of_its_run(run: Path) -> None:
 def test_a_version_that_nobody_knows_is_no_reason_to_fail(run: Path) -> None:
     path = run / "checkpoint/MANIFEST-5.json"
     facts = unseal(path.read_bytes()) or {}
-    facts["made_with"]["compiler"] = "7"
+    facts["identity"]["made_with"]["code_path"]["compiler"] = "7"
     path.write_bytes(seal(facts))
     with RunFolder.open(run) as folder:
         restored = folder.restore()
-    assert restored is not None and restored.warnings == []
+    assert restored is not None and restored.state.round == 5
+    (warning,) = restored.warnings
+    assert "was made with compiler 7, and this is compiler unset" in warning
