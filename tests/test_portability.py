@@ -43,6 +43,7 @@ print(json.dumps({
     "forks": [name for name in sys.modules if name.startswith("fedloom.") and "fork" in name],
 }))
 """
+REMOVE = "from support.without_posix import remove; remove()"
 COMMAND = "from fedloom.cli.main import main; main()"
 CROWD = (
     *("--data", "crowd-8", "--clients", "8", "--partition", "user", "--per-round", "3"),
@@ -54,7 +55,12 @@ def without_posix(code: str, folder: Path, *arguments: str) -> subprocess.Comple
     """Run the code in a process without POSIX, in that folder."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-c", f"import support.without_posix\n{code}", *arguments],
+        [
+            sys.executable,
+            "-c",
+            f"from support.without_posix import remove\nremove()\n{code}",
+            *arguments,
+        ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,

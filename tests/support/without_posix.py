@@ -1,4 +1,4 @@
-"""Importing this module removes from Python what Windows does not have: fcntl, os.fork and more.
+"""Removes from Python what Windows does not have: fcntl, os.fork and more.
 
 fedloom, imported afterwards, fails here where it would fail there. The libraries that it needs are
 imported before: they know that they run on a POSIX system.
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+import filelock  # noqa: F401
 import rich.progress  # noqa: F401
 import safetensors.torch  # noqa: F401
 import torch  # noqa: F401
@@ -45,10 +46,17 @@ class NotOnThisSystem(importlib.abc.MetaPathFinder):
         return None
 
 
-for module in MODULES:
-    sys.modules.pop(module, None)
-sys.meta_path.insert(0, NotOnThisSystem())
-for owner, names in NAMES.items():
-    for name in names.split():
-        if hasattr(owner, name):
-            delattr(owner, name)
+def remove() -> None:
+    """Take it all away, from this process, but not from filelock, which chose POSIX already."""
+    whole = ModuleType("os")
+    vars(whole).update(vars(os))
+    for name, module in sys.modules.items():
+        if name.startswith("filelock.") and hasattr(module, "os"):
+            module.os = whole
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    sys.meta_path.insert(0, NotOnThisSystem())
+    for owner, names in NAMES.items():
+        for name in names.split():
+            if hasattr(owner, name):
+                delattr(owner, name)
