@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 from docparts.markdown import between, code, prose, table, typed
 from fedloom.core.signature import MAX_COUNT
 from fedloom.core.spec import Spec
-from fedloom.settings.config import Config, Settings
+from fedloom.settings.config import Config
+from fedloom.settings.fields import Settings
 from fedloom.settings.presets import names, preset
 
 TYPE_NAMES = {

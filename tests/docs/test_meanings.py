@@ -15,7 +15,8 @@ from fedloom.data.sources import SOURCES
 from fedloom.methods import registry
 from fedloom.models.registry import MODELS
 from fedloom.settings import presets
-from fedloom.settings.config import Config, Settings
+from fedloom.settings.config import Config
+from fedloom.settings.fields import Settings
 
 FILLED_IN = GIVEN | {"shape", "classes", "path", "key"}
 REGISTERED: dict[str, Callable[..., Any]] = {

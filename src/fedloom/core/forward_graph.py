@@ -1,0 +1,176 @@
+"""The forward pass of a module as a graph of steps, and where it can be cut."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+from fedloom.core.errors import UserError
+
+
+class _Tracer(fx.Tracer):
+    """Traces into modules that contain a cut, and records the output of every module it meets."""
+
+    def __init__(self, cuts: Sequence[str]) -> None:
+        super().__init__()
+        self.inside = {cut[:i] for cut in cuts for i, letter in enumerate(cut) if letter == "."}
+        self.outputs: dict[str, list[fx.Node]] = {}
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return module_qualified_name not in self.inside
+
+    def call_module(
+        self,
+        m: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        result = super().call_module(m, forward, args, kwargs)
+        if isinstance(result, fx.Proxy):
+            self.outputs.setdefault(self.path_of_module(m), []).append(result.node)
+        return result
+
+
+@dataclass(frozen=True)
+class ForwardGraph:
+    """The steps of a forward pass in order, and by module name the steps that give its output."""
+
+    steps: list[fx.Node]
+    outputs: dict[str, list[fx.Node]]
+    input: fx.Node
+    output: fx.Node
+
+    @property
+    def position(self) -> dict[fx.Node, int]:
+        return {node: i for i, node in enumerate(self.steps)}
+
+    def crossing(self, cut: fx.Node) -> list[fx.Node]:
+        """Values computed up to the cut and used after it.
+
+        Weights do not count: every block fetches its own.
+        """
+        position = self.position
+        here = position[cut]
+        before = [n for n in self.steps[: here + 1] if n.op != "get_attr"]
+        return [n for n in before if any(position.get(user, here) > here for user in n.users)]
+
+    def valid_cuts(self) -> dict[str, fx.Node]:
+        """The modules whose output alone is used by what follows, with the step that gives it."""
+        ends = {
+            name: nodes[0]
+            for name, nodes in self.outputs.items()
+            if len(nodes) == 1 and nodes[0] is not self.output
+        }
+        return {name: node for name, node in ends.items() if self.crossing(node) == [node]}
+
+    def usable_cuts(self, near: fx.Node) -> list[str]:
+        """The three valid cuts nearest to a step."""
+        position, ends = self.position, self.valid_cuts()
+        return sorted(ends, key=lambda name: abs(position[ends[name]] - position[near]))[:3]
+
+    def all_usable_cuts(self, model: nn.Module) -> list[str]:
+        """The valid cuts in order, except those before a layer that overwrites its input."""
+
+        def overwritten(node: fx.Node) -> bool:
+            layers = [
+                model.get_submodule(str(u.target)) for u in node.users if u.op == "call_module"
+            ]
+            return any(getattr(layer, "inplace", False) for layer in layers)
+
+        position, ends = self.position, self.valid_cuts()
+        by_step = {node: name for name, node in ends.items() if not overwritten(node)}
+        return [by_step[node] for node in sorted(by_step, key=lambda node: position[node])]
+
+    def problems(self, cut: str) -> Iterator[str]:
+        """Why the model cannot be cut after this module."""
+        ends = self.outputs.get(cut, [])
+        if len(ends) != 1:
+            yield (
+                f"'{cut}' gives a tensor {len(ends)} times in a forward pass, not once; "
+                "cut after another module"
+            )
+        elif ends[0] is self.output:
+            yield f"nothing follows '{cut}'; leave this cut out"
+        elif (crossing := self.crossing(ends[0])) != ends:
+            values = ", ".join(f"'{_label(node)}'" for node in crossing)
+            usable = ", ".join(self.usable_cuts(ends[0])) or "none, use the model without cuts"
+            yield (
+                f"after '{cut}' {len(crossing)} values are still used ({values}), not its output "
+                f"alone; usable cuts nearby: {usable}"
+            )
+
+    def block_ends(self, cuts: Sequence[str]) -> dict[str, fx.Node]:
+        """The last step of each block by its name, in order."""
+        position, ends = self.position, dict[str, fx.Node]()
+        for cut in sorted(cuts, key=lambda cut: position[self.outputs[cut][0]]):
+            name, end = cut.replace(".", "_"), self.outputs[cut][0]
+            if name in (*ends, "head") or end in ends.values():
+                raise UserError(
+                    f"cut '{cut}' has the name or the position of another block; leave it out"
+                )
+            ends[name] = end
+        return {**ends, "head": self.output}
+
+    def block(self, model: nn.Module, start: fx.Node, end: fx.Node) -> nn.Module:
+        """The steps after `start` up to `end`, as a module that holds the model's own layers."""
+        graph = fx.Graph()
+        copies = {start: graph.placeholder("x")}
+
+        def copied(node: fx.Node) -> fx.Node:
+            if node not in copies:  # a weight: at a valid cut nothing else comes from outside
+                copies[node] = graph.node_copy(node)
+            return copies[node]
+
+        position = self.position
+        for node in self.steps[position[start] + 1 : position[end] + 1]:
+            if node.op != "get_attr":
+                copies[node] = graph.node_copy(node, copied)
+        graph.output(copied(end))
+        return fx.GraphModule(model, graph)
+
+
+def _label(node: fx.Node) -> Any:
+    return node.target if node.op == "call_module" else node.name
+
+
+def trace(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
+    """Trace one forward pass in the current mode."""
+    tracer = _Tracer(cuts)
+    try:
+        graph = tracer.trace(model, _default_inputs(model))
+    except Exception as error:  # tracing user code can fail in any way
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{type(model).__name__}.forward cannot be traced ({why}); keep branches and loops "
+            "over data inside submodules that are not cut, or use the model without cuts"
+        ) from error
+    first, *extra_inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    (last,) = [n for n in graph.nodes if n.op == "output"]
+    ignored = _dependents(graph, extra_inputs)
+    if last in ignored or not isinstance(last.args[0], fx.Node):
+        raise UserError(
+            f"{type(model).__name__}.forward must take one tensor and return one; "
+            "wrap it in a module that does"
+        )
+    steps = [n for n in graph.nodes if n not in ignored]
+    return ForwardGraph(steps, tracer.outputs, first, last.args[0])
+
+
+def _default_inputs(model: nn.Module) -> dict[str, Any] | None:
+    """The defaults of the inputs after the first; None if there are none."""
+    others = list(inspect.signature(model.forward).parameters.values())[1:]
+    return {p.name: p.default for p in others if p.default is not p.empty} or None
+
+
+def _dependents(graph: fx.Graph, inputs: Sequence[fx.Node]) -> set[fx.Node]:
+    """Inputs that keep their default, and what fx computes from them: assertions of the default."""
+    dependents = set(inputs)
+    for node in graph.nodes:
+        if dependents.intersection(node.all_input_nodes):
+            dependents.add(node)
+    return dependents
