@@ -20,7 +20,8 @@ import torch
 
 from benchmarks.overhead import PlainLoop, colour_noise
 from fedloom.core.key import Key
-from fedloom.core.round import init_state, rounds
+from fedloom.core.round import rounds
+from fedloom.core.simulation import init_state
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.malloc import keep_freed_memory

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from benchmarks.measure import fail, save
 from fedloom.core.key import Key
-from fedloom.core.round import init_state, rounds
+from fedloom.core.round import rounds
+from fedloom.core.simulation import init_state
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.data.dataset import Dataset, Split
 from fedloom.experiment.prepare import PreparedRun, prepare

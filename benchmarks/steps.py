@@ -33,7 +33,8 @@ from fedloom.core.client import Broadcast, ClientTask, Work, answer
 from fedloom.core.job import Progress
 from fedloom.core.key import Key
 from fedloom.core.params import Params
-from fedloom.core.round import init_state, rounds
+from fedloom.core.round import rounds
+from fedloom.core.simulation import init_state
 from fedloom.core.state import MemoryStore
 from fedloom.data.dataset import Dataset, Split
 from fedloom.diagnostics.cost.dispatch import MemoryTracker

@@ -7,7 +7,8 @@ import torch
 from benchmarks.contestant import prepare_work
 from benchmarks.peers.clock import Clock, Enough, contest
 from benchmarks.peers.work import WORK, Work, model
-from fedloom.core.round import init_state, rounds
+from fedloom.core.round import rounds
+from fedloom.core.simulation import init_state
 from fedloom.core.state import MemoryStore
 from fedloom.engines.malloc import keep_freed_memory
 from fedloom.experiment.prepare import PreparedRun

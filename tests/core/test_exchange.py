@@ -12,7 +12,8 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.exchange import notices
 from fedloom.core.method import Exchange, Method, Phase
 from fedloom.core.params import Params, nbytes
-from fedloom.core.round import Simulation, init_state, resume_state, rounds
+from fedloom.core.round import rounds
+from fedloom.core.simulation import Simulation, init_state, resume_state
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.engines.inprocess import InProcess
 from fedloom.exchange.averaged_data import averaged_data_exchange

@@ -10,13 +10,15 @@ from torch import Tensor
 
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError
-from fedloom.core.guard import Guard, ValidReplies
+from fedloom.core.guard import Guard
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
-from fedloom.core.round import Engine, TooManySkipped, init_state, rounds
-from fedloom.core.round_report import RoundReport
+from fedloom.core.round import rounds
+from fedloom.core.round_report import RoundReport, TooManySkipped
 from fedloom.core.server import Absent, Cohort, Reply, Stage, apply_mean, mean, no_memory
+from fedloom.core.simulation import Engine, init_state
 from fedloom.core.state import MemoryStore, ServerState
+from fedloom.core.valid_replies import ValidReplies
 from fedloom.methods.scaffold import scaffold
 from support.golden_problems import fixed_cohorts
 from support.simulate import initial_model, make_simulation

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from fedloom.core.client import Broadcast, ClientTask
-from fedloom.core.round import init_state
 from fedloom.core.server import Absent, Reply
+from fedloom.core.simulation import init_state
 from fedloom.engines.inprocess import InProcess, OutOfTime, time_limit
 from fedloom.engines.pool import Pool
 from support.small_run import USER_METHODS, prepare_small, sha_per_round

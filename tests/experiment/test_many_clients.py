@@ -11,7 +11,7 @@ import torch
 
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.params import Params, sha256
-from fedloom.core.round import Engine
+from fedloom.core.simulation import Engine
 from fedloom.core.state import ClientStore
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.prepare import prepare

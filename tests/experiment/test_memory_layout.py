@@ -11,7 +11,8 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.params import Params, sha256
-from fedloom.core.round import init_state, rounds
+from fedloom.core.round import rounds
+from fedloom.core.simulation import init_state
 from fedloom.core.state import MemoryStore
 from fedloom.engines.vectorised import Vectorised
 from fedloom.experiment import memory_layout

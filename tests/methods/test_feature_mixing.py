@@ -14,8 +14,9 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.exchange import notices
 from fedloom.core.method import Method
 from fedloom.core.params import Params, nbytes, sha256
-from fedloom.core.round import init_state, resume_state, rounds
+from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
+from fedloom.core.simulation import init_state, resume_state
 from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore
 from fedloom.engines.inprocess import InProcess

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import RunError, UserError
-from fedloom.core.round import init_state
+from fedloom.core.simulation import init_state
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster
 from fedloom.experiment.train import train

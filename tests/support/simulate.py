@@ -14,10 +14,11 @@ from fedloom.core.job import Data, Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.params import Params
-from fedloom.core.round import Simulation, init_state, rounds
+from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
 from fedloom.core.sampler import Sampler, uniform
 from fedloom.core.server import Reply
+from fedloom.core.simulation import Simulation, init_state
 from fedloom.core.solver import Sgd, Solver
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.engines.inprocess import InProcess

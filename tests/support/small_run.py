@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.params import Params, sha256
-from fedloom.core.round import init_state, rounds
+from fedloom.core.round import rounds
+from fedloom.core.simulation import init_state
 from fedloom.core.spec import parse
 from fedloom.core.state import MemoryStore
 from fedloom.core.user_code import allow

@@ -16,8 +16,9 @@ from fedloom.core.job import Data
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params
-from fedloom.core.round import Simulation, init_state, rounds
+from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
+from fedloom.core.simulation import Simulation, init_state
 from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.engines.inprocess import InProcess

@@ -23,8 +23,8 @@ import torch
 
 from fedloom.core.client import Broadcast, Task
 from fedloom.core.key import Key
-from fedloom.core.round import Engine
 from fedloom.core.server import Reply
+from fedloom.core.simulation import Engine
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.train import TrainedRun, train
 from fedloom.settings.config import load

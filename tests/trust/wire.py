@@ -22,8 +22,9 @@ import torch
 
 from fedloom.core.client import ClientError, ClientTask
 from fedloom.core.evaluate import ClassCounts, counts_problem
-from fedloom.core.guard import ValidReplies, type_problem
 from fedloom.core.server import Absent, Reply
+from fedloom.core.tensor_checks import type_problem
+from fedloom.core.valid_replies import ValidReplies
 from fedloom.engines.arena import Arena
 from fedloom.engines.pool import WorkerHandle
 from fedloom.engines.wire import pack

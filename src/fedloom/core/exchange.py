@@ -35,13 +35,13 @@ from torch import Tensor
 
 from fedloom.core.client import Broadcast, ClientTask, Federation, Task
 from fedloom.core.errors import RunError, shortened
-from fedloom.core.guard import first_not_finite, type_problem
 from fedloom.core.job import Data
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange
 from fedloom.core.params import Params, nbytes
 from fedloom.core.server import Absent, Memory
 from fedloom.core.state import ClientStore, ServerState
+from fedloom.core.tensor_checks import first_not_finite, type_problem
 
 MEMORY_NAME, LEDGER = "exchange", "ledger"  # where the ledger is in the server's memory
 CHUNK = 1000  # samples per step of a checksum

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedloom.core.errors import RunError
 from fedloom.core.exchange import NoValidAnswer, Traffic
 from fedloom.core.params import nbytes
 from fedloom.core.server import Reply
@@ -29,6 +30,18 @@ class RoundReport:
     bytes_down: int
     seconds: float
     skipped: str | None = None
+
+
+class TooManySkipped(RunError):
+    """More rounds in a row were skipped than guard.max_skipped. client: one to look at, if any."""
+
+    def __init__(self, skipped: int, allowed: int, report: RoundReport) -> None:
+        self.client = next(iter(report.rejected), None)
+        rounds = "a round was" if skipped == 1 else f"{skipped} rounds in a row were"
+        super().__init__(
+            f"{rounds} skipped, and guard.max_skipped={allowed}; "
+            f"round {report.round + 1}: {report.skipped}"
+        )
 
 
 def round_report(

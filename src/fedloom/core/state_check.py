@@ -17,9 +17,9 @@ from fedloom.core.client import Federation
 from fedloom.core.exchange import LEDGER, MEMORY_NAME, first_exchanges
 from fedloom.core.params import Params, zeros_view
 from fedloom.core.roles import Roles
-from fedloom.core.round import expected_uploads
 from fedloom.core.server import Cohort, Memory, Reply
 from fedloom.core.state import ServerState
+from fedloom.core.valid_replies import expected_uploads
 
 _LEDGER_TYPES = {"up": torch.int64, "told": torch.uint8, "turn": torch.int64, "seal": torch.int64}
 

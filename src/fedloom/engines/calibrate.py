@@ -24,8 +24,8 @@ from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.job import build_isolated
-from fedloom.core.round import Engine, Simulation, init_state
 from fedloom.core.sampler import everyone
+from fedloom.core.simulation import Engine, Simulation, init_state
 from fedloom.core.solver import Sgd
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised

@@ -15,7 +15,7 @@ from fedloom.core.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from fedloom.core.client import Federation
-    from fedloom.core.round import Engine
+    from fedloom.core.simulation import Engine
     from fedloom.engines.workload import Workload
 
 AUTO = "auto"  # not an engine: choose one for the run (engines/choose.py)

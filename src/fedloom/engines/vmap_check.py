@@ -19,9 +19,9 @@ from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.errors import RunError
 from fedloom.core.job import Data, build_isolated
 from fedloom.core.params import Params, add
-from fedloom.core.round import Simulation, init_state
 from fedloom.core.sampler import everyone
 from fedloom.core.server import Absent, Reply
+from fedloom.core.simulation import Simulation, init_state
 from fedloom.core.solver import Schedule, Sgd
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vmap_round import VmapRound

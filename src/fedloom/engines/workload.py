@@ -15,7 +15,7 @@ from torch import Tensor
 from fedloom.core import user_code
 from fedloom.core.client import Federation
 from fedloom.core.errors import RunError
-from fedloom.core.round import Engine
+from fedloom.core.simulation import Engine
 from fedloom.engines.wire import Facts
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
-from fedloom.core.round import Engine
+from fedloom.core.simulation import Engine
 from fedloom.core.user_code import short_reference
 from fedloom.data import augment
 from fedloom.data.client import Clients, normaliser

@@ -22,8 +22,8 @@ from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
 from fedloom.core.identity import RunIdentity
 from fedloom.core.method import Method
-from fedloom.core.round import Simulation
 from fedloom.core.select import has_batch_statistics
+from fedloom.core.simulation import Simulation
 from fedloom.core.state import ServerState
 from fedloom.core.state_check import Expected, state_problem
 from fedloom.data import augment

@@ -17,10 +17,12 @@ from fedloom.core.errors import RunError
 from fedloom.core.evaluate import ClassCounts
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.params import sha256
-from fedloom.core.round import init_state, resume_state, round_invariants, rounds
+from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
 from fedloom.core.server import Absent
+from fedloom.core.simulation import init_state, resume_state
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
+from fedloom.core.valid_replies import valid_replies
 from fedloom.experiment.build import resolve_device
 from fedloom.experiment.callbacks import Callback, CallbackList, RecordKeeper, RunStart
 from fedloom.experiment.prepare import PreparedRun, check_client
@@ -273,7 +275,7 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict
         ((_, reply),) = simulation.ask(broadcast, [task])
     if isinstance(reply, Absent):
         return {"client": client, "round": state.round + 1, "problem": reply.reason}
-    valid = round_invariants(simulation, prepared.model, state).valid
+    valid = valid_replies(simulation.federation, simulation.guard, prepared.model, state)
     return {
         "client": client,
         "round": state.round + 1,

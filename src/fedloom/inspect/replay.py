@@ -17,9 +17,9 @@ from fedloom.core.errors import UserError
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.key import Key
 from fedloom.core.params import Params, add
-from fedloom.core.round import round_invariants
 from fedloom.core.sampler import uniform
 from fedloom.core.server import Reply
+from fedloom.core.valid_replies import valid_replies
 from fedloom.data.client import Batch, ClientData
 from fedloom.experiment.prepare import PreparedRun
 from fedloom.experiment.reopen import ReopenedRun
@@ -68,8 +68,8 @@ def replay(
             break
         task = ClientTask(client, run.store.recall(client))
         replies += simulation.ask(broadcast, [task])
-    invariants = round_invariants(simulation, run.prepared.model, state)
-    valid, rejected = invariants.valid.split(replies, [client for client, _ in replies])
+    checks = valid_replies(simulation.federation, simulation.guard, run.prepared.model, state)
+    valid, rejected = checks.split(replies, [client for client, _ in replies])
     if len(valid) < MIN_CLIENTS:
         reasons = "; ".join(f"client {c}: {reason}" for c, reason in rejected.items())
         raise UserError(

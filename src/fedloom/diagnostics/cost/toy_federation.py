@@ -20,10 +20,11 @@ from fedloom.core.errors import UserError
 from fedloom.core.job import ModelPool, Progress, build_isolated
 from fedloom.core.key import Key
 from fedloom.core.method import Method
-from fedloom.core.round import Simulation, init_state, rounds
+from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
 from fedloom.core.sampler import everyone
 from fedloom.core.server import Reply
+from fedloom.core.simulation import Simulation, init_state
 from fedloom.core.solver import Sgd, Solver
 from fedloom.core.state import MemoryStore
 
