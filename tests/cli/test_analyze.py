@@ -216,8 +216,9 @@ def test_bad_arguments_are_rejected_with_a_message(
     words: tuple[object, ...], sentence: str, finished: Path, desk: Path
 ) -> None:
     empty = shutil.copytree(finished, desk / "empty")
-    for path in (empty / "checkpoint").iterdir():
+    for path in (*(empty / "checkpoint").iterdir(), empty / "result.json"):
         path.unlink()
+    (empty / "metrics.jsonl").write_bytes(b"")  # a run that has just begun
     places = {"RUN": finished, "EMPTY": empty}
     said = fedloom("analyze", *(places.get(str(w), w) for w in words), code=2)
     assert sentence in said.flat

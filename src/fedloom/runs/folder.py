@@ -111,9 +111,8 @@ class RunFolder:
         """A new run. config.toml is written last: it makes the folder a run."""
         check_vacant(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for folder in (path, path / CHECKPOINT):
-                folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
+            path.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)  # the mode is of the last one
+            (path / CHECKPOINT).mkdir(PRIVATE_FOLDER, exist_ok=True)
             sync_folder(path.parent)
         except OSError as error:
             raise file_error(path, error, UserError) from error
