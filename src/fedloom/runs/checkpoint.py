@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import fedloom
-from fedloom.core import json_checks as must_be
 from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
-from fedloom.core.params import Params
 from fedloom.core.state import ServerState
 from fedloom.runs.client_store import DigestFacts
 from fedloom.runs.durable_files import (
@@ -35,6 +32,8 @@ from fedloom.runs.durable_files import (
     write_durably,
 )
 from fedloom.runs.journal import Prefix
+from fedloom.runs.manifest_check import manifest_problem
+from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 MANIFEST_FORMAT = 1
@@ -83,37 +82,6 @@ StateCheck = Callable[
     [ServerState], str | None
 ]  # returns why the state is not of this run, or None
 
-_NAMES = must_be.different_names()
-_FIELDS = must_be.fields(
-    {
-        "format": must_be.integer(),
-        "round": must_be.integer(),
-        "config_sha256": must_be.checksum(),
-        "payload_sha256": must_be.checksum(),
-        "weights_sha256": must_be.checksum(),
-        "clients": must_be.fields({"count": must_be.integer(), "digest": must_be.checksum()}),
-        "metrics": must_be.fields({"bytes": must_be.integer(), "sha256": must_be.checksum()}),
-        "layout": must_be.fields(
-            {
-                "params": _NAMES,
-                "shared": must_be.mapping_of(_NAMES),
-                "memory": must_be.mapping_of(must_be.mapping_of(_NAMES)),
-            }
-        ),
-        "made_with": must_be.mapping_of(must_be.text()),
-        "threads": must_be.integer(1),
-        "previous": must_be.optional(
-            must_be.fields({"round": must_be.integer(), "sha256": must_be.checksum()})
-        ),
-        "extra": must_be.mapping_of(must_be.anything()),
-    }
-)
-# the facts of the caller that are read again
-_EXTRA: dict[str, must_be.Check] = {
-    "engine": must_be.text(),
-    "code": must_be.mapping_of(must_be.text()),
-}
-
 _Kind = Literal["half-written", "manifest", "state"]
 
 
@@ -134,7 +102,7 @@ def save(
     extra: Mapping[str, Any],
 ) -> Manifest:
     """Write the state, then the manifest."""
-    payload = pack(_flattened(state))
+    payload = pack(flattened(state))
     manifest = Manifest(
         format=MANIFEST_FORMAT,
         round=state.round,
@@ -143,7 +111,7 @@ def save(
         weights_sha256=params.sha256(state.params),
         clients=clients,
         metrics=metrics,
-        layout=_layout(state),
+        layout=layout_of(state),
         made_with=made_with(),
         threads=torch.get_num_threads(),
         previous=_previous(folder, state.round),
@@ -263,9 +231,9 @@ def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> S
         flat = unpack(payload, device)
     except MalformedTensors as error:
         return f"{path.name} cannot be read: {error}"
-    if sorted(_paths(manifest.layout)) != sorted(flat):
+    if sorted(paths(manifest.layout)) != sorted(flat):
         return f"{path.name} holds other tensors than its manifest says"
-    state = _unflattened(manifest.round, manifest.layout, flat)
+    state = unflattened(manifest.round, manifest.layout, flat)
     if params.sha256(state.params) != manifest.weights_sha256:
         return f"{path.name} holds other weights than its manifest says"
     return state
@@ -280,24 +248,11 @@ def _read_manifest(folder: Path, number: int) -> Manifest | str:
     if facts.get("format") != MANIFEST_FORMAT:
         format = facts.get("format")
         return f"{path.name} has format {format}, and this fedloom reads {MANIFEST_FORMAT}"
-    if (reason := _manifest_problem(facts)) is not None:
+    if (reason := manifest_problem(facts)) is not None:
         return f"{path.name} is invalid: {reason}"
     if facts["round"] != number:
         return f"{path.name} belongs to round {facts['round']}"
     return Manifest(**facts)
-
-
-def _manifest_problem(facts: Mapping[str, Any]) -> str | None:
-    """What is wrong with the contents of a manifest whose checksum is right; None if nothing is."""
-    if (reason := _FIELDS(facts, "")) is not None:
-        return reason
-    for name, check in _EXTRA.items():
-        if name in facts["extra"] and (reason := check(facts["extra"][name], f"extra.{name}")):
-            return reason
-    previous = facts["previous"]
-    if previous is not None and previous["round"] >= facts["round"]:
-        return f"it follows round {previous['round']}, which is not before its own"
-    return None
 
 
 def _previous(folder: Path, number: int) -> dict[str, Any] | None:
@@ -343,59 +298,6 @@ def no_valid_checkpoint(run: Path, rejected: Mapping[int, str]) -> RunError | Us
     return RunError(
         f"{run} has no valid checkpoint: {reasons}; restore the files from a copy, or {restart}"
     )
-
-
-def _flattened(state: ServerState) -> Params:
-    """All tensors by their paths. Raises if two paths are the same."""
-    flat = state.tensors()
-    groups = [state.params, *state.shared.values()]
-    groups += [group for memory in state.memory.values() for group in memory.values()]
-    if len(flat) < sum(len(group) for group in groups):
-        raise RunError(
-            "two tensors of the server have the same path; "
-            "leave '/' out of the names of stages and exchanges"
-        )
-    return flat
-
-
-def _layout(state: ServerState) -> dict[str, Any]:
-    """The names of all tensors, nested as in the state and in order.
-
-    Groups without tensors are listed too: a stage may begin with an empty memory.
-    """
-    memory = {
-        stage: {name: list(group) for name, group in groups.items()}
-        for stage, groups in state.memory.items()
-    }
-    return {
-        "params": list(state.params),
-        "shared": {name: list(group) for name, group in state.shared.items()},
-        "memory": memory,
-    }
-
-
-def _paths(layout: Mapping[str, Any]) -> Iterator[str]:
-    """The paths of all tensors of a layout, as `ServerState.tensors` names them."""
-    yield from (f"params/{name}" for name in layout["params"])
-    for key, names in layout["shared"].items():
-        yield from (f"shared/{key}/{name}" for name in names)
-    for stage, groups in layout["memory"].items():
-        for key, names in groups.items():
-            yield from (f"memory/{stage}/{key}/{name}" for name in names)
-
-
-def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
-    """The state from which `ServerState.tensors` made the flat dictionary."""
-
-    def group(path: str, names: Sequence[str]) -> Params:
-        return {name: flat[f"{path}/{name}"] for name in names}
-
-    memory = {
-        stage: {key: group(f"memory/{stage}/{key}", names) for key, names in groups.items()}
-        for stage, groups in layout["memory"].items()
-    }
-    shared = {key: group(f"shared/{key}", names) for key, names in layout["shared"].items()}
-    return ServerState(number, group("params", layout["params"]), memory, shared)
 
 
 def _manifest_path(folder: Path, number: int) -> Path:
