@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, overload
 
-from fedloom.core import json_checks as must_be
 from fedloom.core.errors import RunError, UserError
-from fedloom.core.identity import IDENTITY_CHECK, RunIdentity
-from fedloom.core.json_checks import Check
+from fedloom.core.identity import RunIdentity
+from fedloom.metrics.record_checks import is_required, record_check
 
 FORMAT = 2  # of the records; another one is rejected when it is read
 Json = dict[str, Any]
@@ -245,66 +244,7 @@ def _plain(value: Any) -> Any:
 
 def _is_written(field: Field[Any], value: Any) -> bool:
     """None and empty collections are left out where they are what a reader assumes anyway."""
-    return _is_required(field) or (value is not None and value not in ((), {}))
-
-
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
-# ------------------------------------------------------------------ checks of what was read
-
-_COUNT, _LOSS = must_be.integer(0), must_be.number()
-_REASONS = must_be.mapping_of(must_be.text(), r"\d{1,18}")  # by client
-_SHARE = must_be.number(0, 1 + 1e-9)  # a mean of ones may come out just above 1 by rounding
-_SPREAD = must_be.fields(dict.fromkeys(("mean", "std", "worst_tenth"), _SHARE))
-_SCORES = must_be.fields(
-    {"label_weighted_accuracy": _SPREAD, "mean_class_recall": _SPREAD},
-    {
-        "class_recall": must_be.list_of(must_be.optional(_SHARE)),
-        "group_recall": must_be.mapping_of(_SHARE),
-        "correct": must_be.list_of(must_be.list_of(_COUNT)),
-        "test_samples": must_be.list_of(_COUNT),
-        "unscored": _REASONS,
-    },
-)
-_FIELDS: dict[str, Check] = {
-    "round": must_be.integer(1),
-    "participants": must_be.list_of(_COUNT),
-    "train_loss": must_be.optional(_LOSS),
-    "steps": _COUNT,
-    "bytes_up": _COUNT,
-    "bytes_down": _COUNT,
-    "seconds": must_be.number(0),
-    "accuracy": _SHARE,
-    "test_loss": must_be.optional(_LOSS),
-    "evaluation_seconds": must_be.number(0),
-    "global_model": _SCORES,
-    "personal_models": _SCORES,
-    "method": must_be.text(),
-    "rounds": must_be.integer(0),
-    "weights_sha256": must_be.text(),
-    "seed": _COUNT,
-    "model": must_be.text(),
-    "data": must_be.text(),
-    "clients": _COUNT,
-    "personalised": must_be.boolean(),
-    "rounds_to_target": must_be.integer(1),
-    "identity": IDENTITY_CHECK,
-}
-_OWN_FIELDS: dict[str, dict[str, Check]] = {  # where two records have a field of the same name
-    "RoundRecord": {"rejected": _REASONS, "skipped": must_be.text()},
-    "RunResult": {"rejected": _COUNT, "skipped": _COUNT},
-}
-
-
-def _record_check(cls: Any) -> Check:
-    """The check of a record; fields with a default may be missing or null."""
-    checks = {**_FIELDS, **_OWN_FIELDS[cls.__name__]}
-    own = {f.name: checks.get(f.name, must_be.anything()) for f in fields(cls)}
-    required = {f.name: own[f.name] for f in fields(cls) if _is_required(f)}
-    others = {n: must_be.optional(check) for n, check in own.items() if n not in required}
-    return must_be.fields(required, others)
+    return is_required(field) or (value is not None and value not in ((), {}))
 
 
 def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
@@ -315,7 +255,7 @@ def _checked(cls: Any, facts: Mapping[str, Any], place: str) -> Json:
             f"reads format {FORMAT}; use the version that wrote it"
         )
     given = {name: value for name, value in facts.items() if name != "format"}
-    if (problem := _record_check(cls)(given, "")) is not None:
+    if (problem := record_check(cls)(given, "")) is not None:
         raise RunError(f"{place} is damaged: {problem}; restore the file from a copy")
     for name in ("global_model", "personal_models"):
         if given.get(name) is not None:

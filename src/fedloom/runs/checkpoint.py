@@ -8,18 +8,16 @@ still match. The last three are kept, to fall back on.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
 
 from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import RunIdentity
-from fedloom.core.params import Params
 from fedloom.core.state import ServerState
 from fedloom.runs.client_store import DigestFacts
 from fedloom.runs.durable_files import (
@@ -34,6 +32,7 @@ from fedloom.runs.durable_files import (
 from fedloom.runs.journal import Prefix
 from fedloom.runs.made_with import made_with
 from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, manifest_problem, read_manifest
+from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 KEPT_CHECKPOINTS = 3
@@ -83,7 +82,7 @@ def save(
     identity: RunIdentity | None = None,
 ) -> Manifest:
     """Write the state, then the manifest. identity: None if only this process is known."""
-    payload = pack(_flattened(state))
+    payload = pack(flattened(state))
     manifest = Manifest(
         format=MANIFEST_FORMAT,
         round=state.round,
@@ -92,7 +91,7 @@ def save(
         weights_sha256=params.sha256(state.params),
         clients=clients,
         metrics=metrics,
-        layout=_layout(state),
+        layout=layout_of(state),
         identity=identity or RunIdentity(made_with()),
         threads=torch.get_num_threads(),
         previous=_previous(folder, state.round),
@@ -199,9 +198,9 @@ def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> S
         flat = unpack(payload, device)
     except MalformedTensors as error:
         return f"{path.name} cannot be read: {error}"
-    if sorted(_paths(manifest.layout)) != sorted(flat):
+    if sorted(paths(manifest.layout)) != sorted(flat):
         return f"{path.name} holds other tensors than its manifest says"
-    state = _unflattened(manifest.round, manifest.layout, flat)
+    state = unflattened(manifest.round, manifest.layout, flat)
     if params.sha256(state.params) != manifest.weights_sha256:
         return f"{path.name} holds other weights than its manifest says"
     return state
@@ -278,59 +277,6 @@ def _restart(run: Path) -> str:
     return (
         f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
     )
-
-
-def _flattened(state: ServerState) -> Params:
-    """All tensors by their paths. Raises if two paths are the same."""
-    flat = state.tensors()
-    groups = [state.params, *state.shared.values()]
-    groups += [group for memory in state.memory.values() for group in memory.values()]
-    if len(flat) < sum(len(group) for group in groups):
-        raise RunError(
-            "two tensors of the server have the same path; "
-            "leave '/' out of the names of stages and exchanges"
-        )
-    return flat
-
-
-def _layout(state: ServerState) -> dict[str, Any]:
-    """The names of all tensors, nested as in the state and in order.
-
-    Groups without tensors are listed too: a stage may begin with an empty memory.
-    """
-    memory = {
-        stage: {name: list(group) for name, group in groups.items()}
-        for stage, groups in state.memory.items()
-    }
-    return {
-        "params": list(state.params),
-        "shared": {name: list(group) for name, group in state.shared.items()},
-        "memory": memory,
-    }
-
-
-def _paths(layout: Mapping[str, Any]) -> Iterator[str]:
-    """The paths of all tensors of a layout, as `ServerState.tensors` names them."""
-    yield from (f"params/{name}" for name in layout["params"])
-    for key, names in layout["shared"].items():
-        yield from (f"shared/{key}/{name}" for name in names)
-    for stage, groups in layout["memory"].items():
-        for key, names in groups.items():
-            yield from (f"memory/{stage}/{key}/{name}" for name in names)
-
-
-def _unflattened(number: int, layout: Mapping[str, Any], flat: Mapping[str, Tensor]) -> ServerState:
-    """The state from which `ServerState.tensors` made the flat dictionary."""
-
-    def group(path: str, names: Sequence[str]) -> Params:
-        return {name: flat[f"{path}/{name}"] for name in names}
-
-    memory = {
-        stage: {key: group(f"memory/{stage}/{key}", names) for key, names in groups.items()}
-        for stage, groups in layout["memory"].items()
-    }
-    shared = {key: group(f"shared/{key}", names) for key, names in layout["shared"].items()}
-    return ServerState(number, group("params", layout["params"]), memory, shared)
 
 
 def _manifest_path(folder: Path, number: int) -> Path:
