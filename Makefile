@@ -30,8 +30,10 @@ test: $(READY) ## Run every test but the long ones (JOBS=2 workers)
 check-long: $(READY) ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m long
 
-check-trust: $(READY) ## Attack runs, settings and data files in thousands of ways, and count what happens
+check-trust: $(READY) ## Attack runs, files, settings and clients in thousands of ways, and count what happens (an hour)
 	PYTHONPATH=tests $(BIN)/python -m trust.report
+	PYTHONPATH=tests scripts/loopback.sh $(BIN)/python -m trust.faults
+	$(BIN)/python -m benchmarks.soak
 
 lint: $(READY) ## Check the style: ruff, rules and layout
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ from fedloom.core.client import Broadcast, Task
 from fedloom.core.key import Key
 from fedloom.core.server import Reply
 from fedloom.core.simulation import Engine
+from fedloom.core.user_code import allow
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.train import TrainedRun, train
 from fedloom.settings.config import load
@@ -95,7 +96,9 @@ def run(
     if fault in FAULTS:
         client_fault = "slow" if fault == "hung" and engine == "inprocess" else fault
         arguments = ", ".join(f"{k}={v!r}" for k, v in {"fault": client_fault, **hits}.items())
-        method = f"{Path(__file__).with_name('faulty_clients.py')}:faulty({arguments})"
+        reference = f"{Path(__file__).with_name('faulty_clients.py')}:faulty"
+        allow([reference])
+        method = f"{reference}({arguments})"
     guard = {"timeout": timeout}
     config = load(
         {**SETTINGS, "method": method, "engine": engine, "rounds": rounds, "guard": guard}
