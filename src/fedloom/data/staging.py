@@ -90,8 +90,14 @@ def clear_leftovers(home: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
+    """Make a file, or the names in a folder, survive a power cut.
+
+    Windows syncs names by itself, and files only if they are open for writing.
+    """
+    is_folder = path.is_dir()
+    if is_folder and not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:
