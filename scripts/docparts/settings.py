@@ -11,6 +11,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from docparts.markdown import between, code, prose, table, typed
+from fedloom.core.signature import MAX_COUNT
 from fedloom.core.spec import Spec
 from fedloom.settings.config import Config, Settings
 from fedloom.settings.presets import names, preset
@@ -56,7 +57,7 @@ def _row(name: str, field: FieldInfo) -> list[str]:
         bound: getattr(constraint, key)
         for constraint in field.metadata
         for key, bound in BOUNDS.items()
-        if getattr(constraint, key, None) is not None
+        if getattr(constraint, key, None) not in (None, MAX_COUNT, 2**63)  # said once, above
     }
     return [
         f"`{name}`",

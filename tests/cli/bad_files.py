@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 
 TEXTS = {
+    "deep.toml": "a = " + "[" * 3000 + "]" * 3000,
+    "digits.toml": f"rounds = {'9' * 5000}",
+    "date.toml": "rounds = 1979-05-27",
     "typo.toml": "[train]\nlerning_rate = 0.1\nmomentun = 0.9\n",
     "type.toml": 'rounds = "ten"\n',
     "range.toml": "[train]\nmomentum = 1.5\n",
@@ -66,6 +69,7 @@ def write_all(folder: Path) -> None:
     (folder / "binary.toml").write_bytes(bytes(range(256)))
     (folder / "foreign.npz").write_bytes(b"GIF89a, and so on")
     (folder / "empty").mkdir()
+    (folder / "loop.py").symlink_to("loop.py")
     _write_arrays(folder)
     _write_idx(folder / "idx")
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from cli.talk import fedloom, run
 from fedloom.core.evaluate import count_correct
 from fedloom.core.params import sha256
 from fedloom.experiment.reopen import reopened
+from fedloom.inspect.pickled_parts import pickled_parts
 
 METHODS = (
     "finetune(lr=0.1, batch=10)",
@@ -119,6 +121,40 @@ def test_a_program_runs_without_fedloom_on_any_batch_size(
         and said["input"]["dtype"] == "float32"
         and len(said["classes"]) == 4
     )
+
+
+def test_pickles_in_a_program_are_found_and_reported(
+    runs: dict[str, Path], desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, pickled = io.BytesIO(), io.BytesIO()
+    torch.save({"constant": 1}, pickled)
+    with zipfile.ZipFile(saved, "w") as archive:
+        archive.writestr("archive/data/constants.pt", pickled.getvalue())
+        archive.writestr("archive/plain.pkl", pickle.dumps([1, "a"]))
+        archive.writestr("archive/weights", b"\x80\x00 not a pickle.")
+    assert pickled_parts(saved.getvalue()) == ["archive/data/constants.pt", "archive/plain.pkl"]
+    monkeypatch.setattr("fedloom.inspect.export._program", lambda *args: saved.getvalue())
+    said = fedloom("export", runs["fedavg"], "--out", "taken")
+    assert (
+        "note: global.pt2 holds pickles" in said.flat and "(archive/data/constants.pt" in said.flat
+    )
+    assert "--weights-only leaves it out" in said.flat
+
+
+def test_exported_files_have_the_usual_permissions(runs: dict[str, Path], desk: Path) -> None:
+    fedloom("export", runs["fedavg"], "--out", "taken", "--weights-only")
+    (desk / "usual").touch()
+    modes = {p.stat().st_mode for p in (desk / "taken").iterdir()}
+    assert modes == {(desk / "usual").stat().st_mode}
+
+
+def test_a_link_in_the_run_folder_is_not_followed(runs: dict[str, Path], desk: Path) -> None:
+    shutil.copytree(runs["fedavg"], desk / "run")
+    (desk / "target").mkdir()
+    (desk / "run/export").symlink_to(desk / "target")
+    said = fedloom("export", "run", "--weights-only", code=2)
+    assert "run/export: it is a symbolic link, not a real folder" in said.flat
+    assert not list((desk / "target").iterdir())
 
 
 def test_a_program_holds_neither_pickles_nor_samples(runs: dict[str, Path], desk: Path) -> None:

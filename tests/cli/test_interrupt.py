@@ -52,7 +52,7 @@ def read_until(running: "subprocess.Popen[str]", words: str) -> None:
 
 def follow_advice(said: str) -> Said:
     """Follow the advice to resume, to the letter."""
-    command = re.search(r"fedloom (resume \S+)", said)
+    command = re.search(r"fedloom (resume \S+( --trust)?)", said)
     assert command, said
     return fedloom(*shlex.split(command[1]), "--json")
 
@@ -70,7 +70,7 @@ def test_one_interrupt_finishes_the_round(desk: Path, monkeypatch: pytest.Monkey
     assert running.returncode == 130 and out == "", err
     assert (
         "finishing this round" in err
-        and "stopped after round 2 of 4; continue with: fedloom resume stopped" in err
+        and "stopped after round 2 of 4; continue with: fedloom resume stopped --trust" in err
     )
     assert saved_rounds(desk / "stopped") == [1, 2] and len(lines(desk / "stopped")) == 2
     assert follow_advice(err).json["weights_sha256"] == whole["weights_sha256"]
@@ -91,6 +91,19 @@ def test_two_interrupts_drop_the_round(desk: Path, monkeypatch: pytest.MonkeyPat
     assert fedloom("resume", "dropped", "--json").json["weights_sha256"] == whole["weights_sha256"]
 
 
+def test_an_interrupted_comparison_names_the_way_on(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["compare", *TINY, "--methods", "fedavg,odd_methods.py:slow", "--rounds", "2"]
+    with process(*words, pause=0.1, monkeypatch=monkeypatch) as running:
+        read_until(running, "dawdling in round 0")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and out == "", err
+    assert "finished rounds are saved. Continue all runs with the same command." in err
+    assert "1 of 2 runs to do" in fedloom(*words).err
+
+
 def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
     """People count rounds from 1: after `round 1/20` comes a failure in round 2."""
     said = fedloom("run", *TINY, "--method", "odd_methods.py:stumbling", "--out", "fell", code=1)
@@ -101,7 +114,7 @@ def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
     failed = re.search(where, said.flat)
     assert failed and saved_rounds(desk / "fell") == [1], said.err
     command = re.search(
-        r"replay only this client: fedloom (resume fell --client (\d) --debug)", said.err
+        r"replay only this client: fedloom (resume fell --client (\d) --trust --debug)", said.err
     )
     assert command and command[2] == failed[1], said.err
     replayed = fedloom(*shlex.split(command[1]), code=1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask, Task
+from fedloom.core.client import Broadcast, ClientError, ClientTask, Task
 from fedloom.core.errors import RunError
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
@@ -20,7 +20,7 @@ from fedloom.core.select import blocks, norms
 from fedloom.core.solver import Sgd, SGDRule
 from fedloom.core.state import MemoryStore
 from fedloom.core.step import Step
-from fedloom.engines.inprocess import ClientError, InProcess
+from fedloom.engines.inprocess import InProcess
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.fedprox import fedprox
 from fedloom.methods.scaffold import scaffold

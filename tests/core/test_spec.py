@@ -1,6 +1,7 @@
 """Specs: text to data, and arguments checked against a signature, all problems at once."""
 
 import math
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -58,6 +59,76 @@ def test_valid_arguments_are_accepted(args: dict[str, Any]) -> None:
 def test_an_invalid_value_is_named(case: str) -> None:
     value, message = WRONG[case]
     assert argument_problems(sew, {"stitch": 1.0, case.split()[0]: value}) == [message]
+
+
+def unannotated(weight, mu=0.1, steps=5, fast=True, kind="a", sizes=(1, 2), other=None):  # type: ignore[no-untyped-def]
+    ...
+
+
+class Annotated_(list):  # type: ignore[type-arg]
+    """A class; its parameters are those of __init__."""
+
+    def __init__(self, width: int, act: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"mu": 3}, None),
+        ({"mu": "abc"}, "mu='abc' must be float"),
+        ({"mu": True}, "mu=True must be float"),
+        ({"steps": 0.5}, None),  # a default of 5 does not say that 0.5 is wrong
+        ({"steps": "ten"}, "steps='ten' must be float"),
+        ({"steps": 10**30}, f"steps={10**30} must be between {-(2**63)} and {2**63}"),
+        ({"fast": 1}, "fast=1 must be bool"),
+        ({"fast": False}, None),
+        ({"kind": 3}, "kind=3 must be str"),
+        ({"kind": "b"}, None),
+        ({"sizes": [3]}, None),
+        ({"sizes": 3}, "sizes=3 must be list or tuple"),
+        ({"other": 0.5}, None),
+        (
+            {"other": "abc"},
+            "other='abc' is text, and the function does not say that other is; "
+            "write other: str in its signature, or give a number",
+        ),
+        ({"weight": True}, None),
+    ],
+)
+def test_a_parameter_without_annotation_takes_what_its_default_is(
+    value: dict[str, Any], problem: str | None
+) -> None:
+    found = argument_problems(unannotated, {"weight": 1, **value})
+    assert found == ([] if problem is None else [problem])
+
+
+def test_none_is_rejected_where_it_is_not_the_default() -> None:
+    """A settings file cannot say none, so a resumed run would take the default instead."""
+
+    def cut(at: str | None = "fc", other: str | None = None) -> None: ...
+
+    assert argument_problems(cut, {"other": None}) == []
+    assert argument_problems(cut, {"at": None}) == [
+        "at=none cannot be stored in a settings file; give another value"
+    ]
+
+
+def test_text_for_a_parameter_that_says_nothing_is_rejected() -> None:
+    (problem,) = argument_problems(unannotated, {"weight": "abc"})
+    assert "weight='abc' is text" in problem and "write weight: str" in problem
+
+
+def test_the_annotations_of_a_class_are_those_of_its_init() -> None:
+    assert argument_problems(Annotated_, {"width": 3, "act": "relu"}) == []
+    assert argument_problems(Annotated_, {"width": "3", "act": "relu"}) == ["width='3' must be int"]
+    assert argument_problems(partial(sew, stitch=1.0), {"colour": "red"}) == []
+
+
+def test_annotations_that_cannot_be_read() -> None:
+    def odd(mu: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(UserError, match=r"the parameters of 'odd' cannot be read .*Missing"):
+        argument_problems(odd, {"mu": 1})
 
 
 def test_an_argument_without_a_name_is_answered_with_what_to_write() -> None:

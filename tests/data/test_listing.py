@@ -52,12 +52,21 @@ def test_the_store_lists_the_same_names_in_the_same_place(tmp_path: Path) -> Non
     assert listing.home() == store.home() and listing.home(tmp_path) == store.home(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1, "name": "broken"}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 2, "name": "broken"}'])
 def test_a_damaged_description(text: str, tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "info.json").write_text(text)
     with pytest.raises(UserError, match=r"info\.json is damaged .*data add broken --from PATH"):
         listing.describe("broken", tmp_path)
+
+
+def test_a_damaged_data_set_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "info.json").write_text("{")
+    add(tmp_path, "good", x=np.arange(40.0).reshape(20, 2), y=np.arange(20) % 2)
+    broken, packaged, good = listing.describe_all(tmp_path)
+    assert (packaged["name"], good["train"]) == (listing.PACKAGED, 16)
+    assert broken["name"] == "broken" and "is damaged" in broken["problem"]
 
 
 def test_another_version_and_an_unknown_name(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 from fedloom.core.errors import UserError
-from fedloom.data import fashion, store
+from fedloom.core.sealed_json import seal, unseal
+from fedloom.data import fashion, listing, store
 from fedloom.data.sources import from_torch
 
 
@@ -37,6 +39,18 @@ def same(a, b):
     assert [getattr(a, f) for f in fields] == [getattr(b, f) for f in fields]
 
 
+def assert_tidy(root, *names):
+    """Complete data sets of these names, and nothing else but the lock."""
+    assert sorted(p.name for p in root.iterdir()) == [".lock", *names]
+    for name in names:
+        files = [p.name for p in sorted((root / name).iterdir())]
+        assert [re.sub("-[0-9a-f]{12}", "", f) for f in files] == [
+            "info.json",
+            "test.safetensors",
+            "train.safetensors",
+        ]
+
+
 def test_round_trip(digits, tmp_path):
     root = tmp_path / "root"
     added = store.add("my-digits.1", digits, options={"test_share": 0.5}, root=root)
@@ -45,9 +59,9 @@ def test_round_trip(digits, tmp_path):
     same(store.load("my-digits.1", root), added)
     assert store.names(root) == ["fashion-mnist", "my-digits.1"]
     assert store.check("my-digits.1", root) == []
-    assert [p.name for p in root.iterdir()] == ["my-digits.1"], "no temporary folder is left"
+    assert_tidy(root, "my-digits.1")
     info = json.loads((root / "my-digits.1" / "info.json").read_text())
-    assert info["files"]["train.safetensors"]["tensors"]["x"] == ["uint8", 10, 1, 3, 3]
+    assert info["files"]["train"]["tensors"]["x"] == ["uint8", 10, 1, 3, 3]
 
 
 def test_text_and_table_round_trip(write, tmp_path):
@@ -61,10 +75,11 @@ def test_text_and_table_round_trip(write, tmp_path):
     assert store.load("text", root).classes == ("\n", "a", "b", "ä")
 
 
+RECORDS = [(torch.full((1, 2, 2), i, dtype=torch.uint8), i % 2) for i in range(10)]
+
+
 def test_a_torch_dataset_can_be_stored(tmp_path):
-    made = from_torch(
-        [(torch.full((1, 2, 2), i, dtype=torch.uint8), i % 2) for i in range(10)], name="mine"
-    )
+    made = from_torch(RECORDS, name="mine")
     store.save(made, tmp_path)
     same(store.load("mine", tmp_path), made)
 
@@ -121,7 +136,7 @@ def test_a_data_set_is_overwritten_only_with_replace(digits, write, tmp_path):
     assert store.load("d", root).shape == (1, 3, 3)
     store.add("d", other, root=root, replace=True)
     assert store.load("d", root).shape == (1, 2, 2)
-    assert [p.name for p in root.iterdir()] == ["d"]
+    assert_tidy(root, "d")
 
 
 def test_a_folder_that_is_not_a_data_set_is_never_replaced_or_removed(digits, tmp_path):
@@ -134,7 +149,7 @@ def test_a_folder_that_is_not_a_data_set_is_never_replaced_or_removed(digits, tm
     assert (tmp_path / "letters" / "dear.txt").exists()
 
 
-@pytest.mark.parametrize("moment", ["save_file", "_sync"])
+@pytest.mark.parametrize("moment", ["save_file", "sync", "put_in_place"])
 def test_a_failed_write_leaves_the_old_set(digits, tmp_path, monkeypatch, moment):
     root = tmp_path / "r"
     before = store.add("d", digits, root=root)
@@ -147,23 +162,25 @@ def test_a_failed_write_leaves_the_old_set(digits, tmp_path, monkeypatch, moment
         store.save(before, root, replace=True)
     monkeypatch.undo()
     same(store.load("d", root), before)
-    assert [p.name for p in root.iterdir()] == ["d"]
+    assert_tidy(root, "d")
 
 
-def test_a_failed_rename_restores_the_old_set(digits, tmp_path, monkeypatch):
+@pytest.mark.parametrize("refused", ["train", "test", "info.json"])
+def test_a_failed_replacement_leaves_the_old_set(digits, tmp_path, monkeypatch, refused):
     root = tmp_path / "r"
     before = store.add("d", digits, root=root)
-    rename = type(root).rename
+    move = type(root).replace
 
     def refuse(self, target):
-        if self.name == "new":
+        if self.name.startswith(refused):
             raise OSError(5, "Input/output error")
-        return rename(self, target)
+        return move(self, target)
 
-    monkeypatch.setattr(type(root), "rename", refuse)
+    monkeypatch.setattr(type(root), "replace", refuse)
     with pytest.raises(UserError, match="Input/output error"):
-        store.save(before, root, replace=True)
+        store.save(from_torch(RECORDS, name="d"), root, replace=True)
     same(store.load("d", root), before)
+    assert_tidy(root, "d")
 
 
 def test_remove(digits, tmp_path):
@@ -172,37 +189,68 @@ def test_remove(digits, tmp_path):
     assert store.names(tmp_path / "r") == ["fashion-mnist"]
 
 
+def test_a_set_that_is_replaced_while_it_is_read_is_read_again(digits, tmp_path, monkeypatch):
+    store.add("d", digits, root=tmp_path)
+    new, read = from_torch(RECORDS, name="d"), store.read_info
+
+    def replaced_after(folder):
+        info = read(folder)
+        monkeypatch.undo()
+        store.save(new, tmp_path, replace=True)
+        return info
+
+    monkeypatch.setattr(store, "read_info", replaced_after)
+    same(store.load("d", tmp_path), new)
+
+
 def flip(file):
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
 
 
-def edit(file, **changes):
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+def split(folder, name):
+    (file,) = folder.glob(f"{name}-*.safetensors")
+    return file
 
 
+def forge(folder, **changes):
+    """Change entries of info.json and its checksum with them."""
+    file = folder / "info.json"
+    file.write_bytes(seal(unseal(file.read_bytes()) | changes))
+
+
+BROKEN = "info.json is damaged (its content does not match its checksum)"
 DAMAGE = {
     "a flipped bit": (
-        lambda d: flip(d / "train.safetensors"),
-        "train.safetensors is damaged (its sha256",
+        lambda d: flip(split(d, "train")),
+        ".safetensors is damaged (its sha256",
     ),
     "a cut file": (
-        lambda d: os.truncate(d / "test.safetensors", 50),
-        "test.safetensors is damaged (its sha256",
+        lambda d: os.truncate(split(d, "test"), 50),
+        ".safetensors is damaged (its sha256",
     ),
-    "a missing file": (lambda d: (d / "test.safetensors").unlink(), "No such file"),
-    "no JSON": (lambda d: (d / "info.json").write_text("{"), "info.json is damaged (not the JSON"),
-    "foreign JSON": (
-        lambda d: (d / "info.json").write_text("[]"),
-        "info.json is damaged (not the JSON",
+    "a missing file": (lambda d: split(d, "test").unlink(), "No such file"),
+    "no JSON": (lambda d: (d / "info.json").write_text("{"), BROKEN),
+    "nothing": (lambda d: (d / "info.json").write_bytes(b""), BROKEN),
+    "foreign JSON": (lambda d: (d / "info.json").write_text("[]"), BROKEN),
+    "deep JSON": (lambda d: (d / "info.json").write_text("[" * 100_000), BROKEN),
+    "no checksums": (lambda d: forge(d, files={}), "no checksum of the split 'train'"),
+    "another path": (
+        lambda d: forge(d, files={"train": {"sha256": "../../../"}}),
+        "no checksum of the split 'train'",
     ),
-    "no checksums": (lambda d: edit(d / "info.json", files={}), "no checksum of train.safetensors"),
-    "another version": (
-        lambda d: edit(d / "info.json", version=9),
-        "has version 9, this fedloom reads version 1",
+    "a newer version": (
+        lambda d: forge(d, version=9),
+        "has version 9, this fedloom reads version 2; add the data set again",
     ),
-    "no classes": (lambda d: edit(d / "info.json", classes=None), "it does not match the splits"),
+    "an older version": (
+        lambda d: (d / "info.json").write_text('{"version": 1, "name": "d"}'),
+        "has version 1, this fedloom reads version 2; add the data set again",
+    ),
+    "no classes": (lambda d: forge(d, classes=None), "no valid entry 'classes'"),
+    "text as mean": (lambda d: forge(d, mean=["0.5"]), "no valid entry 'mean'"),
+    "an unknown kind": (lambda d: forge(d, kind="sound"), "no kind 'sound'"),
 }
 
 
@@ -217,6 +265,20 @@ def test_damage_is_noticed(how, digits, tmp_path):
     (found,) = store.check("d", tmp_path / "r")
     assert found.startswith("problem: ")
     assert says in found
+
+
+def test_every_changed_bit_of_info_json_is_noticed(digits, tmp_path):
+    store.add("d", digits, root=tmp_path)
+    file = tmp_path / "d" / "info.json"
+    whole = file.read_bytes()
+    for position in range(len(whole)):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << (position % 8)
+        file.write_bytes(changed)
+        for act in (store.load, listing.describe):
+            with pytest.raises(UserError, match="add the data set again"):
+                act("d", tmp_path)
+    assert store.check("d", tmp_path)[0].startswith("problem: ")
 
 
 def stored(tmp_path, dataset, **changes):

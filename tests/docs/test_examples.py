@@ -79,7 +79,9 @@ def test_the_method_runs_from_the_readme_as_from_the_file(place: Path) -> None:
 
 
 def weights(method: str) -> str:
-    with prepare(load({**SMALL, "method": method})) as prepared:
+    config = load({**SMALL, "method": method})
+    user_code.allow(config.references)
+    with prepare(config) as prepared:
         return train(prepared).result.weights_sha256
 
 
@@ -93,6 +95,7 @@ def test_the_method_without_its_term_is_fedavg() -> None:
 
 def test_the_term_of_the_method_by_hand() -> None:
     """Two equal logits have entropy log 2; a certain prediction has none."""
+    user_code.allow([f"{MY_METHOD}:modest"])
     ((term,),) = (
         phase.terms for phase in user_code.load("method", f"{MY_METHOD}:modest")(beta=0.5).phases
     )
@@ -181,7 +184,9 @@ def test_the_python_of_a_page_runs_as_one_script(page: Path, place: Path) -> Non
 
 
 def test_the_model_is_cut_into_blocks() -> None:
-    small = user_code.load("model", f"{ROOT}/docs/examples/own_model.py:small")
+    reference = f"{ROOT}/docs/examples/own_model.py:small"
+    user_code.allow([reference])
+    small = user_code.load("model", reference)
     assert small((3, 32, 32), 7, width=4).names == ("conv1", "conv2", "head")
 
 

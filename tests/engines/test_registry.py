@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedloom.cli.main import app
+from fedloom.core import user_code
 from fedloom.core.errors import UserError
 from fedloom.engines import registry
 from fedloom.engines.inprocess import InProcess
@@ -33,6 +34,16 @@ def test_every_loader_leads_to_a_function(entry: EngineEntry) -> None:
     assert callable(getattr(importlib.import_module(name), function))
     assert entry.summary and "\n" not in entry.summary
     assert entry.uses_workers or not entry.uses_fork_server
+
+
+def test_only_engines_that_fork_need_a_system_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(entry.available for entry in ENGINES.values())
+    monkeypatch.delattr("os.fork")
+    assert [name for name, entry in ENGINES.items() if not entry.available] == ["pool"]
+    registry.check_available("auto")
+    registry.check_available("ray")
+    with pytest.raises(UserError, match=r"'pool' forks its workers, which .* cannot do; use --eng"):
+        registry.check_available("pool")
 
 
 def test_the_registry_is_imported_without_torch() -> None:
@@ -98,6 +109,7 @@ def test_workers_import_what_their_server_can_import(
     assert pool.workers[0].process.pid
     monkeypatch.syspath_prepend(tmp_path)
     settings = {**SETTINGS, "method": "fedloom_test_module:stiff"}
+    user_code.allow(["fedloom_test_module:stiff"])
     with prepare(load({**settings, "engine": "pool"}), pool=pool) as pooled:
         assert sha_per_round(pooled) == sha_per_round(prepare(load(settings)))
 

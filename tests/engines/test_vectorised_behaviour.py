@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask
+from fedloom.core.client import Broadcast, ClientError, ClientTask
 from fedloom.core.method import Phase
 from fedloom.core.params import sha256
 from fedloom.core.server import Reply
 from fedloom.core.spec import parse
 from fedloom.engines import vectorised
-from fedloom.engines.inprocess import ClientError, InProcess
+from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised, bytes_per_lane
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.registry import build
@@ -62,7 +62,7 @@ def test_an_error_names_the_client_as_in_process() -> None:
     said = []
     for engine in (InProcess(federation), Vectorised(federation, InProcess(federation))):
         with pytest.raises(ClientError) as caught:
-            run_rounds(federation, engine)
+            run_rounds(federation, engine, strict=True)
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert said[0].startswith("client 4 failed in round 1")

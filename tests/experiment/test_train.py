@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedloom.core.errors import UserError
+from fedloom.core.user_code import allow
 from fedloom.experiment.callbacks import Callback, RunStart
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.stored_run import read_history
@@ -130,7 +131,9 @@ def test_a_replayed_client_leaves_the_run_as_it_is(tmp_path: Path) -> None:
 
 def test_a_personalised_method_is_scored_client_by_client(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    tuned = train(prepare(settings(method=f"{tmp_path / 'own.py'}:tuned"))).result
+    own = f"{tmp_path / 'own.py'}:tuned"
+    allow([own])
+    tuned = train(prepare(settings(method=own))).result
     plain = train(prepare(settings())).result
     assert plain.personal_models is None and not plain.personalised
     assert tuned.personal_models is not None and tuned.personalised
@@ -141,7 +144,9 @@ def test_a_personalised_method_is_scored_client_by_client(tmp_path: Path) -> Non
 
 def test_private_blocks_are_not_uploaded_and_are_scored_at_their_client(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    prepared = prepare(settings(method=f"{tmp_path / 'own.py'}:headless"))
+    own = f"{tmp_path / 'own.py'}:headless"
+    allow([own])
+    prepared = prepare(settings(method=own))
     trained = train(prepared)
     scores = trained.result.personal_models
     assert scores is not None and scores.mean_class_recall.mean > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import DataIdentity, MadeWith, RunIdentity, UsedData
 from fedloom.metrics.records import (
     FORMAT,
     ClientScores,
@@ -21,6 +23,10 @@ from fedloom.metrics.records import (
     RunResult,
     Spread,
 )
+
+MADE_WITH = MadeWith("0.1", "ab" * 32, "2.9", "2.1", "3.12", "a fast one", {"MKL_CBWR": "AVX2"})
+DATA = UsedData("tiny", DataIdentity(*(digit * 64 for digit in "12345"), 240, 80), "6" * 64)
+IDENTITY = RunIdentity(MADE_WITH, DATA, {"own.py": "7" * 64}, ("after round 2, numpy changed",))
 
 score = st.floats(0, 1)
 count = st.integers(0, 2**40)
@@ -36,13 +42,14 @@ client_scores = st.builds(
     group_recall=st.dictionaries(st.sampled_from(["head", "middle", "tail"]), score),
     correct=st.lists(st.lists(count, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
     test_samples=st.lists(count, max_size=3).map(tuple),
+    unscored=st.dictionaries(count, name, max_size=2),
 )
 rounds = st.builds(
     RoundRecord,
     round=st.integers(1, 10**6),
     participants=st.lists(st.integers(0, 10**6), max_size=4).map(tuple),
     rejected=st.dictionaries(st.integers(0, 10**6), st.text(max_size=20), max_size=3),
-    train_loss=loss,
+    train_loss=st.none() | loss,
     steps=count,
     bytes_up=count,
     bytes_down=count,
@@ -52,6 +59,7 @@ rounds = st.builds(
     evaluation_seconds=st.none() | seconds,
     global_model=st.none() | client_scores,
     personal_models=st.none() | client_scores,
+    skipped=st.none() | name,
 )
 results = st.builds(
     RunResult,
@@ -72,6 +80,7 @@ results = st.builds(
     global_model=client_scores,
     rounds_to_target=st.none() | st.integers(1, 10**6),
     personal_models=st.none() | client_scores,
+    identity=st.sampled_from([None, RunIdentity(MADE_WITH), IDENTITY]),
 )
 
 SCORES = ClientScores(
@@ -79,14 +88,16 @@ SCORES = ClientScores(
     Spread(0.75, 0.2, 0.125),
     (1.0, None),
     {"head": 0.5},
-    ((3, 0), (1, 2)),
+    ((3, 0), (1, 2), ()),
     (4, 4),
+    {2: "it failed"},
 )
 ROUND = RoundRecord(
-    3, (7, 2), {2: "no reply"}, 0.5, 12, 100, 200, 1.5, 0.25, 2.0, 0.125, SCORES, SCORES
+    3, (7, 2), {2: "no reply"}, 0.5, 12, 100, 200, 1.5, 0.25, 2.0, 0.125, SCORES, SCORES, "late"
 )
 RESULT = RunResult(
-    "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES
+    "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES,
+    4, IDENTITY
 )  # fmt: skip
 every_record = pytest.mark.parametrize("record", [ROUND, RESULT], ids=["round", "result"])
 
@@ -118,8 +129,9 @@ def test_every_field_is_written_by_its_own_name(record: Any) -> None:
             "mean_class_recall": {"mean": 0.75, "std": 0.2, "worst_tenth": 0.125},
             "class_recall": [1.0, None],
             "group_recall": {"head": 0.5},
-            "correct": [[3, 0], [1, 2]],
+            "correct": [[3, 0], [1, 2], []],
             "test_samples": [4, 4],
+            "unscored": {"2": "it failed"},
         }
     assert through_json(record) == record
 
@@ -168,7 +180,9 @@ OPTIONAL = {
     "evaluation_seconds",
     "global_model",
     "personal_models",
+    "identity",
     "rounds_to_target",
+    "skipped",
 }
 
 
@@ -303,3 +317,10 @@ def test_without_pandas_a_sentence_says_how_to_install_it(monkeypatch: pytest.Mo
 def test_records_do_not_import_torch() -> None:
     program = "import sys, fedloom.metrics.records; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_number_that_json_does_not_have_is_null() -> None:
+    record = replace(ROUND, train_loss=math.nan, test_loss=math.inf)
+    text = json.dumps(record.to_json(), allow_nan=False)
+    assert '"train_loss": null' in text and '"test_loss": null' in text
+    assert through_json(record) == replace(ROUND, train_loss=None, test_loss=None)

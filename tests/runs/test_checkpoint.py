@@ -28,7 +28,8 @@ def test_manifests_are_chained_and_complete(run: Path) -> None:
         facts = unseal((run / f"checkpoint/MANIFEST-{round}.json").read_bytes())
         assert facts is not None
         assert facts["weights_sha256"] == sha256(toy.state(round).params)
-        assert facts["made_with"]["torch"] == torch.__version__ and facts["threads"] == 1
+        made_with = facts["identity"]["made_with"]
+        assert made_with["torch"] == torch.__version__ and facts["threads"] == 1
     before = (run / "checkpoint/MANIFEST-4.json").read_bytes()
     assert facts["previous"] == {"round": 4, "sha256": checkpoint.sha256(before)}
 
@@ -176,14 +177,13 @@ WRONG_FACTS = [
     ("layout", {"params": [], "shared": {"control": None}, "memory": {}}),
     ("layout", {"params": [], "shared": {}, "memory": {"stage": []}}),
     ("layout", {"params": ["a", "a"], "shared": {}, "memory": {}}),
-    ("made_with", ["torch"]),
-    ("made_with", {"torch": 2}),
+    ("identity", ["torch"]),
+    ("identity", {"made_with": {"torch": 2}}),
     ("threads", 0),
     ("previous", 4),
     ("previous", {"round": "../4", "sha256": "0" * 64}),
     ("previous", {"round": 5, "sha256": "0" * 64}),
     ("extra", None),
-    ("extra", {"code": ["x.py"]}),
     ("extra", {"engine": 3}),
     ("unknown", 1),
 ]
@@ -236,8 +236,10 @@ def test_the_caller_can_say_that_a_state_is_not_of_its_run(run: Path) -> None:
 def test_a_version_that_nobody_knows_is_no_reason_to_fail(run: Path) -> None:
     path = run / "checkpoint/MANIFEST-5.json"
     facts = unseal(path.read_bytes()) or {}
-    facts["made_with"]["compiler"] = "7"
+    facts["identity"]["made_with"]["code_path"]["compiler"] = "7"
     path.write_bytes(seal(facts))
     with RunFolder.open(run) as folder:
         restored = folder.restore()
-    assert restored is not None and restored.warnings == []
+    assert restored is not None and restored.state.round == 5
+    (warning,) = restored.warnings
+    assert "was made with compiler 7, and this is compiler unset" in warning

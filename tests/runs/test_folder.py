@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,17 @@ def test_the_same_round_may_be_saved_twice(disk: Path) -> None:
 
 def test_other_versions_cause_a_warning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = checkpoint.made_with()
-    monkeypatch.setattr(
-        checkpoint, "made_with", lambda: {**now, "torch": "9.9", "cpu": "VSX", "python": "4.0"}
-    )
+    other = replace(now, torch="9.9", cpu="VSX", python="4.0", source="0" * 64)
+    monkeypatch.setattr(checkpoint, "made_with", lambda: other)
     with RunFolder.open(run) as folder:
         restored = folder.restore()
     assert restored is not None and restored.state.round == 5
-    said = [(what, w) for what, w in zip(("torch", "cpu"), restored.warnings, strict=True)]
-    assert all(
-        f"was made with {what} {now[what]}, and this is {what}" in w and "last bits" in w
-        for what, w in said
-    )
+    source, *others = restored.warnings
+    assert f"with fedloom source {now.source[:12]}, and this is fedloom source {12 * '0'}" in source
+    versions = {"torch": now.torch, "Python": now.python, "CPU": now.cpu}
+    for (what, then), warning in zip(versions.items(), others, strict=True):
+        assert f"was made with {what} {then}, and this is {what}" in warning
+        assert "last bits" in warning
 
 
 def test_existing_files_are_not_overwritten(run: Path, disk: Path) -> None:

@@ -9,6 +9,7 @@ from safetensors.torch import load, save
 
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, ClientTask, Federation, Task, job_for
+from fedloom.core.guard import Guard
 from fedloom.core.job import Data, Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Method
@@ -102,7 +103,9 @@ def make_simulation(
         Key.root(seed),
         classes=CLASSES,
     )
-    return Simulation(federation, sampler or uniform(3), RecordingEngine(InProcess(federation)))
+    engine = RecordingEngine(InProcess(federation))
+    # a failing client fails its test, unless the test is about failing clients
+    return Simulation(federation, sampler or uniform(3), engine, Guard(strict=True))
 
 
 def simulate(

@@ -5,7 +5,9 @@ from typing import Any
 
 from fedloom.core.params import Params, sha256
 from fedloom.core.round import init_state, rounds
+from fedloom.core.spec import parse
 from fedloom.core.state import MemoryStore
+from fedloom.core.user_code import allow
 from fedloom.engines.pool import Pool
 from fedloom.engines.ray import RayCluster
 from fedloom.experiment.prepare import PreparedRun, prepare
@@ -30,6 +32,7 @@ SMALL_CONFIG = {
     "train": {"steps": 2, "batch": 8, "momentum": 0.9, "reset": False},
     "sample": {"per_round": 5},
     "evaluate": {"batch": 250},
+    "guard": {"strict": True},
 }
 FEW_CLIENTS = {
     "rounds": 1,
@@ -43,6 +46,7 @@ def prepare_small(
     method: str, workers: Pool | RayCluster | None = None, **changes: Any
 ) -> PreparedRun:
     """The prepared run of a method on these workers, or in this process."""
+    allow(spec.name for spec in parse(method))
     return prepare(
         load({**SMALL_CONFIG, "method": method, "engine": ENGINES[type(workers)], **changes}),
         pool=workers,

@@ -11,6 +11,7 @@ from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.guard import Guard
 from fedloom.core.job import Data
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
@@ -66,10 +67,11 @@ def make_federation(
 
 
 def run_rounds(
-    federation: Federation, engine: Any, until: int = 3
+    federation: Federation, engine: Any, until: int = 3, strict: bool = False
 ) -> tuple[ServerState, MemoryStore, list[Any]]:
     """Run `until` rounds of all clients: the last state, the memories and the reports."""
-    simulation, store = Simulation(federation, everyone(), engine), MemoryStore()
+    simulation = Simulation(federation, everyone(), engine, Guard(strict=strict))
+    store = MemoryStore()
     done = list(
         rounds(simulation, init_state(simulation, initial_model(federation.build)), store, until)
     )

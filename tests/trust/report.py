@@ -22,7 +22,7 @@ from trust.outcomes import FAILURES, OUTCOMES, REJECTED, Outcomes
 
 @dataclass(frozen=True)
 class Attack:
-    """A module of this folder with a function `attack`.
+    """A function of a module of this folder.
 
     cases: how many it makes up; None if it enumerates them, and takes a share instead. may_reject:
     whether an error is an acceptable end; after a kill or a power loss a run must resume.
@@ -32,6 +32,12 @@ class Attack:
     title: str
     cases: int | None = None
     may_reject: bool = True
+    function: str = "attack"
+
+    @property
+    def name(self) -> str:
+        """By which it is chosen."""
+        return self.module if self.function == "attack" else f"{self.module}.{self.function}"
 
 
 ATTACKS = [
@@ -40,7 +46,7 @@ ATTACKS = [
     Attack("disk_errors", "a disk error at every step"),
     Attack("corruption", "damaged run folders", 1000),
     Attack("manifests", "resealed manifests, states, metrics", 2000),
-    Attack("data_folders", "damaged data folders", 1000),
+    Attack("data_files", "damaged data folders", 1000, function="attack_stored"),
     Attack("configs", "mutated settings", 10_000),
     Attack("data_files", "mutated data files", 5000),
     Attack("wire", "mutated messages of workers", 5000),
@@ -54,7 +60,7 @@ def available() -> list[Attack]:
 
 def run(attack: Attack, share: float = 1.0, seed: int = 0) -> Outcomes:
     """The outcomes of an attack at full size, or of a share of its cases."""
-    function: Any = importlib.import_module(f"trust.{attack.module}").attack
+    function: Any = getattr(importlib.import_module(f"trust.{attack.module}"), attack.function)
     wanted = inspect.signature(function).parameters
     with tempfile.TemporaryDirectory(prefix="fedloom-trust-") as folder:
         offered: dict[str, Any] = {"share": share, "seed": seed, "folder": Path(folder)}
@@ -82,7 +88,7 @@ def main(words: list[str]) -> int:
     given = parser.parse_args(words)
     if unknown := set(given.attacks) - set(_names(every)):
         parser.error(f"no attack '{min(unknown)}' (choices: {', '.join(_names(every))})")
-    chosen = [a for a in every if not given.attacks or a.module in given.attacks]
+    chosen = [a for a in every if not given.attacks or a.name in given.attacks]
     rows, failed = [], 0
     for attack in chosen:
         print(f"{attack.title} ...", file=sys.stderr, flush=True)
@@ -95,7 +101,7 @@ def main(words: list[str]) -> int:
 
 
 def _names(attacks: list[Attack]) -> list[str]:
-    return [attack.module for attack in attacks]
+    return [attack.name for attack in attacks]
 
 
 def _row(title: str, outcomes: Outcomes, seconds: float) -> list[str]:

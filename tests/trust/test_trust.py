@@ -16,22 +16,22 @@ SHARES = {
     "disk_errors": 0.025,
     "corruption": 0.08,
     "manifests": 0.06,
-    "data_folders": 0.05,
+    "data_files.attack_stored": 0.05,
     "configs": 0.02,
     "data_files": 0.02,
     "wire": 0.05,
 }
 
 
-@pytest.mark.parametrize("attack", available(), ids=lambda attack: attack.module)
+@pytest.mark.parametrize("attack", available(), ids=lambda attack: attack.name)
 def test_nothing_is_silently_wrong_and_nothing_ends_in_a_traceback(attack: Attack) -> None:
-    outcomes = run(attack, SHARES[attack.module])
+    outcomes = run(attack, SHARES[attack.name])
     assert failures(attack, outcomes) == 0, outcomes
     assert sum(outcomes.values()) >= 10
 
 
 def test_every_attack_has_a_share() -> None:
-    assert SHARES.keys() == {attack.module for attack in ATTACKS}
+    assert SHARES.keys() == {attack.name for attack in ATTACKS}
 
 
 def test_the_runs_under_attack_can_be_resumed_and_damage_leads_back() -> None:

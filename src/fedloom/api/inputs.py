@@ -19,7 +19,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.spec import Spec
-from fedloom.core.user_code import VALUE_PREFIX, call_user_function, reference_to
+from fedloom.core.user_code import VALUE_PREFIX, allow, call_user_function, reference_to
 from fedloom.data.dataset import Dataset
 from fedloom.data.from_python import as_dataset, content_digest
 from fedloom.settings.config import Config, load
@@ -42,7 +42,10 @@ class Inputs:
 
 
 def collect(given: Mapping[str, Any]) -> Inputs:
-    """The arguments of an Experiment as settings and values; raises if a setting is wrong."""
+    """The arguments of an Experiment as settings and values; raises if a setting is wrong.
+
+    Code that the arguments name may run from now on: the caller has passed it.
+    """
     values: dict[str, Any] = {}
     settings = dict(given)
     settings["method"] = _method(given.get("method", "fedavg"), values)
@@ -60,7 +63,7 @@ def collect(given: Mapping[str, Any]) -> Inputs:
         path = name if isinstance(value, Mapping) else SHORT_NAMES.get(name, name)
         raw = merged(raw, _nested(path, value))
     inputs = Inputs(raw, dataset, values)
-    inputs.config  # noqa: B018 (raises if a setting is wrong)
+    allow(inputs.config.references)  # raises if a setting is wrong
     return inputs
 
 

@@ -23,6 +23,7 @@ from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
 from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.execute import execute
+from fedloom.experiment.identity import check_same_data
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import StoredRun, read_run
@@ -67,7 +68,8 @@ class Run:
         """The run that training has just completed; in memory if there is no path."""
         # the settings as a folder stores them, so that runs in memory and in folders compare equal
         config = resolve_auto(inputs.config)
-        stored = StoredRun(config, trained.history, trained.result, path)
+        result = trained.result
+        stored = StoredRun(config, trained.history, result, path, result.identity)
         return cls(inputs, stored, trained if path is None else None)
 
     def __repr__(self) -> str:
@@ -197,7 +199,9 @@ class Run:
     @cached_property
     def _prepared(self) -> PreparedRun:
         config = self.config.model_copy(update={"engine": "inprocess"})
-        return prepare(config, self._inputs.dataset, values=self._inputs.values)
+        prepared = prepare(config, self._inputs.dataset, values=self._inputs.values)
+        check_same_data(self._stored.name, self._stored.identity, prepared.identity.data)
+        return prepared
 
     @contextmanager
     def _reopened(self) -> Iterator[ReopenedRun]:
@@ -230,14 +234,20 @@ class Run:
 
 
 def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data: Any = None,
-             **data_options: Any) -> Run:  # fmt: skip
-    """The run in a folder, finished or not.
+             trust: bool = False, **data_options: Any) -> Run:  # fmt: skip
+    """The run in a folder, finished or not. Nothing that it names is executed before it is needed.
+
+    trust: whether the code that the run names as file.py:function may be executed, for its models
+    and to resume it. It need not be given for code that was passed to an Experiment in this
+    session.
 
     method, model, data: what the run was given as Python objects that have no importable name; they
     are needed only to resume it or to use its models. data_options: as for Experiment.
     """
     path = Path(folder)
     stored = read_run(path)
+    if trust:
+        user_code.allow(stored.config.references)
     objects = {"method": method, "model": model, "data": data, **data_options}
     given = collect({name: value for name, value in objects.items() if value is not None})
     _check_same(stored.config, given, objects)

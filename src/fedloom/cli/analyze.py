@@ -71,6 +71,7 @@ def analyze(
         int, typer.Option("--seed", help="Seed for samples and probes; not the run's seed.")
     ] = 0,
     double: Annotated[bool, typer.Option("--double", help="Compute curvature in float64.")] = False,
+    trust: o.Trust = False,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -87,6 +88,7 @@ def analyze(
         only = "leak" if only is None else f"{only},leak"
     parts = PARTS if only is None else tuple(filter(None, map(str.strip, only.split(","))))
     options = AnalysisOptions(parts, samples, probes, minutes or None, clients, seed, double)
+    o.trust_runs(trust, folder)
     with reopened(folder, say) as run, _progress() as watch:
         result = analyze_run(run, options, watch)
     saved_in = save(folder, result, say)

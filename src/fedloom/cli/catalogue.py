@@ -38,6 +38,7 @@ def methods(
         return
     from fedloom.methods import registry  # imports torch, for the parameters of the methods
 
+    o.allow_typed(name)
     names = registry.names() if name is None else [name]
     entries = [registry.entry(n) for n in names]
     if json_:

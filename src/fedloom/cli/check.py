@@ -15,6 +15,7 @@ from fedloom.cli.output import facts, out, print_json, user_errors
 def check(
     config: Annotated[Path, typer.Argument(help="Settings in TOML.")],
     set_: o.Set = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
 ) -> None:
     """Check a config file and show what it would run.
@@ -24,7 +25,7 @@ def check(
     from fedloom.experiment.prepare import prepare
     from fedloom.settings.config import load
 
-    settings = load(o.gather(config, None, {}, set_), f"'{config}'")
+    settings = load(o.gather(config, None, {"trust": trust}, set_), f"'{config}'")
     # No client is going to train, so no worker processes are needed.
     prepared = prepare(settings.model_copy(update={"engine": "inprocess"}))
     parameters = sum(p.numel() for p in prepared.model.parameters())

@@ -18,10 +18,13 @@ from fedloom.cli.prefork import prefork
 if TYPE_CHECKING:
     from fedloom.experiment.schedule import PlannedRun
 
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one core each.")]
-Seeds = Annotated[
-    int, typer.Option("--seeds", min=1, help="Number of seeds, counted from the run's.")
+Jobs = Annotated[
+    int, typer.Option("--jobs", min=1, max=1000, help="Runs at a time, one core each.")
 ]
+Seeds = Annotated[
+    int, typer.Option("--seeds", min=1, max=1000, help="Number of seeds, counted from the run's.")
+]
+INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
 RunAll = Callable[["Sequence[PlannedRun]"], None]
 
 
@@ -48,6 +51,7 @@ def compare(
     workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
+    strict: o.Strict = False,
     target: c.Target = None,
     at: c.At = None,
     ema: c.Ema = None,
@@ -56,6 +60,7 @@ def compare(
     out_: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; existing runs are resumed.")
     ] = Path("runs/compare"),
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
@@ -70,6 +75,7 @@ def compare(
 
         options = c.options_from(flags)
         settings = o.gather(config, preset, flags, set_)
+        o.allow_typed(*c.split(methods))
         plans = plan_methods(settings, c.split(methods), seeds, out_)
         check_options(plans, options)
         run_all(plans)
@@ -79,7 +85,7 @@ def compare(
 @contextmanager
 def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> Iterator[RunAll]:
     """Runs planned runs, `jobs` at a time; those in this process share one fork server."""
-    with prefork(engine if jobs == 1 else None) as fork_server:
+    with _way_on(), prefork(engine if jobs == 1 else None) as fork_server:
         from fedloom.cli.run import finish
         from fedloom.experiment import schedule
 
@@ -93,3 +99,15 @@ def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> It
             )
 
         yield lambda plans: schedule.run_all(plans, jobs, run_one, say)
+
+
+@contextmanager
+def _way_on() -> Iterator[None]:
+    """After Ctrl-C, say how to go on with all runs; the one that stopped says how to resume it."""
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Exit) as end:
+        if isinstance(end, typer.Exit) and end.exit_code != INTERRUPTED:
+            raise
+        say("stopped; finished rounds are saved. Continue all runs with the same command.")
+        raise typer.Exit(INTERRUPTED) from None

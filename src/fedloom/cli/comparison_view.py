@@ -121,6 +121,8 @@ def _print(kind: str, comparison: Comparison, plots: Mapping[str, str]) -> None:
     out.print(_legend(rows), highlight=False)
     if personal:
         out.print(CLIENT_LEGEND, highlight=False)
+    for note in comparison.notes:
+        out.print(f"note: {note}", highlight=False, markup=False)
     for name, path in plots.items():
         out.print(f"{name}: {path}", highlight=False)
 

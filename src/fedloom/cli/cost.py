@@ -80,6 +80,7 @@ def cost(
         _check_preset_alone(preset, flags)
         _cost_of_table(preset, "torch" if convention == "torch" else "paper", draws, json_)
     else:
+        o.allow_typed(method, model)
         case = case_of(model or DEFAULT_MODEL, shape, classes)
         scene = case.scene(method or DEFAULT_METHOD, batch)
         row = {

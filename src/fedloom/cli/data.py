@@ -38,15 +38,18 @@ def add(
     Example: fedloom data add heart --from heart/ --option target=disease
     """
     from fedloom.data import listing, store
+    from fedloom.data.sources.checks import problems_and_notes
     from fedloom.settings.overrides import assignment
 
     options = dict(assignment(text, "--option", "target=disease") for text in option or ())
-    store.add(name, path, format_, options, replace=replace)
-    description = listing.describe(name)
+    dataset = store.add(name, path, format_, options, replace=replace)
+    description, remarks = listing.describe(name), problems_and_notes(dataset)
     if json_:
-        print_json(description)
+        print_json({**description, **_problems_and_notes_apart(remarks)})
     else:
         out.print(facts({field: v for field, v in description.items() if field != "columns"}))
+        for line in remarks:
+            out.print(line, markup=False, highlight=False)
 
 
 @app.command(name="list")
@@ -56,8 +59,9 @@ def list_(json_: o.Json = False) -> None:
 
     Example: fedloom data list
     """
-    from fedloom.data import listing
+    from fedloom.data import listing, staging
 
+    staging.clear_leftovers(listing.home())
     descriptions = listing.describe_all()
     if json_:
         print_json(descriptions)
@@ -73,10 +77,14 @@ def list_(json_: o.Json = False) -> None:
             str(d["users"] or ""),
         ]
         for d in descriptions
+        if "problem" not in d
     ]
     columns = ["data", "kind", "train", "test", "classes", "shape", "users"]
     out.print(table(columns, rows, right=(2, 3, 4, 6)))
     out.print(f"\nAlso: {listing.SYNTHETIC_HINT}", highlight=False)
+    for d in descriptions:
+        if "problem" in d:
+            out.print(f"\nproblem: {d['problem']}", markup=False, highlight=False)
 
 
 @app.command()
@@ -89,19 +97,24 @@ def check(name: Name, json_: o.Json = False) -> None:
     from fedloom.data import store
 
     lines = store.check(name)
-    problems = [line for line in lines if line.startswith("problem: ")]
-    notes = [line for line in lines if line not in problems]
+    report = _problems_and_notes_apart(lines)
+    problems = report["problems"]
     if json_:
-        report = {
-            "problems": [line.removeprefix("problem: ") for line in problems],
-            "notes": [line.removeprefix("note: ") for line in notes],
-        }
         print_json({"name": name, "ok": not problems, **report})
     else:
         result = f"{name}: {'NOT ok, see above' if problems else 'ok'}"
         out.print("\n".join([*lines, result]), markup=False, highlight=False)
     if problems:
         raise typer.Exit(1)
+
+
+def _problems_and_notes_apart(lines: list[str]) -> dict[str, list[str]]:
+    """The lines of a check in two lists, without the word that each starts with."""
+    apart = {"problems": "problem: ", "notes": "note: "}
+    return {
+        name: [line.removeprefix(start) for line in lines if line.startswith(start)]
+        for name, start in apart.items()
+    }
 
 
 @app.command()

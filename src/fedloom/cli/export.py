@@ -36,6 +36,7 @@ def export(
     weights_only: Annotated[
         bool, typer.Option("--weights-only", help="Do not write a program (.pt2).")
     ] = False,
+    trust: o.Trust = False,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -45,6 +46,7 @@ def export(
     """
     from fedloom.inspect.export import export as export_model
 
+    o.trust_runs(trust, folder)
     exported = export_model(folder, client, out_ or folder / FOLDER, say, program=not weights_only)
     description = exported.description
     if json_:

@@ -5,7 +5,7 @@ Settings come from a preset, a file over it, flags over that, and --set last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,6 +65,10 @@ Workers = Annotated[
     _option("--workers", help="Worker processes of the pool or of Ray; 0: one per core."),
 ]
 Device = Annotated[str | None, _option("--device", help="auto, cpu, cuda or mps.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Stop at the first client that fails or sends an invalid reply."),
+]
 Set = Annotated[
     list[str] | None,
     _option("--set", help="Any setting, for example --set train.momentum=0.9 (repeatable)."),
@@ -72,6 +76,10 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also say which engine was chosen, and why.")
+]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that a settings file or a run folder names."),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -107,8 +115,12 @@ def lay_over(
     flags: Mapping[str, Any],
     sets: list[str] | None,
 ) -> dict[str, Any]:
-    """Settings with a file, flags and --set over them."""
+    """Settings with a file, flags and --set over them.
+
+    Code of the user may run if it is named on the command line; that of a file, with --trust.
+    """
     from fedloom.core.spec import parse
+    from fedloom.core.user_code import allow
     from fedloom.settings.config import DEFAULTS
     from fedloom.settings.overrides import (
         SHORT_NAMES,
@@ -118,18 +130,53 @@ def lay_over(
         normalised,
         overlay,
         read,
+        references,
     )
 
     raw = normalised(raw, DEFAULTS)
     if config is not None:
-        raw = merged(raw, normalised(read(config), DEFAULTS))
+        from_file = normalised(read(config), DEFAULTS)
+        judge(references(from_file, DEFAULTS), config, bool(flags.get("trust")))
+        raw = merged(raw, from_file)
     given = [(name, flags.get(name)) for name in SETTINGS_FLAGS]
     changes = [(SHORT_NAMES.get(name, name), value) for name, value in given if value is not None]
-    raw = overlay(raw, [*changes, *(assignment(text) for text in sets or ())], DEFAULTS)
+    if flags.get("strict"):
+        changes.append(("guard.strict", True))
+    changes += [assignment(text) for text in sets or ()]
+    allow(references(overlay({}, changes, DEFAULTS), DEFAULTS))
+    raw = overlay(raw, changes, DEFAULTS)
     if flags.get("server"):
+        allow_typed(flags["server"])
         method, server = raw.get("method", DEFAULTS["method"]), method_table(parse(flags["server"]))
         raw["method"] = {**method, **server, "name": f"{method['name']}+{server['name']}"}
     return raw
+
+
+def judge(references: Iterable[str], source: Path, trust: bool) -> None:
+    """Allow the code that a file or a folder names if it is trusted; else remember its source."""
+    from fedloom.core.user_code import allow, note_origin
+
+    names = list(references)
+    if trust:
+        allow(names)
+    note_origin(names, str(source))
+
+
+def allow_typed(*texts: str | None) -> None:
+    """Allow the code that methods or models on the command line name."""
+    from fedloom.core.spec import parse
+    from fedloom.core.user_code import allow
+
+    allow(spec.name for text in texts if text for spec in parse(text))
+
+
+def trust_runs(trust: bool, *folders: Path | None) -> None:
+    """With --trust, allow the code that these run folders name."""
+    from fedloom.experiment.stored_run import run_config
+
+    for folder in folders:
+        if trust and folder is not None:
+            judge(run_config(folder).references, folder, trust)
 
 
 def _preset_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:

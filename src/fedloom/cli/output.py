@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedloom.core.errors import RunError, UserError
+from fedloom.core.errors import RunError, UserError, shown_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +25,16 @@ err = Console(stderr=True, soft_wrap=True)
 
 def say(text: str) -> None:
     """Print a message for the user to stderr."""
-    err.print(text, markup=False, highlight=False)
+    err.print(printable(text), markup=False, highlight=False)
+
+
+def printable(text: str) -> str:
+    """Text that any terminal can print: an argument may hold bytes that are not Unicode.
+
+    >>> printable("run\\udcff")
+    'run\\\\udcff'
+    """
+    return text.encode(errors="backslashreplace").decode()
 
 
 def say_if(wanted: bool) -> Callable[[str], None]:
@@ -35,7 +44,7 @@ def say_if(wanted: bool) -> Callable[[str], None]:
 
 def print_json(value: Any) -> None:
     """Print one JSON value to stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(printable(json.dumps(value, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
 
 
@@ -55,16 +64,25 @@ def user_errors(command: F) -> F:
             say(f"failed: {error}")
             raise typer.Exit(1) from None
         except OSError as error:
-            say(
-                f"error: cannot use '{error.filename}': {error.strerror}; "
-                "choose another path or change its permissions"
-            )
+            say(f"error: {_file_problem(error)}")
             raise typer.Exit(2) from None
+        except MemoryError:
+            say("failed: there is not enough memory; use a smaller model, batch or data set")
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             say("stopped; the last complete round is saved")
             raise typer.Exit(130) from None
 
     return cast(F, wrapped)
+
+
+def _file_problem(error: OSError) -> str:
+    if error.filename is None:
+        return f"a file cannot be used: {shown_text(str(error))}"
+    return (
+        f"cannot use '{shown_text(str(error.filename))}': {error.strerror}; "
+        "choose another path or change its permissions"
+    )
 
 
 def table(

@@ -39,6 +39,7 @@ def report(
         Path | None,
         typer.Option("--out", help="Folder for plots; without it none.", show_default=False),
     ] = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -54,6 +55,7 @@ def report(
         raise UserError(f"{flag} asks for a plot, and there is no folder for it; add --out FOLDER")
     from fedloom.experiment.stored_run import read_run
 
+    o.trust_runs(trust, *folders)
     for path in folders:
         run = read_run(path)
         if run.result is None and run.history:

@@ -52,6 +52,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,

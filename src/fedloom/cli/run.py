@@ -55,6 +55,7 @@ def run(
     workers: o.Workers = None,
     device: o.Device = None,
     set_: o.Set = None,
+    strict: o.Strict = False,
     rounds_of: Annotated[
         Path | None,
         typer.Option(
@@ -64,6 +65,7 @@ def run(
         ),
     ] = None,
     out_: Out = None,
+    trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
@@ -77,6 +79,7 @@ def run(
         from fedloom.settings.config import load
 
         settings = load(o.gather(config, preset, locals(), set_))
+        o.trust_runs(trust, rounds_of)
         path = out_ or free_folder(settings)
         check_vacant(path)
         result = finish(
@@ -97,6 +100,8 @@ def resume(
     ] = None,
     engine: o.Engine = None,
     workers: o.Workers = None,
+    strict: o.Strict = False,
+    trust: o.Trust = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
@@ -108,8 +113,11 @@ def resume(
         from fedloom.experiment.stored_run import run_config
 
         settings = run_config(folder)
+        o.judge(settings.references, folder, trust)
         given = {"engine": engine, "workers": workers}
-        elsewhere = {name: value for name, value in given.items() if value is not None}
+        elsewhere: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
+        if strict:
+            elsewhere["guard"] = {**settings.guard.model_dump(), "strict": True}
         if client is None:
             result = finish(
                 settings, folder, verbose=verbose, elsewhere=elsewhere, fork_server=fork_server
@@ -139,12 +147,14 @@ def finish(
     **how: Any,
 ) -> RunResult:
     """Train to the last round with a progress display; Ctrl-C finishes the round and stops."""
-    from fedloom.engines.inprocess import ClientError
+    from fedloom.core.client import ClientError
+    from fedloom.core.round import TooManySkipped
     from fedloom.experiment.execute import execute
     from fedloom.experiment.interrupt import graceful_interrupt
     from fedloom.experiment.progress import Progress
     from fedloom.experiment.train import Interrupted
 
+    trust = " --trust" if settings.references else ""  # the folder names code; here it was typed
     try:
         with graceful_interrupt(say) as stop, Progress(title, err) as progress:
             trained = execute(
@@ -157,10 +167,12 @@ def finish(
                 **how,
             )
     except Interrupted as interrupted:
-        say(f"{interrupted}; continue with: fedloom resume {path}")
+        say(f"{interrupted}; continue with: fedloom resume {path}{trust}")
         raise typer.Exit(130) from None
-    except ClientError as error:
-        say(f"replay only this client: fedloom resume {path} --client {error.client} --debug")
+    except (ClientError, TooManySkipped) as error:
+        if error.client is not None:
+            again = f"fedloom resume {path} --client {error.client}{trust} --debug"
+            say(f"replay only this client: {again}")
         raise
     return trained.result
 
@@ -168,6 +180,7 @@ def finish(
 def _replay(settings: Config, path: Path, client: int, as_json: bool) -> None:
     """Run one client of the next round and show its reply; the run is left as it is."""
     from fedloom.experiment.build import resolve_device
+    from fedloom.experiment.identity import check_same_data
     from fedloom.experiment.prepare import prepare
     from fedloom.experiment.train import replay_client
     from fedloom.runs.folder import RunFolder
@@ -176,6 +189,7 @@ def _replay(settings: Config, path: Path, client: int, as_json: bool) -> None:
         RunFolder.open(path, resolve_device(settings.device)) as folder,
         prepare(settings) as prepared,
     ):
+        check_same_data(str(path), folder.identity(), prepared.identity.data)
         reply = replay_client(prepared, folder, client)
     if as_json:
         print_json(reply)

@@ -49,6 +49,27 @@ def cut(model: nn.Module, cuts: Sequence[str] = (), example: Tensor | None = Non
     return chain
 
 
+def suggested_cuts(model: nn.Module, count: int = 3) -> list[str]:
+    """Up to `count` modules after which the model can be cut, spread over its forward pass.
+
+    Empty if the forward pass cannot be traced or has no such place.
+
+    >>> suggested_cuts(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    ['0', '1']
+    """
+    containers = [name for name, module in model.named_modules() if [*module.children()]]
+    for inside in ([], [name for name in containers if name]):
+        try:
+            graph = _trace(model, [f"{name}." for name in inside])
+        except UserError:
+            return []
+        if usable := graph.all_usable_cuts(model):
+            last = len(usable) - 1
+            steps = range(count) if last >= count else range(last + 1)
+            return [usable[i * last // max(len(steps) - 1, 1)] for i in steps]
+    return []
+
+
 class _Tracer(fx.Tracer):
     """Traces into modules that contain a cut, and records the output of every module it meets."""
 
@@ -96,16 +117,32 @@ class _Graph:
         before = [n for n in self.steps[: here + 1] if n.op != "get_attr"]
         return [n for n in before if any(position.get(user, here) > here for user in n.users)]
 
-    def usable_cuts(self, near: fx.Node) -> list[str]:
-        """The three valid cuts nearest to a step."""
-        position = self.position
+    def valid_cuts(self) -> dict[str, fx.Node]:
+        """The modules whose output alone is used by what follows, with the step that gives it."""
         ends = {
             name: nodes[0]
             for name, nodes in self.outputs.items()
             if len(nodes) == 1 and nodes[0] is not self.output
         }
-        valid = [name for name, node in ends.items() if self.crossing(node) == [node]]
-        return sorted(valid, key=lambda name: abs(position[ends[name]] - position[near]))[:3]
+        return {name: node for name, node in ends.items() if self.crossing(node) == [node]}
+
+    def usable_cuts(self, near: fx.Node) -> list[str]:
+        """The three valid cuts nearest to a step."""
+        position, ends = self.position, self.valid_cuts()
+        return sorted(ends, key=lambda name: abs(position[ends[name]] - position[near]))[:3]
+
+    def all_usable_cuts(self, model: nn.Module) -> list[str]:
+        """The valid cuts in order, except those before a layer that overwrites its input."""
+
+        def overwritten(node: fx.Node) -> bool:
+            layers = [
+                model.get_submodule(str(u.target)) for u in node.users if u.op == "call_module"
+            ]
+            return any(getattr(layer, "inplace", False) for layer in layers)
+
+        position, ends = self.position, self.valid_cuts()
+        by_step = {node: name for name, node in ends.items() if not overwritten(node)}
+        return [by_step[node] for node in sorted(by_step, key=lambda node: position[node])]
 
     def problems(self, cut: str) -> Iterator[str]:
         """Why the model cannot be cut after this module."""

@@ -14,13 +14,13 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.errors import UserError
+from fedloom.core.errors import RunError, UserError
 from fedloom.core.evaluate import ClassCounts, count_correct
 from fedloom.core.job import Data, Job, ModelPool, Progress
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Outcome, Phase
 from fedloom.core.params import Params
-from fedloom.core.server import Reply
+from fedloom.core.server import Absent, Reply
 from fedloom.core.solver import DescentResult, Objective, Solver
 
 Work = Literal["train", "exchange", "exchange every round", "personalise", "score", "evaluate"]
@@ -61,13 +61,15 @@ class Federation:
 class Broadcast:
     """What the server sends to every client of a round, and the work it asks for.
 
-    shared: what is sent along with the weights, by name.
+    shared: what is sent along with the weights, by name. timeout: seconds that a client may take;
+    None: no limit.
     """
 
     work: Work
     round: int
     params: Params
     shared: Mapping[str, Params] = field(default_factory=dict)
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,41 @@ Task = ClientTask | EvaluationTask
 def task_for(work: Work, number: int, memories: Mapping[str, Params]) -> Task:
     """The task with this number, rebuilt in a worker from what was sent to it."""
     return EvaluationTask(number) if work == "evaluate" else ClientTask(number, memories)
+
+
+class ClientError(RunError):
+    """A client failed; the message says where it was. Messages count rounds from 1.
+
+    facts: the arguments, for JSON. reason: the message without client and round.
+    """
+
+    def __init__(
+        self, client: int, round: int, phase: int, step: int, shapes: list[list[int]], cause: str
+    ) -> None:
+        self.client = client
+        self.facts = {
+            "client": client,
+            "round": round,
+            "phase": phase,
+            "step": step,
+            "shapes": shapes,
+            "cause": cause,
+        }
+        batch = ", ".join(str(tuple(s)) for s in shapes) or "no batch yet"
+        where = f"phase {phase}, step {step}, batch shapes {batch}: {cause}"
+        self.reason = f"it failed in {where}"
+        super().__init__(f"client {client} failed in round {round + 1}, {where}")
+
+    @classmethod
+    def of(cls, client: int, round: int, progress: Progress, cause: Exception) -> ClientError:
+        """The error of a client that got this far."""
+        shapes = [list(s) for s in progress.shapes]
+        text = f"{type(cause).__name__}: {cause}"
+        return cls(client, round, progress.phase, progress.step, shapes, text)
+
+    def absent(self) -> Absent:
+        """The answer of the client that failed."""
+        return Absent(self.client, self.reason, self)
 
 
 def answer(
@@ -147,12 +184,12 @@ def train(federation: Federation, job: Job) -> Reply:
     """One round of a client: run the phases, then build the reply."""
     method = federation.method
     outcome = run_phases(method.phases, job, federation.solver, "phase")
-    private = job.model_pool.names(method.private)
+    private, kept = job.model_pool.names(method.private), job.model_pool.kept(method.private)
     final, delta = outcome.weights["model"], outcome.delta
     change = {
         n: delta[n] if n in delta else final[n] - t
         for n, t in job.received.items()
-        if n not in private
+        if n not in kept
     }
     memories = {slot: weights for slot, weights in outcome.weights.items() if slot != "model"}
     for _, descent in outcome.descents:
@@ -167,11 +204,11 @@ def reply_of(
 ) -> Reply:
     """The reply with this change of the model, these memories, and what `method.after` adds."""
     job, descent = outcome.job, outcome.descent("model")
-    private = job.model_pool.names(method.private)
-    uploads, memories = {"model": change}, dict(memories)
+    kept = job.model_pool.kept(method.private)
+    uploads, memories = {"model": _without(kept, change)}, dict(memories)
     for extra in [after(outcome) for after in method.after]:
         for name, upload in extra.uploads.items():
-            uploads[name] = {n: t for n, t in upload.items() if n not in private}
+            uploads[name] = _without(kept, upload)
         if clash := memories.keys() & extra.memories.keys():
             raise UserError(
                 f"two methods use the memory '{min(clash)}' and cannot be combined; keep one"
@@ -186,6 +223,10 @@ def reply_of(
         loss=descent.loss,
         steps=descent.steps,
     )
+
+
+def _without(names: frozenset[str], params: Mapping[str, Tensor]) -> Params:
+    return {n: t for n, t in params.items() if n not in names}
 
 
 def exchange(federation: Federation, job: Job, every_round: bool) -> dict[str, Params]:

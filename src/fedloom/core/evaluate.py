@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,18 @@ class ClassCounts:
     def recall(self) -> Tensor:
         """Accuracy by class; 0 for a class without test samples, which has `seen` 0."""
         return self.hits / self.seen.clamp(min=1)
+
+
+def counts_problem(counts: Any, classes: int) -> str | None:
+    """Why an answer is not the counts of a test set with this many classes, or None."""
+    if not isinstance(counts, ClassCounts):
+        return f"it sent a {type(counts).__name__}, not counts of correct predictions"
+    hits, seen = counts.hits, counts.seen
+    if hits.shape != (classes,) or seen.shape != (classes,):
+        return f"it sent counts of shapes {tuple(hits.shape)} and {tuple(seen.shape)}"
+    if not bool(((hits >= 0) & (hits <= seen) & torch.isfinite(seen)).all()):
+        return "it sent more correct predictions than samples, or counts that are not numbers"
+    return None
 
 
 def count_correct(

@@ -34,21 +34,34 @@ import torch
 from torch import Tensor
 
 from fedloom.core.client import Broadcast, ClientTask, Federation, Task
-from fedloom.core.errors import RunError
+from fedloom.core.errors import RunError, shortened
+from fedloom.core.guard import first_not_finite, type_problem
 from fedloom.core.job import Data
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange
 from fedloom.core.params import Params, nbytes
-from fedloom.core.server import Memory
+from fedloom.core.server import Absent, Memory
 from fedloom.core.state import ClientStore, ServerState
 
 MEMORY_NAME, LEDGER = "exchange", "ledger"  # where the ledger is in the server's memory
 CHUNK = 1000  # samples per step of a checksum
 
-Ask = Callable[[Broadcast, Iterable[Task]], Iterator[tuple[int, Any]]]  # an engine's `map`
+Ask = Callable[[Broadcast, Iterable[Task]], Iterator[tuple[int, Any]]]  # `Simulation.ask`
 Notify = Callable[[str], None]  # shows a message to the user
 Reject = Callable[[int, str], object]  # takes a client whose answer is left out, and the reason
 Answers = Mapping[int, Mapping[str, Params]]  # by client, then by name of the exchange
+
+
+class NoValidAnswer(RunError):
+    """No client gave a valid answer to an exchange. rejected: why not, by client."""
+
+    def __init__(self, exchange: str, rejected: Mapping[int, str]) -> None:
+        self.rejected = rejected
+        client, problem = next(iter(rejected.items()))
+        super().__init__(
+            f"every answer to the exchange '{exchange}' is invalid "
+            f"(client {client}: {problem}); check the clients' data"
+        )
 
 
 # ------------------------------------------------------------------ before a run
@@ -85,7 +98,7 @@ def first_exchange(
     if not first_exchanges(federation):
         return {}, {}
     turns = torch.zeros(len(federation.clients), dtype=torch.int64)
-    answers = _ask_by_turn(federation, ask, params, turns)
+    answers = _ask_by_turn(federation, ask, params, turns, notify)
     pooled = _pool_first(federation, answers, notify)
     return pooled, _new_ledger(answers, turns, _checksums(federation.clients))
 
@@ -119,30 +132,32 @@ def repeat_if_data_changed(
     for exchange in exchanges:
         for text in _notice(exchange, federation, number + 1):
             notify(text)
-    answers = _ask_by_turn(federation, ask, state.params, turns)
+    answers = _ask_by_turn(federation, ask, state.params, turns, notify)
     new_answers = {client: answer for client, answer in answers.items() if changed[client]}
     shared = {**state.shared, **_pool_first(federation, answers, notify)}
     memory = {**state.memory, **_new_ledger(new_answers, turns, checksums)}
     return replace(state, shared=shared, memory=memory)
 
 
-def _ask_by_turn(federation: Federation, ask: Ask, params: Params, turns: Tensor) -> Answers:
+def _ask_by_turn(
+    federation: Federation, ask: Ask, params: Params, turns: Tensor, notify: Notify
+) -> Answers:
     """The answers of all clients in client order, each drawn from the key of its turn."""
-    answers: dict[int, Mapping[str, Params]] = {}
+    answers: dict[int, Any] = {}
     turn_of = turns.tolist()
     for turn in sorted(set(turn_of)):
         tasks = [ClientTask(client) for client, own in enumerate(turn_of) if own == turn]
         answers |= dict(ask(Broadcast("exchange", turn, params), tasks))
-    return dict(sorted(answers.items()))
+    return usable_answers(first_exchanges(federation), answers, _notified(notify))
 
 
 def _pool_first(federation: Federation, answers: Answers, notify: Notify) -> dict[str, Params]:
-    return pool_answers(
-        first_exchanges(federation),
-        answers,
-        federation.key.fold("pool"),
-        lambda client, reason: notify(f"note: {reason}"),
-    )
+    exchanges, key = first_exchanges(federation), federation.key.fold("pool")
+    return pool_answers(exchanges, answers, key, _notified(notify))
+
+
+def _notified(notify: Notify) -> Reject:
+    return lambda client, reason: notify(f"note: {reason}")
 
 
 def _new_ledger(answers: Answers, turns: Tensor, checksums: Tensor) -> dict[str, Memory]:
@@ -174,6 +189,40 @@ def _checksum(data: Data) -> int:
 # ------------------------------------------------------------------ checking and pooling answers
 
 
+def usable_answers(
+    exchanges: Sequence[Exchange], answers: Mapping[int, Any], reject: Reject
+) -> Answers:
+    """The answers that are tensors by name for every exchange, in client order.
+
+    The others, and clients that gave no answer, go to `reject`. Raises NoValidAnswer if there is
+    no usable answer.
+    """
+    usable, rejected = {}, {}
+    for client, answer in sorted(answers.items()):
+        problem = _unusable(exchanges, answer)
+        if problem is None:
+            usable[client] = answer
+        else:
+            rejected[client] = shortened(problem)
+    if not usable:
+        raise NoValidAnswer(exchanges[0].name, rejected)
+    for client, problem in rejected.items():
+        reject(client, f"client {client} is left out of the exchange: {problem}")
+    return usable
+
+
+def _unusable(exchanges: Sequence[Exchange], answer: Any) -> str | None:
+    if isinstance(answer, Absent):
+        return answer.reason
+    if not isinstance(answer, Mapping):
+        return f"it sent a {type(answer).__name__}, not answers by name"
+    for exchange in exchanges:
+        problem = type_problem(answer.get(exchange.name))
+        if problem is not None:
+            return f"its answer to '{exchange.name}': {problem}"
+    return None
+
+
 def pool_answers(
     exchanges: Sequence[Exchange], answers: Answers, key: Key, reject: Reject
 ) -> dict[str, Params]:
@@ -192,7 +241,7 @@ def valid_answers(
     """The answers that can be pooled, in client order; the others go to `reject`.
 
     An answer is valid if it has the names, types and shapes of most answers, is finite, and passes
-    the exchange's own check. Raises RunError if none is valid.
+    the exchange's own check. Raises NoValidAnswer if none is valid.
     """
     forms = {client: _form(answer) for client, answer in answers.items()}
     usual = Counter(forms.values()).most_common(1)[0][0]
@@ -202,11 +251,7 @@ def valid_answers(
         if problem is not None:
             rejected[client] = problem
     if len(rejected) == len(answers):
-        client, problem = next(iter(rejected.items()))
-        raise RunError(
-            f"every answer to the exchange '{exchange.name}' is invalid "
-            f"(client {client}: {problem}); check the clients' data"
-        )
+        raise NoValidAnswer(exchange.name, rejected)
     for client, problem in rejected.items():
         what = f"the answer of client {client} to the exchange '{exchange.name}'"
         reject(client, f"{what} is left out: {problem}")
@@ -226,9 +271,8 @@ def _answer_problem(
     if not has_usual_form:
         form = list(_form(answer))
         return f"its tensors {form} differ from most answers in names, types or shapes"
-    for name, t in answer.items():
-        if t.is_floating_point() and not bool(torch.isfinite(t).all()):
-            return f"tensor '{name}' is not finite"
+    if (name := first_not_finite(answer)) is not None:
+        return f"tensor '{name}' is not finite"
     return exchange.check(client, answer)
 
 
@@ -300,7 +344,7 @@ def ask_every_round(
     clients, rejected = range(len(federation.clients)), dict[int, str]()
     broadcast = Broadcast("exchange every round", state.round, state.params)
     replies = ask(broadcast, (ClientTask(c, store.recall(c)) for c in clients))
-    answers = dict(sorted(replies, key=lambda reply: reply[0]))
+    answers = usable_answers(exchanges, dict(replies), rejected.setdefault)
     key = federation.key.fold("again", state.round, "pool")
     shared = pool_answers(exchanges, answers, key, rejected.setdefault)
     # clients that train are sent the weights again, which the round report counts

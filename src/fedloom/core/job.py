@@ -49,7 +49,7 @@ class ModelPool:
         self._selected: dict[Selector, frozenset[str]] = {}
         self._trainable: frozenset[str] | None = None
         first, _ = self._scratch("model")
-        self.roles = Roles.of(first)
+        self.roles = Roles.of(first)  # now, because training changes requires_grad
         self.batch_statistics = has_batch_statistics(first)
 
     def _scratch(self, label: str) -> tuple[Chain, Params]:
@@ -94,17 +94,22 @@ class ModelPool:
             self._selected[selector] = selector(self._scratch("model")[0])
         return self._selected[selector]
 
+    def kept(self, private: Selector) -> frozenset[str]:
+        """The tensors that never leave a client: private ones, and weights the model froze."""
+        return self.names(private) | self.roles.frozen
+
     def set_trainable(self, selector: Selector) -> None:
         """Make these tensors of the model trainable and freeze the rest.
 
-        A batch norm whose statistics are frozen normalises by them and does not update them.
+        What the builder of the model froze stays frozen. A batch norm whose statistics are not
+        trained normalises by them and does not update them.
         """
         trained, (chain, _) = self.names(selector), self._scratch("model")
         if trained == self._trainable:
             return
         chain.train()
         for name, p in chain.named_parameters():
-            p.requires_grad_(name in trained)
+            p.requires_grad_(name in trained and name not in self.roles.frozen)
         for name, layer in chain.named_modules():
             if isinstance(layer, BATCH_NORMS) and f"{name}.running_mean" not in trained:
                 layer.eval()

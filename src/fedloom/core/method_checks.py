@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fedloom.core.chain import Chain
+from fedloom.core.chain_from_module import suggested_cuts
 from fedloom.core.server import KINDS
 
 if TYPE_CHECKING:
@@ -31,7 +32,16 @@ def unmet_needs(method: Method, chain: Chain) -> Problems:
     blocks = ", ".join(chain.names)
     for need in method.needs:
         if not need.met(chain):
-            yield f"needs {need.text}, but the model has the blocks {blocks}"
+            yield f"needs {need.text}, but the model has the blocks {blocks}{_way_to_cut(chain)}"
+
+
+def _way_to_cut(chain: Chain) -> str:
+    """How to make several blocks of a single one; empty if there are several."""
+    if len(chain.names) > 1:
+        return ""
+    cuts = suggested_cuts(chain.block(chain.names[0])) or ["LAYER", "LAYER"]
+    line = f"return fedloom.cut(model, cuts={cuts})"
+    return f"; cut it into blocks in the function that builds it, for example: {line}"
 
 
 def _stages_follow_the_order_of_kinds(method: Method) -> Problems:
@@ -98,12 +108,23 @@ def _needs_are_met(method: Method, chain: Chain) -> Problems:
         yield from unmet_needs(method, chain)
 
 
+def _some_weight_is_trainable(method: Method, chain: Chain) -> Problems:
+    parameters = list(chain.parameters())
+    if parameters and not any(p.requires_grad for p in parameters):
+        yield (
+            "has nothing to train: every weight of this model is frozen (requires_grad=False); "
+            "leave at least one layer trainable"
+        )
+
+
 def _every_phase_trains_weights(method: Method, chain: Chain) -> Problems:
-    weights = {name for name, _ in chain.named_parameters()}
+    parameters = dict(chain.named_parameters())
     for number, phase in enumerate((*method.phases, *method.finale)):
-        if not weights & phase.trains(chain):
+        chosen = parameters.keys() & phase.trains(chain)
+        if not any(parameters[name].requires_grad for name in chosen):
+            found = "only frozen weights" if chosen else "no weight"
             yield (
-                f"phase {number} of slot '{phase.slot}' trains no weight of this model; "
+                f"phase {number} of slot '{phase.slot}' trains {found} of this model; "
                 "choose other tensors or another model"
             )
 
@@ -138,6 +159,7 @@ SERVER_CHECKS: tuple[Callable[[Method], Problems], ...] = (
 )
 CLIENT_CHECKS: tuple[Callable[[Method, Chain], Problems], ...] = (
     _needs_are_met,
+    _some_weight_is_trainable,
     _every_phase_trains_weights,
     _the_model_is_trained,
     _the_evaluated_slot_exists,

@@ -5,6 +5,9 @@ weights      parameters, including the affine ones of a normalisation layer: ave
 statistics   floating-point buffers (running mean and variance): averaged like weights, but never
              part of a momentum or second moment, which would drive a variance below zero.
 counters     integer buffers (batches seen): averaged in float64 and truncated to an integer.
+frozen       parameters that the builder of the model froze (requires_grad=False): never trained and
+             never uploaded, so they keep their initial values. The buffers of a frozen layer are
+             statistics and counters like all others.
 """
 
 from __future__ import annotations
@@ -26,16 +29,21 @@ class Roles:
     weights: frozenset[str]
     statistics: frozenset[str]
     counters: frozenset[str]
+    frozen: frozenset[str] = frozenset()
 
     @staticmethod
     def of(chain: Chain) -> Roles:
-        """The roles of a model's tensors; non-persistent buffers (never saved) have none."""
+        """The roles of the tensors of a model as it was built, before any training.
+
+        Non-persistent buffers (never saved) have none.
+        """
         saved = chain.state_dict()
-        weights = frozenset(n for n, _ in chain.named_parameters(remove_duplicate=False))
-        counters = frozenset(
-            n for n, t in saved.items() if n not in weights and not t.is_floating_point()
-        )
-        return Roles(weights, frozenset(saved) - weights - counters, counters)
+        parameters = dict(chain.named_parameters(remove_duplicate=False))
+        weights = frozenset(n for n, p in parameters.items() if p.requires_grad)
+        buffers = saved.keys() - parameters.keys()
+        counters = frozenset(n for n in buffers if not saved[n].is_floating_point())
+        frozen = frozenset(parameters) - weights
+        return Roles(weights, frozenset(buffers) - counters, counters, frozen)
 
 
 def moved(params: Mapping[str, Tensor], by: Mapping[str, Tensor]) -> Params:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedloom.core.exchange import Traffic
+from fedloom.core.exchange import NoValidAnswer, Traffic
 from fedloom.core.params import nbytes
 from fedloom.core.server import Reply
 from fedloom.core.state import ServerState
@@ -13,16 +14,21 @@ from fedloom.core.state import ServerState
 
 @dataclass(frozen=True)
 class RoundReport:
-    """Participants, rejected clients with reasons, the mean training loss, and the cost."""
+    """Participants, rejected clients with reasons, the mean training loss, and the cost.
+
+    skipped: why the model stayed as it was; None for a round that counts. loss: None if the round
+    was skipped, or if a client's loss is not finite.
+    """
 
     round: int
     clients: tuple[int, ...]
     rejected: dict[int, str]
-    loss: float
+    loss: float | None
     steps: int
     bytes_up: int
     bytes_down: int
     seconds: float
+    skipped: str | None = None
 
 
 def round_report(
@@ -30,6 +36,7 @@ def round_report(
     chosen: Sequence[int],
     valid: Sequence[Reply],
     rejected: dict[int, str],
+    skipped: str | None,
     seconds: float,
     traffic: Traffic,
 ) -> RoundReport:
@@ -44,9 +51,21 @@ def round_report(
         round=state.round,
         clients=tuple(chosen),
         rejected=rejected,
-        loss=sum(r.loss * r.samples for r in valid) / sum(r.samples for r in valid),
+        loss=_mean_loss(valid) if skipped is None else None,
         steps=sum(r.steps for r in valid),
         bytes_up=traffic.up + sum(nbytes(p) for r in valid for p in r.uploads.values()),
         bytes_down=traffic.down + down * len(chosen),
         seconds=seconds,
+        skipped=skipped,
     )
+
+
+def skipped_report(round: int, cause: NoValidAnswer, seconds: float) -> RoundReport:
+    """The report of a round that ended with its exchanges, before any client was to train."""
+    return RoundReport(round, (), dict(cause.rejected), None, 0, 0, 0, seconds, str(cause))
+
+
+def _mean_loss(valid: Sequence[Reply]) -> float | None:
+    """Weighted by the clients' samples; None if it is not finite."""
+    loss = sum(r.loss * r.samples for r in valid) / sum(r.samples for r in valid)
+    return loss if math.isfinite(loss) else None

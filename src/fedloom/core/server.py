@@ -37,6 +37,18 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """A client that gave no answer: it failed, was late, or could not be reached.
+
+    error: the exception behind it, for a run that stops at the first failure.
+    """
+
+    client: int
+    reason: str
+    error: Exception | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Cohort:
     """The replies of a round in client order, and what the stages compute from them.
 

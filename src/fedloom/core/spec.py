@@ -5,33 +5,38 @@ parameters. A user writes one as text, `fedprox(mu=0.1)`. `parse` turns the text
 which is data: it can be saved in a run folder and sent to a worker. `call` checks the arguments and
 calls the function.
 
-A parameter's default, range and meaning are written once, in the signature:
-
-    def fedprox(mu: Annotated[float, Param("weight of the proximal term", low=0)] = 0.01): ...
-
-`parameters` reads them from there, for the checks, the command line and the documentation.
+A parameter's default, range and meaning are written in the signature (core/signature.py).
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-import math
-import operator
 import re
-import types
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedloom.core.errors import UserError, did_you_mean, raise_all
+from fedloom.core.errors import UserError, did_you_mean, raise_all, shown, shown_text
+from fedloom.core.signature import Param, Parameter, parameters
+
+__all__ = [
+    "Param",
+    "Parameter",
+    "Spec",
+    "argument_problems",
+    "arguments",
+    "call",
+    "literal",
+    "parameters",
+    "parse",
+]
 
 # ------------------------------------------------------------------ text to data
 
 _PLUS = re.compile(r"\+(?![^()]*\))")  # a plus that is not inside parentheses
 _NAME_AND_ARGUMENTS = re.compile(r"\s*([^()]*[^()\s])\s*(?:\(([^()]*)\))?\s*")
-_UNNAMED = re.compile(r"#(\d+)")  # key of the n-th argument, if written without a name
+_UNNAMED = re.compile(r"#([1-9][0-9]{0,3})")  # key of the n-th argument, if written without a name
+_MAX_LITERAL = 4096  # characters; longer text is no number or list that a person has written
 _KEYWORDS = {"true": True, "false": False, "none": None}
 
 
@@ -59,8 +64,8 @@ def parse(text: str) -> list[Spec]:
         match = _NAME_AND_ARGUMENTS.fullmatch(piece)
         if match is None:
             raise UserError(
-                f"method '{text}' is not of the form name+name or name(parameter=value)+name; "
-                "see: fedloom methods"
+                f"'{shown_text(text)}' is not of the form name or name(parameter=value), "
+                "nor name+name for methods; see: fedloom methods, fedloom models"
             )
         specs.append(Spec(match[1], arguments(match[2] or "")))
     return specs
@@ -79,7 +84,10 @@ def arguments(text: str) -> dict[str, Any]:
         if not equals:
             name, value = f"#{position}", piece
         if name in args:
-            raise UserError(f"argument '{name}' is given twice in '({text})'; give it once")
+            raise UserError(
+                f"argument '{shown_text(name)}' is given twice in '({shown_text(text)})'; "
+                "give it once"
+            )
         args[name] = literal(value)
     return args
 
@@ -88,138 +96,12 @@ def literal(text: str) -> Any:
     """The value of a Python literal, true, false or none; any other text is a string."""
     if text.lower() in _KEYWORDS:
         return _KEYWORDS[text.lower()]
+    if len(text) > _MAX_LITERAL:
+        return text
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-# ------------------------------------------------------------------ parameters of a function
-
-
-@dataclass(frozen=True)
-class Param:
-    """The meaning and range of a parameter, for use in Annotated.
-
-    low and high are inclusive bounds, above and below exclusive ones.
-    """
-
-    meaning: str
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def violated_bounds(self, value: float) -> list[str]:
-        """The bounds that the value violates, in words."""
-        bounds = [
-            (self.low, "at least", operator.ge),
-            (self.above, "above", operator.gt),
-            (self.high, "at most", operator.le),
-            (self.below, "below", operator.lt),
-        ]
-        return [
-            f"{words} {bound:g}"
-            for bound, words, holds in bounds
-            if bound is not None and not holds(value, bound)
-        ]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a function: what it accepts, its default, and its meaning.
-
-    kinds: accepted types. choices: further accepted values, from Literal.
-    """
-
-    name: str
-    kinds: tuple[type, ...]
-    choices: tuple[Any, ...]
-    default: Any
-    about: Param
-
-    @property
-    def required(self) -> bool:
-        return self.default is inspect.Parameter.empty
-
-    def describe(self) -> dict[str, Any]:
-        """The parameter as JSON."""
-        facts: dict[str, Any] = {
-            "name": self.name,
-            "type": " | ".join(self._accepted(none="null")),
-            "meaning": self.about.meaning,
-        }
-        for bound in ("low", "high", "above", "below"):
-            value = getattr(self.about, bound)
-            if value is not None:
-                facts[bound] = value
-        if self.choices:
-            facts["choices"] = list(self.choices)
-        if not self.required:
-            facts["default"] = self.default
-        return facts
-
-    def problem(self, value: Any) -> str | None:
-        """Why the value is not accepted, or None."""
-        if self.choices and value in self.choices:
-            return None
-        if not self._has_accepted_type(value):
-            accepted = " or ".join(self._accepted(none="none"))
-            return f"{self.name}={value!r} must be {accepted}"
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"{self.name}={value!r} must be finite ({self.about.meaning})"
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            violated = self.about.violated_bounds(value)
-            if violated:
-                bounds = " and ".join(violated)
-                return f"{self.name}={value!r} must be {bounds} ({self.about.meaning})"
-        return None
-
-    def _has_accepted_type(self, value: Any) -> bool:
-        if isinstance(value, bool):  # a bool is an int in Python, but not in a setting
-            return bool in self.kinds or object in self.kinds
-        return isinstance(value, self.kinds) or (float in self.kinds and isinstance(value, int))
-
-    def _accepted(self, none: str) -> list[str]:
-        """Choices and types in words; none: the word for None."""
-        kinds = [none if kind is type(None) else kind.__name__ for kind in self.kinds]
-        return [*map(repr, self.choices), *kinds]
-
-
-def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """The keyword parameters of a function by name, read from its signature.
-
-    >>> def fedprox(mu: typing.Annotated[float, Param("0 is FedAvg", low=0)] = 0.01): ...
-    >>> parameters(fedprox)["mu"].default
-    0.01
-    """
-    hints = typing.get_type_hints(function, include_extras=True)
-    return {
-        p.name: _parameter(p, hints.get(p.name, Any))
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    }
-
-
-def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
-    about = Param("")
-    if typing.get_origin(hint) is typing.Annotated:
-        hint, *extras = typing.get_args(hint)
-        about = next((extra for extra in extras if isinstance(extra, Param)), about)
-    kinds: list[type] = []
-    choices: list[Any] = []
-    for option in _union_members(hint):
-        origin = typing.get_origin(option)
-        if origin is typing.Literal:
-            choices += typing.get_args(option)
-        else:
-            kinds.append(object if option is Any else (origin or option))
-    return Parameter(parameter.name, tuple(kinds), tuple(choices), parameter.default, about)
-
-
-def _union_members(hint: Any) -> tuple[Any, ...]:
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if is_union else (hint,)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return text  # the last two: thousands of signs or brackets
 
 
 # ------------------------------------------------------------------ checked calls
@@ -242,7 +124,8 @@ def _problems_of_given(accepted: Mapping[str, Parameter], args: Mapping[str, Any
             yield _unnamed_problem(list(accepted), int(unnamed[1]), value)
         elif name not in accepted:
             choices = ", ".join(accepted) or "none"
-            yield f"no parameter '{name}'{did_you_mean(name, accepted)} (choices: {choices})"
+            guess = did_you_mean(name, accepted)
+            yield f"no parameter '{shown_text(name)}'{guess} (choices: {choices})"
         elif (problem := accepted[name].problem(value)) is not None:
             yield problem
 
@@ -252,7 +135,8 @@ def _unnamed_problem(names: list[str], position: int, value: Any) -> str:
     if value in names:
         return f"argument '{value}' has no value; write {value}=VALUE"
     name = names[position - 1] if position <= len(names) else "NAME"
-    return f"argument {value} has no name; write {name}={value}"
+    text = shown_text(value) if isinstance(value, str) else shown(value)
+    return f"argument {text} has no name; write {name}={text}"
 
 
 def _problems_of_missing(

@@ -2,25 +2,39 @@
 
 A reference can stand wherever a built-in method or model is named. It is text, so it can be saved
 in a run folder and loaded in a worker process.
+
+It can also stand in a settings file or a run folder that someone else has written, and to load it
+is to run code. So `load` refuses every reference until `allow` has been called with it: by the
+command line for what was typed, by the Python interface for what was passed, and with `--trust` or
+`trust=True` for what a file names. What is allowed holds for the process, like sys.modules: code
+that was loaded once has run, whoever asks next, and a check at the one place where code is loaded
+cannot be forgotten on the way there.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.source_files import file_sha256, local_imports
+from fedloom.core.user_modules import (
+    check_definition,
+    check_module_name,
+    module_by_name,
+    module_from_file,
+)
 
 T = TypeVar("T")
 _DIGEST = re.compile(r"-[0-9a-f]{12}$")
 VALUE_PREFIX = "python:"  # marks the name of an object passed as a value, which has no reference
+_allowed: set[str] = set()
+_origins: dict[str, str] = {}  # where a reference that nobody typed was read, for the error message
 
 
 def is_reference(name: str) -> bool:
@@ -31,7 +45,43 @@ def is_reference(name: str) -> bool:
 def absolute_reference(name: str) -> str:
     """The name with the path of a user's file made absolute, so that it is valid in any folder."""
     place, colon, function = name.rpartition(":")
-    return f"{Path(place).resolve()}{colon}{function}" if place.endswith(".py") else name
+    if "\0" in name:
+        raise UserError(f"{name!r} contains a NUL character; write file.py:function")
+    # not Path.resolve, which raises for a link to itself
+    return f"{os.path.realpath(place)}{colon}{function}" if place.endswith(".py") else name
+
+
+def allow(names: Iterable[str]) -> None:
+    """Let this process load these references; names that are not references are skipped."""
+    _allowed.update(absolute_reference(name) for name in names if is_reference(name))
+
+
+def allowed() -> list[str]:
+    """The references that this process may load."""
+    return sorted(_allowed)
+
+
+def is_allowed(name: str) -> bool:
+    """Whether this process may load the reference."""
+    return absolute_reference(name) in _allowed
+
+
+def note_origin(names: Iterable[str], origin: str) -> None:
+    """Remember in which file or folder names were read, to say so if they are refused."""
+    _origins.update((absolute_reference(name), origin) for name in names if is_reference(name))
+
+
+def check_allowed(kind: str, name: str) -> None:
+    """Raise for a reference that was not allowed. kind: what it is, for the message."""
+    if is_allowed(name):
+        return
+    origin = _origins.get(absolute_reference(name))
+    source = "a settings file or a run folder" if origin is None else f"'{origin}'"
+    raise UserError(
+        f"{kind} '{name}' comes from {source}, not from the command line, and would be executed; "
+        "read that code, and if you trust it repeat the command with --trust "
+        "(from Python: trust=True)"
+    )
 
 
 def short_reference(name: str) -> str:
@@ -61,14 +111,21 @@ def reference_to(function: Callable[..., Any]) -> str | None:
 def checksums(names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of the source files that these names refer to, by file or module.
 
-    Names that are not references are skipped. Files that a source file imports are not included.
+    With them go the user's own files that they import, by file. Names that are not references are
+    skipped.
     """
-    places = sorted({name.rpartition(":")[0] for name in names if is_reference(name)})
+    references = [n for n in names if is_reference(n) and not n.startswith(VALUE_PREFIX)]
+    for reference in references:
+        check_allowed("code", reference)  # to look for a module imports the packages around it
+    places = sorted({name.rpartition(":")[0] for name in references})
     sums = {}
     for place in places:
         source = _source_file(place)
-        if source is not None:
-            sums[place] = hashlib.sha256(source.read_bytes()).hexdigest()
+        if source is None or not source.is_file():
+            continue
+        sums[place] = file_sha256(source)
+        module = "" if place.endswith(".py") else place
+        sums |= {str(file): file_sha256(file) for file in local_imports(source, module)}
     return sums
 
 
@@ -83,7 +140,10 @@ def _source_file(place: str) -> Path | None:
 
 
 def load(kind: str, reference: str) -> Callable[..., Any]:
-    """Import the function that a reference names; kind: what it is, for error messages."""
+    """The function that a reference names, if it is allowed; kind: what it is, for messages.
+
+    Raises a UserError for code that was not allowed, and for functions that no reference may name.
+    """
     if reference.startswith(VALUE_PREFIX):
         raise UserError(
             f"{kind} '{short_reference(reference)}' was passed as a Python object, which "
@@ -94,11 +154,16 @@ def load(kind: str, reference: str) -> Callable[..., Any]:
         raise UserError(
             f"{kind} '{reference}' is incomplete; write file.py:function or package.module:function"
         )
-    module = _from_file(kind, Path(place)) if place.endswith(".py") else _from_name(kind, place)
+    from_file = place.endswith(".py")
+    if not from_file:
+        check_module_name(kind, place)
+    check_allowed(kind, reference)
+    module = module_from_file(kind, Path(place)) if from_file else module_by_name(kind, place)
     function = getattr(module, name, None)
     if not callable(function):
         functions = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
         raise unknown_name(f"function in {place}", name, functions)
+    check_definition(kind, reference, module, function)
     return function  # type: ignore[no-any-return]
 
 
@@ -120,37 +185,3 @@ def call_user_function(
             "fix the function"
         )
     return result
-
-
-def _from_file(kind: str, path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UserError(
-            f"{kind} '{path}' is not a file; give the path to a Python file as file.py:function"
-        )
-    # the hash separates files of the same name in different folders
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-    name = f"fedloom_user_{path.stem}_{digest}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(
-            f"{kind} file '{path}' cannot be loaded: {type(error).__name__}: {error}; fix the file"
-        ) from error
-    sys.modules[name] = module
-    return module
-
-
-def _from_name(kind: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        cause = f"{type(error).__name__}: {error}"
-        raise UserError(
-            f"{kind} module '{name}' cannot be imported: {cause}; "
-            "install or fix it, or give file.py:function"
-        ) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import zlib
 from importlib import resources
 
@@ -59,7 +60,7 @@ def _array(name: str, dims: int, checksums: dict[str, str]) -> np.ndarray:
             f"the packaged file {name}.gz is damaged (its sha256 differs from SHA256SUMS); "
             "reinstall fedloom"
         )
-    return parse(data, dims, name)
+    return parse(io.BytesIO(data), dims, name)
 
 
 def _checksums() -> dict[str, str]:

@@ -6,8 +6,6 @@ images are normalised, with the mean and std of their training split, as the ima
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.data.dataset import Dataset, Kind
+from fedloom.data.identity import identity_sha256
 from fedloom.data.partition.draws import stream
 from fedloom.data.sources import columns, holdout
 from fedloom.data.sources.build import build_dataset, raw_split
@@ -81,17 +80,7 @@ def content_digest(dataset: Dataset) -> str:
 
     The name and `about` do not count.
     """
-    digest = hashlib.sha256()
-    facts = (dataset.kind, dataset.classes, dataset.users, dataset.mean, dataset.std)
-    digest.update(json.dumps(facts).encode())
-    for split in (dataset.train, dataset.test):
-        for tensor in (split.x, split.y, split.users):
-            if tensor is None:
-                digest.update(b"\nnone\n")
-            else:
-                digest.update(f"\n{tensor.dtype} {tuple(tensor.shape)}\n".encode())
-                digest.update(tensor.cpu().contiguous().numpy().data)
-    return digest.hexdigest()
+    return identity_sha256(dataset)
 
 
 def _class_numbers(

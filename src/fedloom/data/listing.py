@@ -6,18 +6,14 @@ that the user added: a folder NAME with info.json, which records classes, users 
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError, unknown_name
+from fedloom.data.info_file import INFO, damaged, disk_errors, read_info
 
-VERSION = 1  # of info.json
-INFO = "info.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ADD_HINT = "add it with: fedloom data add NAME --from PATH"
 SYNTHETIC_HINT = "crowd-N, such as crowd-1000: a synthetic federation of N users"
@@ -85,32 +81,23 @@ def describe(name: str, root: Root = None) -> dict[str, Any]:
 
 
 def describe_all(root: Root = None) -> list[dict[str, Any]]:
-    """The packaged data set and all added ones, sorted by name."""
-    return [describe(name, root) for name in names(root)]
+    """The packaged data set and all added ones, sorted by name.
+
+    Of one that cannot be read there is only its name and the `problem`.
+    """
+    return [_described_or_problem(name, root) for name in names(root)]
 
 
-def read_info(folder: Path) -> dict[str, Any]:
-    """The content of a data set's info.json; raises UserError if it is damaged or too new."""
-    file = folder / INFO
+def _described_or_problem(name: str, root: Root) -> dict[str, Any]:
     try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-        version = info["version"]
-    except (ValueError, KeyError, TypeError):
-        raise damaged(file, "not the JSON that fedloom wrote") from None
-    if version != VERSION:
-        raise UserError(
-            f"{file} has version {version}, this fedloom reads version {VERSION}; "
-            "add the data set again"
-        )
-    return dict(info)
+        return describe(name, root)
+    except UserError as error:
+        return {"name": name, "problem": str(error)}
 
 
 def _description(info: dict[str, Any]) -> dict[str, Any]:
-    tensors = {
-        split: info["files"][f"{split}.safetensors"]["tensors"]["x"] for split in ("train", "test")
-    }
-    _, train_samples, *shape = tensors["train"]  # "uint8", 10000, 1, 28, 28
-    _, test_samples, *_ = tensors["test"]
+    _, train_samples, *shape = info["files"]["train"]["tensors"]["x"]  # "uint8", 10000, 1, 28, 28
+    _, test_samples, *_ = info["files"]["test"]["tensors"]["x"]
     return {
         "name": info["name"],
         "kind": info["kind"],
@@ -121,22 +108,3 @@ def _description(info: dict[str, Any]) -> dict[str, Any]:
         "users": len(info["users"]),
         **info["about"],
     }
-
-
-def damaged(file: Path, reason: str) -> UserError:
-    """The error for a file of an added data set that cannot be used."""
-    return UserError(
-        f"{file} is damaged ({reason}); add the data set again with: "
-        f"fedloom data add {file.parent.name} --from PATH --replace"
-    )
-
-
-@contextmanager
-def disk_errors(failure: str) -> Iterator[None]:
-    """Turn an OSError into a UserError that starts with `failure`."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{failure}: {error.strerror or error}; check the disk and its permissions"
-        ) from None

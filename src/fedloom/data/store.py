@@ -1,42 +1,35 @@
 """Named data sets on disk.
 
-NAME/train.safetensors, NAME/test.safetensors, and NAME/info.json with their checksums.
+NAME/train-SHA.safetensors, NAME/test-SHA.safetensors, and NAME/info.json with their checksums.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.data import fashion, synthetic
-from fedloom.data.dataset import Dataset, Split
-from fedloom.data.listing import (
-    ADD_HINT,
+from fedloom.data.dataset import Dataset, Kind, Split
+from fedloom.data.info_file import (
     INFO,
-    NAME,
-    PACKAGED,
-    VERSION,
-    Root,
+    SPLITS,
     damaged,
     disk_errors,
-    home,
-    names,
+    info_bytes,
     read_info,
+    split_file,
+    split_files,
 )
+from fedloom.data.listing import ADD_HINT, NAME, PACKAGED, Root, home, names
 from fedloom.data.sources import read
 from fedloom.data.sources.checks import problems_and_notes
-
-SPLITS = ("train", "test")
+from fedloom.data.staging import exclusive, put_in_place, staging_folder, sync
 
 
 def add(
@@ -55,10 +48,18 @@ def add(
 
 
 def save(dataset: Dataset, root: Root = None, replace: bool = False) -> None:
-    """Store a data set under its name; the folder appears complete or not at all."""
+    """Store a data set under its name; if it is killed, the data set is the old or the new one."""
     folder = _free_folder(dataset.name, root, replace)
-    with disk_errors(f"cannot write data set '{dataset.name}' to {folder}"):
-        _write(dataset, folder)
+    with (
+        disk_errors(f"cannot write data set '{dataset.name}' to {folder}"),
+        staging_folder(folder.parent) as staging,
+    ):
+        new = staging / dataset.name
+        new.mkdir()
+        _write_files(new, dataset)
+        with exclusive(folder.parent):
+            _free_folder(dataset.name, root, replace)  # another process may have been faster
+            put_in_place(new, folder)
 
 
 def load(name: str, root: Root = None) -> Dataset:
@@ -71,10 +72,7 @@ def load(name: str, root: Root = None) -> Dataset:
         raise UserError(f"{unknown_name('data set', name, names(root))}; {ADD_HINT}")
     folder = home(root) / name
     with disk_errors(f"cannot read data set '{name}' in {folder}"):
-        info = read_info(folder)
-        for split in SPLITS:
-            _verify(folder / f"{split}.safetensors", info)
-        return _read_dataset(folder, info)
+        return _read_whole(folder)
 
 
 def check(name: str, root: Root = None) -> list[str]:
@@ -96,8 +94,11 @@ def remove(name: str, root: Root = None) -> None:
     stored = [n for n in names(root) if n != PACKAGED]
     if name not in stored:
         raise unknown_name("data set", name, stored)
-    with disk_errors(f"cannot remove data set '{name}' in {folder}"):
-        shutil.rmtree(folder)
+    with (
+        disk_errors(f"cannot remove data set '{name}' in {folder}"),
+        staging_folder(folder.parent) as staging,
+    ):
+        folder.rename(staging / name)
 
 
 def _user_folder(name: str, root: Root) -> Path:
@@ -131,47 +132,27 @@ def _free_folder(name: str, root: Root, replace: bool) -> Path:
     return folder
 
 
-def _write(dataset: Dataset, folder: Path) -> None:
-    """Write to a temporary folder next to it, then swap; on failure the old one is restored."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    new, old = temporary / "new", temporary / "old"
-    try:
-        new.mkdir()
-        _write_files(new, dataset)
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-        _sync(folder.parent)
-    except BaseException:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _write_files(folder: Path, dataset: Dataset) -> None:
-    """Write the files of a data set into an empty folder, info.json last, and sync each to disk."""
-    files = {}
-    for split in SPLITS:
-        file = folder / f"{split}.safetensors"
-        tensors = _tensors(getattr(dataset, split))
-        save_file(tensors, file)
-        shapes = {n: [str(t.dtype).removeprefix("torch."), *t.shape] for n, t in tensors.items()}
-        files[file.name] = {
-            "sha256": _sha256(file),
-            "bytes": file.stat().st_size,
-            "tensors": shapes,
-        }
-        _sync(file)
+    """Write the files of a data set into an empty folder, and sync each to disk."""
+    files = {split: _write_split(folder, split, getattr(dataset, split)) for split in SPLITS}
     fields = ("name", "kind", "classes", "mean", "std", "users", "about")
     facts = {field: getattr(dataset, field) for field in fields}
-    text = json.dumps({"version": VERSION, **facts, "files": files}, indent=1)
     info = folder / INFO
-    info.write_text(f"{text}\n", encoding="utf-8")
-    _sync(info)
-    _sync(folder)
+    info.write_bytes(info_bytes({**facts, "files": files}))
+    sync(info)
+    sync(folder)
+
+
+def _write_split(folder: Path, name: str, split: Split) -> dict[str, Any]:
+    """Write one split; the entry of its file in info.json."""
+    tensors = _tensors(split)
+    file = folder / f"{name}.safetensors"
+    save_file(tensors, file)
+    sync(file)
+    sha256 = _sha256(file)
+    file = file.rename(folder / split_file(name, sha256))
+    shapes = {n: [str(t.dtype).removeprefix("torch."), *t.shape] for n, t in tensors.items()}
+    return {"sha256": sha256, "bytes": file.stat().st_size, "tensors": shapes}
 
 
 def _tensors(split: Split) -> dict[str, Any]:
@@ -181,31 +162,30 @@ def _tensors(split: Split) -> dict[str, Any]:
     return tensors
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _verify(file: Path, info: Mapping[str, Any]) -> None:
+def _read_whole(folder: Path) -> Dataset:
+    """The data set of a folder; if it is replaced meanwhile, the new one."""
+    info = read_info(folder)
     try:
-        expected = info["files"][file.name]["sha256"]
-    except (KeyError, TypeError):
-        raise damaged(file.parent / INFO, f"no checksum of {file.name}") from None
-    if _sha256(file) != expected:
-        raise damaged(file, f"its sha256 differs from that in {INFO}")
+        for split, file in split_files(info, folder).items():
+            if _sha256(file) != info["files"][split]["sha256"]:
+                raise damaged(file, f"its sha256 differs from that in {INFO}")
+        return _dataset(folder, info)
+    except FileNotFoundError:
+        if read_info(folder) == info:
+            raise
+        return _read_whole(folder)
 
 
-def _read_dataset(folder: Path, info: Mapping[str, Any]) -> Dataset:
+def _dataset(folder: Path, info: Mapping[str, Any]) -> Dataset:
     try:
-        train, test = (Split(**load_file(folder / f"{split}.safetensors")) for split in SPLITS)
+        train, test = (Split(**load_file(file)) for file in split_files(info, folder).values())
+        if info["kind"] not in get_args(Kind):
+            raise ValueError(f"no kind '{info['kind']}'")
         tuples = {field: tuple(info[field]) for field in ("classes", "mean", "std", "users")}
         return Dataset(
             name=info["name"],

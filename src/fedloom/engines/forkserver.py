@@ -25,6 +25,8 @@ from functools import cached_property
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import NoReturn
 
+from fedloom.core.child_process import module_command
+
 MAX_DESCRIPTORS = 16  # in a request
 GRACE_SECONDS = 2.0  # for a worker to end before it is killed
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -42,18 +44,24 @@ class ForkedProcess:
         """The process id, once the worker exists; EOFError if the fork server died before."""
         return int(self._status.recv_bytes())
 
-    def end(self) -> None:
-        """Wait until the worker has ended; kill it if it does not end in time.
+    def end(self, grace: float = GRACE_SECONDS) -> None:
+        """Wait until the worker has ended; kill it if it does not end in this many seconds.
 
         The worker holds the pipe as well: if the fork server is dead and cannot send the exit code,
         the end of the pipe shows that the worker has ended.
         """
         with suppress(EOFError, ProcessLookupError):
-            pid = self.pid
-            if not self._status.poll(GRACE_SECONDS):
-                os.kill(pid, signal.SIGKILL)
-            self.code = int(self._status.recv_bytes())
+            if self._has_started():
+                pid = self.pid
+                if not self._status.poll(grace):
+                    os.kill(pid, signal.SIGKILL)
+                if self._status.poll(GRACE_SECONDS):  # if not, the fork server has stopped
+                    self.code = int(self._status.recv_bytes())
         self._status.close()
+
+    def _has_started(self) -> bool:
+        """Whether the fork server has said which process the worker is."""
+        return "pid" in vars(self) or self._status.poll(GRACE_SECONDS)
 
 
 class ForkServer:
@@ -70,7 +78,7 @@ class ForkServer:
         self.close()
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", __name__, str(theirs.fileno()), *self.modules]
+            command = module_command(__name__, str(theirs.fileno()), *self.modules)
             self.process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, Federation, Task, answer
+from fedloom.core.client import Broadcast, ClientError, Federation, Task, answer
 from fedloom.core.determinism import one_thread
-from fedloom.core.errors import RunError
 from fedloom.core.job import ModelPool, Progress
+from fedloom.core.server import Absent
 from fedloom.engines.workload import Workload
 
 
-class ClientError(RunError):
-    """A client failed; the message says where it was. Messages count rounds from 1.
-
-    facts: the arguments, for JSON.
-    """
-
-    def __init__(
-        self, client: int, round: int, phase: int, step: int, shapes: list[list[int]], cause: str
-    ) -> None:
-        self.client = client
-        self.facts = {
-            "client": client,
-            "round": round,
-            "phase": phase,
-            "step": step,
-            "shapes": shapes,
-            "cause": cause,
-        }
-        batch = ", ".join(str(tuple(s)) for s in shapes) or "no batch yet"
-        super().__init__(
-            f"client {client} failed in round {round + 1}, phase {phase}, step {step}, "
-            f"batch shapes {batch}: {cause}"
-        )
-
-    @classmethod
-    def of(cls, client: int, round: int, progress: Progress, cause: Exception) -> ClientError:
-        """The error of a client that got this far."""
-        shapes = [list(s) for s in progress.shapes]
-        text = f"{type(cause).__name__}: {cause}"
-        return cls(client, round, progress.phase, progress.step, shapes, text)
+class OutOfTime(BaseException):
+    """Raised inside a client that has used up its time. Not an Exception, which it might catch."""
 
 
 class InProcess:
@@ -62,12 +37,20 @@ class InProcess:
                 yield task.number, self.run_client(sent, task)
 
     def run_client(self, sent: Broadcast, task: Task) -> Any:
-        """One client's answer; ClientError if it fails."""
+        """One client's answer; Absent if it fails or takes too long."""
         progress = Progress()
         try:
-            return answer(self.federation, self.model_pool, sent, task, progress)
+            with time_limit(sent.timeout):
+                return answer(self.federation, self.model_pool, sent, task, progress)
+        except OutOfTime:
+            absent = late(task.number, sent.timeout)
         except Exception as error:
-            raise ClientError.of(task.number, sent.round, progress, error) from error
+            failure = ClientError.of(task.number, sent.round, progress, error)
+            failure.__cause__ = error
+            absent = failure.absent()
+        # it was interrupted anywhere, so the next client gets new scratch models
+        self.model_pool = ModelPool(self.federation.build)
+        return absent
 
     def close(self) -> None:
         """Nothing to release."""
@@ -76,3 +59,37 @@ class InProcess:
 def open(workload: Workload) -> tuple[Federation, InProcess]:
     """The federation as it is, on the in-process engine."""
     return workload.federation, InProcess(workload.federation)
+
+
+def late(client: int, timeout: float | None) -> Absent:
+    """The answer of a client that has used up its time."""
+    return Absent(client, f"it was not done after {timeout:g} s (guard.timeout)")
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise OutOfTime in this thread after so many seconds.
+
+    It interrupts Python code, also while it sleeps or waits, but no single call into a library that
+    never returns. Only the main thread of a POSIX system can be interrupted; elsewhere there is no
+    limit. The pool and Ray, which end a worker from outside, have neither restriction.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if seconds is None or not in_main_thread or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    running = True
+
+    def interrupt(*_: object) -> None:
+        if running:
+            raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        running = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,16 +1,20 @@
 """The pool engine: worker processes on this machine, one core each. The same bits as in-process.
 
 Data and broadcast are in shared memory; memories are sent and replies returned through arenas of
-each worker. A worker that dies is replaced and its clients run again: an answer depends only on the
-broadcast, the client's memories and its key.
+each worker. A worker that dies, hangs or sends nonsense is replaced and its clients run again: an
+answer depends only on the broadcast, the client's memories and its key. A client that costs too
+many workers is absent from the round.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, cast
 
@@ -18,21 +22,27 @@ from torch import Tensor
 
 from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
+from fedloom.core.server import Absent
 from fedloom.engines.arena import Arena, Layout
-from fedloom.engines.forkserver import ForkServer
-from fedloom.engines.inprocess import ClientError
-from fedloom.engines.wire import Facts, flatten, receive, send, unpack
+from fedloom.engines.forkserver import GRACE_SECONDS, ForkServer
+from fedloom.engines.inprocess import late
+from fedloom.engines.wire import Facts, WireError, flatten, receive, send, unpack
 from fedloom.engines.workload import Recipe, Workload, build_federation, usable_cores
 
-MAX_DEATHS = 3  # workers that one client may kill before the run ends
+MAX_DEATHS = 3  # workers that one client may kill in a round
+MAX_TIMEOUTS = 2  # workers in which one client may hang in a round
 TASKS_IN_FLIGHT = 2  # per worker
+STARTUP_SECONDS = 300.0  # within which a worker has to be ready
+# A worker interrupts a client that has used up its time; one that does not manage to is replaced.
+TIMEOUT_GRACE = 0.5  # seconds
 
 
 class WorkerHandle:
     """One worker process and its arenas.
 
     It gets its next client while it still runs one, so that it never waits. Hence it has two
-    inboxes and two outboxes, used in turn.
+    inboxes and two outboxes, used in turn. since: when it began with its oldest client, or was told
+    to build the federation (recipe: the number of that recipe; built: of the last one it built).
     """
 
     def __init__(self, fork_server: ForkServer, data: Arena, broadcast: Arena) -> None:
@@ -44,14 +54,22 @@ class WorkerHandle:
             self.process = fork_server.worker([theirs.fileno(), *(a.fd for a in arenas)])
         self.tasks: deque[Task] = deque()
         self.next_box = itertools.cycle(range(TASKS_IN_FLIGHT))
+        self.since, self.recipe, self.built = time.monotonic(), 0, 0
 
     def send(self, facts: Facts) -> None:
         """Send a message. If the worker is dead, that shows when its answer is read."""
         with suppress(OSError):
             send(self.connection, facts)
 
+    def build(self, recipe: Facts) -> None:
+        """Have it build the federation of a recipe, in place of the one it has."""
+        self.since, self.recipe = time.monotonic(), recipe["number"]
+        self.send(recipe)
+
     def submit(self, task: Task, work: str, broadcast: Facts) -> None:
         """Send a client to run."""
+        if not self.tasks and self.is_ready:
+            self.since = time.monotonic()
         self.tasks.append(task)
         box = next(self.next_box)
         memories = self.inboxes[box].write(flatten(task.memories, "memories"))
@@ -66,26 +84,55 @@ class WorkerHandle:
             }
         )
 
-    def answer(self) -> tuple[int, Any]:
-        """The answer to the oldest request; EOFError or OSError if the worker is dead."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has built its federation."""
+        return self.built == self.recipe
+
+    def deadline(self, timeout: float | None) -> float:
+        """When it is considered to hang, on the clock of `time.monotonic`."""
+        if not self.is_ready:
+            return self.since + STARTUP_SECONDS
+        return math.inf if timeout is None else self.since + timeout + TIMEOUT_GRACE
+
+    def answer(self) -> tuple[int, Any] | None:
+        """The answer to the oldest request; None if the worker only says that it is ready.
+
+        EOFError or OSError if the worker is dead, WireError if it sent something else.
+        """
         facts = receive(self.connection)
-        task = self.tasks.popleft()
+        self.since = time.monotonic()
+        if type(facts.get("built")) is int:
+            self.built = facts["built"]
+            return None
         if "build_error" in facts:
+            self.tasks.popleft()
             raise RunError(
                 f"a worker of the pool could not build the run: {facts['build_error']}; "
                 "use --engine inprocess"
             )
-        if "failed" in facts:
-            raise ClientError(**facts["failed"])
-        tensors = self.outboxes[facts.pop("box")].read(facts.pop("layout"))
-        return task.number, unpack(facts, tensors)
+        box = facts.pop("box", None)
+        if type(box) is not int or not 0 <= box < len(self.outboxes) or not self.tasks:
+            raise WireError("a message that is no answer")
+        answer = unpack(facts, self.outboxes[box].read(facts.pop("layout", None)))
+        return self.tasks.popleft().number, answer
 
-    def close(self) -> None:
-        """Close the connection, and end the process."""
+    def close(self, grace: float = GRACE_SECONDS) -> None:
+        """Close the connection, and end the process; it has this many seconds to end by itself."""
         self.connection.close()
-        self.process.end()
+        self.process.end(grace)
         for arena in (*self.inboxes, *self.outboxes):
             arena.close()
+
+
+@dataclass
+class Request:
+    """A map under way: what is asked, who is still to be asked, and workers lost by client."""
+
+    sent: Broadcast
+    facts: Facts
+    waiting: Iterator[Task]
+    lost: Counter[tuple[int, str]] = field(default_factory=Counter)
 
 
 class Pool:
@@ -119,38 +166,64 @@ class Pool:
 
     def start(self, recipe: Facts) -> None:
         """Send the recipe of the federation to every worker. It replaces an earlier one."""
-        self.recipe = recipe
+        self.recipe = {**recipe, "number": self.recipe.get("number", 0) + 1}
         for worker in self.workers:
-            worker.send(recipe)
+            worker.build(self.recipe)
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
-        self._discard_unread()
-        facts = self._write_broadcast(sent)
-        waiting, deaths = iter(tasks), Counter[int]()
+        self._discard_unread(sent.timeout)
+        request = Request(sent, self._write_broadcast(sent), iter(tasks))
         for _ in range(TASKS_IN_FLIGHT):
             for worker in self.workers:
-                self._submit_next(worker, waiting, sent, facts)
-        while busy := {w.connection: w for w in self.workers if w.tasks}:
-            for connection in wait(list(busy)):
-                worker = busy[cast(Connection, connection)]
-                try:
-                    answered = worker.answer()
-                except (EOFError, OSError):
-                    self._replace(worker, deaths, sent, facts)
-                    continue
-                self._submit_next(worker, waiting, sent, facts)
+                self._submit_next(worker, request)
+        while busy := [w for w in self.workers if w.tasks]:
+            for worker in self._readable(busy, sent.timeout):
+                yield from self._read(worker, request)
+            for worker in busy:
+                if worker in self.workers and worker.deadline(sent.timeout) <= time.monotonic():
+                    yield from self._give_up(worker, request)
+
+    def _readable(self, busy: list[WorkerHandle], timeout: float | None) -> list[WorkerHandle]:
+        """The workers that have sent something; none if the first deadline passes before."""
+        deadline = min(worker.deadline(timeout) for worker in busy)
+        seconds = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
+        by_connection = {worker.connection: worker for worker in busy}
+        return [by_connection[cast(Connection, c)] for c in wait(list(by_connection), seconds)]
+
+    def _read(self, worker: WorkerHandle, request: Request) -> Iterator[tuple[int, Any]]:
+        """What a worker has sent: an answer, or nothing if it says that it is ready or has died."""
+        try:
+            answered = worker.answer()
+        except (EOFError, OSError):
+            yield from self._replace(worker, request, "death")
+        except WireError as error:
+            yield from self._replace(worker, request, f"its worker sent {error}")
+        else:
+            if answered is not None:
+                self._submit_next(worker, request)
                 yield answered
 
-    def _discard_unread(self) -> None:
+    def _give_up(self, worker: WorkerHandle, request: Request) -> Iterator[tuple[int, Any]]:
+        """Replace a worker that hangs."""
+        if worker.is_ready:
+            yield from self._replace(worker, request, "timeout")
+            return
+        self.fork_server.close()  # the next worker gets a new one: this one may be what hangs
+        yield from self._replace(worker, request, "death")
+
+    def _discard_unread(self, timeout: float | None) -> None:
         """Wait for answers that an earlier map did not read to its end, and drop them."""
-        for worker in self.workers:
+        for worker in list(self.workers):
             while worker.tasks:
                 try:
+                    if not self._readable([worker], timeout):
+                        raise EOFError  # it hangs
                     worker.answer()
+                except (EOFError, OSError, WireError):
+                    self._new_worker_for(worker)
+                    break
                 except RunError:
                     continue
-                except (EOFError, OSError):  # it is dead; the next map replaces it
-                    worker.tasks.clear()
 
     def _write_broadcast(self, sent: Broadcast) -> Facts:
         """Put the broadcast into shared memory; what a worker needs to read it."""
@@ -160,34 +233,42 @@ class Pool:
         return {
             "number": self.broadcasts,
             "round": sent.round,
+            "timeout": sent.timeout,
             "layout": layout,
             "shared": list(sent.shared),
         }
 
-    def _submit_next(
-        self, worker: WorkerHandle, waiting: Iterator[Task], sent: Broadcast, facts: Facts
-    ) -> None:
-        task = next(waiting, None)
+    def _submit_next(self, worker: WorkerHandle, request: Request) -> None:
+        task = next(request.waiting, None)
         if task is not None:
-            worker.submit(task, sent.work, facts)
+            worker.submit(task, request.sent.work, request.facts)
 
     def _replace(
-        self, dead: WorkerHandle, deaths: Counter[int], sent: Broadcast, facts: Facts
-    ) -> None:
-        """Start a new worker in place of a dead one, for the same clients."""
-        client = dead.tasks[0].number
-        deaths[client] += 1
-        dead.close()
-        worker = self.workers[self.workers.index(dead)] = self._new_worker()
-        worker.send(self.recipe)
-        if deaths[client] >= MAX_DEATHS:
-            raise RunError(
-                f"client {client} killed {MAX_DEATHS} workers in round {sent.round + 1} "
-                f"(exit code {dead.process.code}); there may be too little memory: "
-                "use fewer workers (--workers) or a smaller batch"
-            )
-        for task in dead.tasks:
-            worker.submit(task, sent.work, facts)
+        self, lost: WorkerHandle, request: Request, cause: str
+    ) -> Iterator[tuple[int, Absent]]:
+        """Put a new worker in place of a lost one, for the same clients.
+
+        The client that it was running is absent if it has cost too many workers. cause: "death",
+        "timeout", or the reason to leave the client out at once.
+        """
+        tasks, worker = list(lost.tasks), self._new_worker_for(lost)
+        client = tasks[0].number
+        request.lost[client, cause] += 1
+        if (reason := _reason_to_leave_out(lost, request, client, cause)) is not None:
+            tasks = tasks[1:]
+        for task in tasks:
+            worker.submit(task, request.sent.work, request.facts)
+        if reason is not None:
+            self._submit_next(worker, request)
+            yield client, Absent(client, reason)
+
+    def _new_worker_for(self, lost: WorkerHandle) -> WorkerHandle:
+        """A new worker in the place of one that is dead or hangs, which is killed."""
+        lost.close(grace=0)
+        worker = self.workers[self.workers.index(lost)] = self._new_worker()
+        if self.recipe:
+            worker.build(self.recipe)
+        return worker
 
     def _new_worker(self) -> WorkerHandle:
         return WorkerHandle(self.fork_server, self.data, self.broadcast)
@@ -202,6 +283,27 @@ class Pool:
             self.fork_server.close()
         self.data.close()
         self.broadcast.close()
+
+
+def _reason_to_leave_out(
+    lost: WorkerHandle, request: Request, client: int, cause: str
+) -> str | None:
+    """Why a client is not run again after it has lost its workers; None if it is."""
+    times = request.lost[client, cause]
+    if cause == "timeout":
+        late_client = late(client, request.sent.timeout)
+        return late_client.reason if times >= MAX_TIMEOUTS else None
+    if cause != "death":
+        return cause
+    return killed_workers(f"exit code {lost.process.code}") if times >= MAX_DEATHS else None
+
+
+def killed_workers(how: str) -> str:
+    """The reason to leave out a client that has killed too many workers."""
+    return (
+        f"it killed {MAX_DEATHS} workers ({how}); there may be too little memory: "
+        "use fewer workers (--workers) or a smaller batch"
+    )
 
 
 def open(workload: Workload) -> tuple[Federation, Pool]:

@@ -1,9 +1,10 @@
 """The Ray engine: workers on the machines of a Ray cluster. The same bits as in-process.
 
 Data and broadcast are objects in the cluster's store, put there once and read in place on every
-node. A worker keeps no state that a call does not bring along: if a worker or its node dies,
-another one runs its client again. We do that ourselves: Ray's restarts would hold a client back
-until its old worker finds a free core.
+node. A worker keeps no state that a call does not bring along: if a worker or its node dies, or a
+worker hangs, another one runs its client again. We do that ourselves: Ray's restarts would hold a
+client back until its old worker finds a free core. A client that costs too many workers is absent
+from the round.
 
 Ray listens on the network and unpickles what it receives: anyone who can reach the cluster can run
 code in it. Use it in trusted networks only.
@@ -12,9 +13,12 @@ code in it. Use it in trusted networks only.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
+import signal
 import socket
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,14 +33,21 @@ from torch import Tensor
 import fedloom
 from fedloom.core.client import Broadcast, Federation, Task, task_for
 from fedloom.core.errors import RunError, UserError
-from fedloom.engines.inprocess import ClientError, InProcess
+from fedloom.core.server import Absent
+from fedloom.engines.inprocess import InProcess, late
 from fedloom.engines.malloc import keep_freed_memory
-from fedloom.engines.pool import MAX_DEATHS
-from fedloom.engines.wire import Facts, pack, unpack
+from fedloom.engines.pool import (
+    MAX_DEATHS,
+    MAX_TIMEOUTS,
+    STARTUP_SECONDS,
+    TIMEOUT_GRACE,
+    killed_workers,
+)
+from fedloom.engines.wire import Facts, WireError, pack, unpack
 from fedloom.engines.workload import Recipe, Workload, build_federation
 
-STARTUP_SECONDS = 300.0  # within which the first worker has to start
 _CONNECT_SECONDS = 5
+_KILL_SECONDS = 30  # for a node to end a process
 
 Arrays = dict[str, np.ndarray]
 
@@ -47,70 +58,95 @@ class RayWorker:
     def __init__(self) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
-        self.recipe_number = 0
 
-    def versions(self) -> Facts:
-        """What the bits of a result depend on, on this node. It is called first."""
-        return _versions()
+    def start(self) -> Facts:
+        """What the bits of a result depend on, on this node, and which process this is."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        return {**_versions(), "process": os.getpid(), "node": node}
+
+    def load(self, recipe: Facts, data: Arrays) -> None:
+        """Build the federation of a recipe. It replaces an earlier one."""
+        self.engine = InProcess(build_federation(recipe, _tensors(data)))
 
     def run_client(
         self,
-        recipe: Facts,
-        data: Arrays,
         sent: tuple[Any, ...],
         client: int,
         memories: dict[str, Arrays],
     ) -> tuple[Facts, Arrays]:
-        """One client's answer, or where it failed."""
-        if self.recipe_number != recipe["number"]:
-            self.engine = InProcess(build_federation(recipe, _tensors(data)))
-            self.recipe_number = recipe["number"]
-        work, round, params, shared = sent
-        broadcast = Broadcast(work, round, _tensors(params), _nested_tensors(shared))
+        """One client's answer."""
+        work, round, params, shared, timeout = sent
+        broadcast = Broadcast(work, round, _tensors(params), _nested_tensors(shared), timeout)
+        task = task_for(work, client, _nested_tensors(memories))
+        answer = self.engine.run_client(broadcast, task)
         try:
-            answer = self.engine.run_client(
-                broadcast, task_for(work, client, _nested_tensors(memories))
-            )
-        except ClientError as error:
-            return {"failed": error.facts}, {}
-        packed = pack(answer)
-        return packed.facts, _arrays(packed.tensors)
+            packed = pack(answer)
+            return packed.facts, _arrays(packed.tensors)
+        except Exception as error:  # what the user's method made of its answer
+            reason = f"its answer cannot be sent: {type(error).__name__}: {error}"
+            return pack(Absent(client, reason)).facts, {}
 
 
 @dataclass(eq=False)
 class WorkerHandle:
     """A worker as the server sees it.
 
-    pending: the call that it still has to answer, if any. task: its client; None while it starts.
+    pending: the call that it still has to answer, if any. task: its client; None while it starts or
+    loads. since: when the call was made. recipe: the number of the recipe that it has loaded.
+    process: its id, on the node of that name; 0 before it has started.
     """
 
     actor: Any
     pending: Any
+    since: float
     task: Task | None = None
+    recipe: int = 0
+    process: int = 0
+    node: str = ""
+
+    def call(self, pending: Any, task: Task | None = None) -> None:
+        """Note the call that was made of it."""
+        self.pending, self.task, self.since = pending, task, time.monotonic()
+
+    def deadline(self, timeout: float | None) -> float:
+        """When it is considered to hang, on the clock of `time.monotonic`."""
+        if self.task is None:
+            return self.since + STARTUP_SECONDS
+        return math.inf if timeout is None else self.since + timeout + TIMEOUT_GRACE
 
 
 class TaskQueue:
-    """The clients that still have to run. If a worker dies, its client is put back."""
+    """The clients that still have to run. If a worker is lost, its client is put back.
+
+    lost: workers lost by client and cause; client -1 stands for workers that did not start.
+    """
 
     def __init__(self, tasks: Iterable[Task]) -> None:
-        self.waiting, self.returned, self.deaths = iter(tasks), list[Task](), Counter[int]()
+        self.waiting, self.returned = iter(tasks), list[Task]()
+        self.lost = Counter[tuple[int, str]]()
 
     def next(self) -> Task | None:
         """The next client; None if there is none for now."""
         return self.returned.pop() if self.returned else next(self.waiting, None)
 
-    def put_back(self, task: Task | None, cause: Exception) -> None:
-        """A worker died while it ran this client, or (None) while it started."""
-        victim = -1 if task is None else task.number
-        self.deaths[victim] += 1
-        if self.deaths[victim] >= MAX_DEATHS:
-            when = "while starting" if task is None else f"while running client {task.number}"
+    def put_back(self, task: Task, cause: str, most: int) -> bool:
+        """Run a client again whose worker was lost, unless it has lost this many before."""
+        self.lost[task.number, cause] += 1
+        if self.lost[task.number, cause] >= most:
+            return False
+        self.returned.append(task)
+        return True
+
+    def count_failed_start(self, cause: Exception | str) -> None:
+        """A worker was lost before it ran a client; raises RunError if that happens too often."""
+        self.lost[-1, "start"] += 1
+        if self.lost[-1, "start"] >= MAX_DEATHS:
             raise RunError(
-                f"{MAX_DEATHS} workers of the Ray cluster died {when}; there may be too little "
-                f"memory, or a node without fedloom. The last error: {cause}"
-            ) from cause
-        if task is not None:
-            self.returned.append(task)
+                f"{MAX_DEATHS} workers of the Ray cluster died while starting; there may be too "
+                f"little memory, or a node without fedloom. The last error: {cause}"
+            )
 
 
 class RayCluster:
@@ -148,7 +184,7 @@ class RayCluster:
     def start(self, recipe: Facts) -> None:
         """Set the recipe of the federation. It replaces an earlier one."""
         self.recipe_number += 1
-        self.recipe = self.ray.put({**recipe, "number": self.recipe_number})
+        self.recipe = self.ray.put(recipe)
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         for worker in self.workers:
@@ -156,14 +192,14 @@ class RayCluster:
                 worker.pending = worker.task = None
         queue = TaskQueue(tasks)
         shared = {name: _arrays(tensors) for name, tensors in sent.shared.items()}
-        broadcast = self.ray.put((sent.work, sent.round, _arrays(sent.params), shared))
-        more = self._submit(queue, broadcast)
-        while more:
-            worker = self._first_ready()
-            task, reply = worker.task, self._answer(worker, queue)
-            more = self._submit(queue, broadcast)
-            if task is not None and reply is not None:
-                yield task.number, reply
+        facts = (sent.work, sent.round, _arrays(sent.params), shared, sent.timeout)
+        broadcast = self.ray.put(facts)
+        while self._submit(queue, broadcast):
+            for worker in self._ready(sent.timeout):
+                yield from self._answers(worker, queue)
+            for worker in [w for w in self.workers if w.pending is not None]:
+                if worker.deadline(sent.timeout) <= time.monotonic():
+                    yield from self._give_up(worker, queue, sent.timeout)
 
     def _submit(self, queue: TaskQueue, broadcast: Any) -> bool:
         """Give a client to every idle worker; whether there are answers to wait for."""
@@ -171,34 +207,26 @@ class RayCluster:
             if worker.pending is not None:
                 continue
             if (task := queue.next()) is None:
-                return self._any_at_work()
+                return any(worker.task is not None for worker in self.workers)
+            if worker.recipe != self.recipe_number:
+                queue.returned.append(task)
+                worker.recipe = self.recipe_number
+                worker.call(worker.actor.load.remote(self.recipe, self.data))
+                continue
             memories = {slot: _arrays(tensors) for slot, tensors in task.memories.items()}
-            worker.task = task
-            worker.pending = worker.actor.run_client.remote(
-                self.recipe, self.data, broadcast, task.number, memories
-            )
+            worker.call(worker.actor.run_client.remote(broadcast, task.number, memories), task)
         return True
 
-    def _any_at_work(self) -> bool:
-        return any(worker.task is not None for worker in self.workers)
-
-    def _first_ready(self) -> WorkerHandle:
-        """Wait for the first worker that has answered."""
+    def _ready(self, timeout: float | None) -> list[WorkerHandle]:
+        """Wait for the first worker that has answered; none if a deadline passes before."""
         pending = {w.pending: w for w in self.workers if w.pending is not None}
-        timeout = None if self._any_at_work() else STARTUP_SECONDS
-        ready, _ = self.ray.wait(list(pending), timeout=timeout)
-        if not ready:
-            raise RunError(
-                f"no worker of the Ray cluster started within {STARTUP_SECONDS:.0f} s; "
-                "its cores may be in use: see `ray status`"
-            )
-        return pending[ready[0]]
+        deadline = min(worker.deadline(timeout) for worker in pending.values())
+        seconds = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
+        ready, _ = self.ray.wait(list(pending), timeout=seconds)
+        return [pending[reference] for reference in ready]
 
-    def _answer(self, worker: WorkerHandle, queue: TaskQueue) -> Any:
-        """A worker's answer for its client.
-
-        None if it has just started, and if it has died and another one has taken its place.
-        """
+    def _answers(self, worker: WorkerHandle, queue: TaskQueue) -> Iterator[tuple[int, Any]]:
+        """A worker's answer for its client; nothing if it has started, loaded or died."""
         task, pending = worker.task, worker.pending
         worker.pending = worker.task = None
         try:
@@ -209,19 +237,62 @@ class RayCluster:
                 "files that the settings name must be on every node"
             ) from error
         except self.ray.exceptions.RayError as error:
-            self.workers[self.workers.index(worker)] = self._new_worker()
-            queue.put_back(task, error)
-            return None
+            self._replace(worker)
+            if task is None:
+                queue.count_failed_start(error)
+            elif not queue.put_back(task, "death", MAX_DEATHS):
+                reason = killed_workers(str(error).partition("\n")[0])
+                yield task.number, Absent(task.number, reason)
+            return
+        if task is not None:
+            yield task.number, _unpacked(task.number, result)
+        elif result is not None:
+            _check_versions(result)
+            worker.process, worker.node = result["process"], result["node"]
+
+    def _give_up(
+        self, worker: WorkerHandle, queue: TaskQueue, timeout: float | None
+    ) -> Iterator[tuple[int, Absent]]:
+        """Replace a worker that hangs; its client is run again, or absent if it has hung before."""
+        task = worker.task
+        if not worker.process:
+            self._check_any_started()
+            worker.since = time.monotonic()  # its core may be in use; the others go on meanwhile
+            return
+        self._kill(worker)
+        self._replace(worker)
         if task is None:
-            return _check_versions(result)
-        facts, arrays = result
-        if "failed" in facts:
-            raise ClientError(**facts["failed"])
-        return unpack(facts, _tensors(arrays))
+            queue.count_failed_start(f"it was not ready after {STARTUP_SECONDS:.0f} s")
+        elif not queue.put_back(task, "timeout", MAX_TIMEOUTS):
+            yield task.number, late(task.number, timeout)
+
+    def _check_any_started(self) -> None:
+        if not any(worker.process for worker in self.workers):
+            raise RunError(
+                f"no worker of the Ray cluster started within {STARTUP_SECONDS:.0f} s; "
+                "its cores may be in use: see `ray status`"
+            )
+
+    def _kill(self, worker: WorkerHandle) -> None:
+        """End the process of a worker at once, on its node.
+
+        `ray.kill` asks the process to end, and one that was stopped by a signal does not.
+        """
+        self.ray.kill(worker.actor)
+        if worker.process:
+            strategy = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                worker.node, soft=False
+            )
+            kill = self.ray.remote(num_cpus=0, scheduling_strategy=strategy)(_kill_process)
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.get(kill.remote(worker.process), timeout=_KILL_SECONDS)
+
+    def _replace(self, lost: WorkerHandle) -> None:
+        self.workers[self.workers.index(lost)] = self._new_worker()
 
     def _new_worker(self) -> WorkerHandle:
         actor = self.actor_class.remote()
-        return WorkerHandle(actor, actor.versions.remote())
+        return WorkerHandle(actor, actor.start.remote(), time.monotonic())
 
     def close(self) -> None:
         """End all workers, and leave or stop the cluster if it was joined or started here."""
@@ -241,6 +312,20 @@ def open(workload: Workload) -> tuple[Federation, RayCluster]:
     except BaseException:
         cluster.close()
         raise
+
+
+def _unpacked(client: int, result: Any) -> Any:
+    """The answer in what a worker returned; Absent if it is none."""
+    try:
+        facts, arrays = result
+        return unpack(facts, _tensors(arrays))
+    except (WireError, TypeError, ValueError, AttributeError) as error:
+        return Absent(client, f"its worker sent {error}")
+
+
+def _kill_process(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 def _import_ray() -> Any:

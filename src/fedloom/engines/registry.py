@@ -6,10 +6,12 @@ A new engine is one module in this folder with a function `open(workload)`, and 
 from __future__ import annotations
 
 import importlib
+import os
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedloom.core.errors import unknown_name
+from fedloom.core.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from fedloom.core.client import Federation
@@ -40,6 +42,11 @@ class EngineEntry:
     cpu_only: bool = False
     uses_workers: bool = False
     uses_fork_server: bool = False
+
+    @property
+    def available(self) -> bool:
+        """Whether this system can run it: a fork server needs os.fork, which Windows lacks."""
+        return not self.uses_fork_server or hasattr(os, "fork")
 
     def open(self, workload: Workload) -> tuple[Federation, Engine]:
         """Import the engine and open it for the workload."""
@@ -95,3 +102,12 @@ def entry(name: str) -> EngineEntry:
 def check_name(name: str) -> str:
     """The name, if it is "auto" or an engine; else a UserError that lists the choices."""
     return name if name == AUTO else entry(name).name
+
+
+def check_available(name: str) -> None:
+    """Raise UserError for an engine that this system cannot run."""
+    if name != AUTO and not entry(name).available:
+        raise UserError(
+            f"engine '{name}' forks its workers, which {platform.system() or 'this system'} cannot "
+            "do; use --engine inprocess, which gives the same bits, or --engine ray"
+        )

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from fedloom.core.client import Broadcast, ClientTask, Federation
+from fedloom.core.errors import RunError
 from fedloom.core.job import Data, build_isolated
 from fedloom.core.params import Params, add
 from fedloom.core.round import Simulation, init_state
 from fedloom.core.sampler import everyone
-from fedloom.core.server import Reply
+from fedloom.core.server import Absent, Reply
 from fedloom.core.solver import Schedule, Sgd
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vmap_round import VmapRound
@@ -112,7 +113,11 @@ def _both_ways(
     alone: InProcess, vectorised: VmapRound, sent: Broadcast, tasks: Sequence[ClientTask]
 ) -> tuple[dict[int, Reply], list[Tensor]]:
     """The replies of clients run alone, and how far those of the same clients vectorised differ."""
-    replies: dict[int, Reply] = dict(alone.map(sent, tasks))
+    replies: dict[int, Reply] = {}
+    for client, reply in alone.map(sent, tasks):
+        if isinstance(reply, Absent):
+            raise RunError(f"client {client} of the check: {reply.reason}")
+        replies[client] = reply
     batched = vectorised.run(sent, tasks)
     return replies, [_distance(replies[reply.client], reply) for reply in batched]
 

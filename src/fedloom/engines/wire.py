@@ -1,23 +1,31 @@
 """Messages between the server's process and a worker: JSON for facts, an arena for tensors.
 
-Nothing is pickled.
+Nothing is pickled, and nothing about a message is taken for granted: one that no worker of ours
+sends is a WireError. Whether a well-formed reply can be used is for the guard to say.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from torch import Tensor
 
+from fedloom.core.client import ClientError
+from fedloom.core.errors import RunError, shortened, shown
 from fedloom.core.evaluate import ClassCounts
 from fedloom.core.params import Params
-from fedloom.core.server import Reply
+from fedloom.core.server import Absent, Reply
 
 Facts = dict[str, Any]
+MAX_BYTES = 2**28  # of a message; tensors are not part of it
+
+
+class WireError(RunError):
+    """A message that does not have the form of any that is sent here."""
 
 
 def send(connection: Connection, facts: Facts) -> None:
@@ -27,7 +35,17 @@ def send(connection: Connection, facts: Facts) -> None:
 
 def receive(connection: Connection) -> Facts:
     """The next message; EOFError or OSError if the other side is gone."""
-    facts: Facts = json.loads(connection.recv_bytes())
+    return parse(connection.recv_bytes(MAX_BYTES))
+
+
+def parse(message: bytes) -> Facts:
+    """The facts in a message."""
+    try:
+        facts = json.loads(message)
+    except (ValueError, RecursionError):
+        raise WireError("a message that is not JSON") from None
+    if not isinstance(facts, dict):
+        raise WireError(f"a message that is a {type(facts).__name__}, not a table of facts")
     return facts
 
 
@@ -63,6 +81,10 @@ def pack(answer: Any) -> Packed:
     match answer:
         case Reply():
             return _pack_reply(answer)
+        case Absent():
+            failed = answer.error.facts if isinstance(answer.error, ClientError) else None
+            absent = {"client": answer.client, "reason": answer.reason, "failed": failed}
+            return Packed({"kind": "absent", **absent}, {})
         case ClassCounts():
             counts = {"hits": answer.hits, "seen": answer.seen}
             facts = {"kind": "class counts", "loss": answer.loss}
@@ -90,26 +112,54 @@ def _pack_reply(reply: Reply) -> Packed:
 def unpack(facts: Facts, tensors: Mapping[str, Tensor]) -> Any:
     """The answer that was packed. Its tensors are copies, so that the arena can be reused."""
     copies = {path: t.clone() for path, t in tensors.items()}
-    match facts["kind"]:
-        case "reply":
-            return Reply(
-                client=facts["client"],
-                samples=facts["samples"],
-                seen=facts["seen"],
-                uploads=_groups(copies, "uploads", facts["uploads"]),
-                memories=_groups(copies, "memories", facts["slots"]),
-                loss=facts["loss"],
-                steps=facts["steps"],
-            )
-        case "class counts":
-            return ClassCounts(**unflatten(copies, "counts")[""], loss=facts["loss"])
-        case "params":
-            return unflatten(copies, "params").get("", {})
-        case _:
-            return _groups(copies, "groups", facts["groups"])
+    kind = facts.get("kind")
+    if not isinstance(kind, str) or kind not in _UNPACK:
+        raise WireError(f"an answer of unknown kind {shown(kind)}")
+    try:
+        return _UNPACK[kind](facts, copies)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        cause = f"{type(error).__name__}: {shortened(str(error), 80)}"
+        raise WireError(f"a malformed answer of kind '{kind}' ({cause})") from error
 
 
-def _groups(flat: Mapping[str, Tensor], prefix: str, names: list[str]) -> dict[str, Params]:
+def _unpack_reply(facts: Facts, tensors: Params) -> Reply:
+    return Reply(
+        client=facts["client"],
+        samples=facts["samples"],
+        seen=facts["seen"],
+        uploads=_groups(tensors, "uploads", facts["uploads"]),
+        memories=_groups(tensors, "memories", facts["slots"]),
+        loss=facts["loss"],
+        steps=facts["steps"],
+    )
+
+
+def _unpack_absent(facts: Facts, tensors: Params) -> Absent:
+    failed = facts["failed"]
+    error = None if failed is None else ClientError(**failed)
+    return Absent(facts["client"], shortened(str(facts["reason"])), error)
+
+
+def _unpack_counts(facts: Facts, tensors: Params) -> ClassCounts:
+    counts = unflatten(tensors, "counts")[""]
+    hits, seen, loss = counts["hits"], counts["seen"], facts["loss"]
+    if hits.dim() != 1 or hits.shape != seen.shape or hits.dtype != seen.dtype:
+        raise ValueError("hits and seen are not two lists of counts")
+    return ClassCounts(hits, seen, float(loss))
+
+
+_UNPACK: dict[str, Callable[[Facts, Params], Any]] = {
+    "reply": _unpack_reply,
+    "absent": _unpack_absent,
+    "class counts": _unpack_counts,
+    "params": lambda facts, tensors: unflatten(tensors, "params").get("", {}),
+    "groups": lambda facts, tensors: _groups(tensors, "groups", facts["groups"]),
+}
+
+
+def _groups(flat: Mapping[str, Tensor], prefix: str, names: Any) -> dict[str, Params]:
     """The groups of these names, also those without tensors."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"the names of {prefix} are not a list of text")
     groups = unflatten(flat, prefix)
     return {name: groups.get(name, {}) for name in names}

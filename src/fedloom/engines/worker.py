@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, answer, task_for
-from fedloom.core.job import ModelPool, Progress
+from fedloom.core.client import Broadcast, task_for
+from fedloom.core.server import Absent
 from fedloom.engines.arena import Arena
-from fedloom.engines.inprocess import ClientError
+from fedloom.engines.inprocess import InProcess
 from fedloom.engines.malloc import keep_freed_memory
 from fedloom.engines.wire import Facts, pack, receive, send, unflatten
 from fedloom.engines.workload import build_federation
 
 
 class Worker:
-    """One federation and one model pool. It reads from and writes to arenas shared with the pool.
+    """One federation on an in-process engine, with arenas that are shared with the pool.
 
     boxes: the inboxes, then as many outboxes.
     """
@@ -39,35 +40,49 @@ class Worker:
                 message = receive(self.connection)
             except (EOFError, OSError):
                 return
-            if "build" in message:
-                self.load(message)
-            elif self.build_error is not None:
-                send(self.connection, {"build_error": self.build_error})
-            else:
-                send(self.connection, self.run_client(message))
+            answer = self.answer(message)
+            try:
+                send(self.connection, answer)
+            except OSError:  # the pool is gone
+                return
+
+    def answer(self, message: Facts) -> Facts:
+        """What the pool is sent in return."""
+        if "build" in message:
+            self.load(message)
+            return {"built": message["number"]}
+        if self.build_error is not None:
+            return {"build_error": self.build_error}
+        return self.run_client(message)
 
     def load(self, recipe: Facts) -> None:
         """Build the federation of the recipe. If that fails, every request is answered with why."""
         self.build_error = None
         self.last_broadcast: tuple[int, Broadcast] | None = None
         try:
-            self.federation = build_federation(recipe, self.data.read(recipe["layout"]))
-            self.model_pool = ModelPool(self.federation.build)
+            self.engine = InProcess(build_federation(recipe, self.data.read(recipe["layout"])))
         except Exception as error:
             self.build_error = f"{type(error).__name__}: {error}"
 
     def run_client(self, request: Facts) -> Facts:
-        """One client's answer, or where it failed."""
+        """One client's answer."""
         box = request["box"]
         memories = unflatten(self.inboxes[box].read(request["memories"]), "memories")
         slots = {slot: memories.get(slot, {}) for slot in request["slots"]}
         task = task_for(request["work"], request["client"], slots)
-        sent, progress = self._broadcast(request), Progress()
+        answer = self.engine.run_client(self._broadcast(request), task)
         try:
-            packed = pack(answer(self.federation, self.model_pool, sent, task, progress))
-        except Exception as error:
-            return {"failed": ClientError.of(task.number, sent.round, progress, error).facts}
-        return packed.facts | {"box": box, "layout": self.outboxes[box].write(packed.tensors)}
+            return self._sent(answer, box)
+        except Exception as error:  # what the user's method made of its answer
+            reason = f"its answer cannot be sent: {type(error).__name__}: {error}"
+            return self._sent(Absent(task.number, reason), box)
+
+    def _sent(self, answer: Any, box: int) -> Facts:
+        """Write the tensors of an answer into the outbox; the rest, as a message."""
+        packed = pack(answer)
+        facts = packed.facts | {"box": box, "layout": self.outboxes[box].write(packed.tensors)}
+        json.dumps(facts)  # raises for values that are not JSON
+        return facts
 
     def _broadcast(self, request: Facts) -> Broadcast:
         """The broadcast of the request; read again only if it is a new one."""
@@ -75,7 +90,13 @@ class Worker:
         if self.last_broadcast is None or self.last_broadcast[0] != facts["number"]:
             groups = unflatten(self.broadcast.read(facts["layout"]), "sent")
             shared = {name: groups.get(f"shared {name}", {}) for name in facts["shared"]}
-            sent = Broadcast(request["work"], facts["round"], groups.get("params", {}), shared)
+            sent = Broadcast(
+                request["work"],
+                facts["round"],
+                groups.get("params", {}),
+                shared,
+                facts["timeout"],
+            )
             self.last_broadcast = facts["number"], sent
         return self.last_broadcast[1]
 

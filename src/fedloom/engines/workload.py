@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.client import Federation
+from fedloom.core.errors import RunError
 from fedloom.core.round import Engine
-from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.wire import Facts
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Recipe:
             "settings": self.settings,
             "dataset": dict(self.dataset),
             "sys_path": _import_path(),
+            "allowed": user_code.allowed(),
             **more,
         }
 
@@ -63,12 +68,22 @@ class Workload:
 def build_federation(message: Facts, tensors: Mapping[str, Tensor]) -> Federation:
     """Follow a recipe, in a worker or in the server's process.
 
-    Modules of the user that the server's process can import can be imported here as well.
+    Modules of the user that the server's process can import can be imported here as well, and code
+    of the user that it may run may run here.
     """
     _extend_path(message.get("sys_path", ()))
-    build = user_code.load("federation", message["build"])
-    federation: Federation = build(message, tensors)
+    user_code.allow(message.get("allowed", ()))
+    federation: Federation = _own_function(message["build"])(message, tensors)
     return federation
+
+
+def _own_function(reference: str) -> Callable[..., Any]:
+    """A function of fedloom by its "module:function", which is not the user's to choose."""
+    module, _, name = reference.partition(":")
+    if not module.startswith("fedloom."):
+        raise RunError(f"a recipe cannot be built by '{reference}', which is not part of fedloom")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def _extend_path(folders: Iterable[str]) -> None:

@@ -41,13 +41,14 @@ NO_VALUES: Values = MappingProxyType({})
 def load_data(config: Config, whole: Dataset | None = None) -> Dataset:
     """The part of the named data set, or of the one given, that the settings keep."""
     data = config.data
-    kept = subset(whole or _named(data.name), data.classes, data.per_class, data.pixels)
+    kept = subset(whole or named_data(data.name), data.classes, data.per_class, data.pixels)
     if data.mean is None and data.std is None:
         return kept
     return renormalised(kept, data.mean or (), data.std or ())
 
 
-def _named(name: str) -> Dataset:
+def named_data(name: str) -> Dataset:
+    """The whole data set of that name."""
     if name.startswith(user_code.VALUE_PREFIX):
         raise UserError(
             f"the data '{name}' were passed as a Python object, which settings cannot bring back; "
@@ -109,13 +110,13 @@ def root(config: Config) -> Key:
 
 
 def check_model(spec: Spec, values: Values = NO_VALUES) -> None:
-    """Raise for an unknown model name."""
+    """Raise for an unknown model, or for wrong arguments of a registered one."""
     if spec.name in values:
         return
     if user_code.is_reference(spec.name):
         user_code.load("model", spec.name)
-    elif spec.name not in models.MODELS:
-        raise unknown_name("model", spec.name, models.MODELS, see="fedloom models")
+    else:
+        models.check(spec)
 
 
 def build_model(

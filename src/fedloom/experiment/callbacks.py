@@ -62,3 +62,13 @@ class CallbackList(Callback):
     def on_end(self, result: RunResult) -> None:
         for callback in self.callbacks:
             callback.on_end(result)
+
+
+class RecordKeeper(Callback):
+    """Keeps the record of every round, for a run that has no folder to keep them in."""
+
+    def __init__(self) -> None:
+        self.records: list[RoundRecord] = []
+
+    def on_round(self, record: RoundRecord) -> None:
+        self.records.append(record)

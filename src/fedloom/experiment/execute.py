@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
-from fedloom.engines.forkserver import ForkServer
 from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
+from fedloom.experiment.identity import check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reuse import check_same_rounds, copy_rounds
@@ -18,6 +18,9 @@ from fedloom.experiment.stored_run import run_config
 from fedloom.experiment.train import Message, TrainedRun, ignore, train
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import Config, first_difference, load
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
 
 
 def execute(
@@ -51,6 +54,8 @@ def execute(
     if elsewhere:
         running = load({**running.model_dump(mode="json"), **elsewhere})
     with prepare(running, dataset, fork_server=fork_server, values=values) as prepared:
+        for other in filter(None, (path if resuming else None, rounds_of)):
+            check_same_data(str(other), stored_identity(other), prepared.identity.data)
         if path is None:
             return train(prepared, None, callbacks, stop, warn, inform)
         with _open(path, config, resuming) as folder:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from fedloom.data.client import Clients, normaliser
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice, WorkEstimate, fastest_engine
-from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.registry import AUTO, EngineEntry
 from fedloom.engines.workload import Recipe, Workload, usable_cores
 from fedloom.experiment.build import (
@@ -36,6 +36,11 @@ from fedloom.models.summary import rough_macs
 from fedloom.runs.checkpoint import newest_manifest
 from fedloom.runs.folder import CHECKPOINT
 from fedloom.settings.config import Config, load
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
+
+WORKERS_PER_CORE = 4  # more processes than that only take turns
 
 
 def open_engine(
@@ -62,8 +67,26 @@ def open_engine(
             f"engine '{entry.name}' runs on the CPU only, not on device '{config.device}'; "
             "use --engine inprocess"
         )
-    federation, engine = entry.open(workload)
+    workers = useful_workers(entry, config, clients)
+    if workers < config.workers:
+        choice = replace(
+            choice, warning=f"{choice.warning} {_fewer_workers(workers, config)}".strip()
+        )
+    federation, engine = entry.open(replace(workload, workers=workers))
     return federation, engine, choice
+
+
+def useful_workers(entry: EngineEntry, config: Config, clients: Clients) -> int:
+    """The workers that the settings ask for, as far as they can be of use; 0 is left to the engine.
+
+    No more than clients in a round; and on this machine, no more than a few for each core.
+    """
+    if not entry.uses_workers:
+        return config.workers
+    limits = [config.workers, _cohort(config, clients)]
+    if entry.uses_fork_server:  # the workers of a cluster have the cores of other machines
+        limits.append(WORKERS_PER_CORE * usable_cores())
+    return min(limits)
 
 
 def workload_of(
@@ -106,7 +129,9 @@ def choose_engine(
     if values or not _on_cpu(config):
         return EngineChoice("inprocess")
     work = _estimated_work(config, dataset, clients, model)
-    workers = config.workers or usable_cores()
+    pool, workers = registry.entry("pool"), 1
+    if pool.available:
+        workers = useful_workers(pool, config, clients) or usable_cores()
     return fastest_engine(work, workload.federation, workload.rebuild, workers)
 
 
@@ -117,7 +142,8 @@ def resume_config(config: Config, path: Path) -> Config:
     manifest = newest_manifest(path / CHECKPOINT)
     if manifest is None:
         return config
-    return config.model_copy(update={"engine": manifest.extra.get("engine", AUTO)})
+    engine = manifest.extra.get("engine", AUTO)
+    return load({**config.model_dump(mode="json"), "engine": engine})
 
 
 def build_in_worker(message: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Federation:
@@ -175,9 +201,21 @@ def _estimated_work(
         # a backward pass costs twice a forward pass
         macs_per_step=3 * rough_macs(model, dataset.shape) * config.train.batch,
         steps=steps,
-        cohort=min(config.sample.args.get("per_round", len(clients)), len(clients)),
+        cohort=_cohort(config, clients),
         rounds=config.rounds,
         facts={**named, "shape": dataset.shape, "batch": config.train.batch},
+    )
+
+
+def _cohort(config: Config, clients: Clients) -> int:
+    """Clients per round."""
+    return min(int(config.sample.args.get("per_round", len(clients))), len(clients))
+
+
+def _fewer_workers(workers: int, config: Config) -> str:
+    return (
+        f"workers={config.workers} is more than a round of this run can use on this machine; "
+        f"running with {workers}."
     )
 
 

@@ -8,8 +8,8 @@ round 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,15 +17,13 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
-from fedloom.core.errors import UserError, raise_all
+from fedloom.core.errors import UserError, raise_all, shown_text
 from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
-from fedloom.core.job import build_isolated
+from fedloom.core.identity import RunIdentity
 from fedloom.core.method import Method
 from fedloom.core.round import Simulation
 from fedloom.core.select import has_batch_statistics
-from fedloom.core.spec import Spec
 from fedloom.core.state import ServerState
 from fedloom.core.state_check import Expected, state_problem
 from fedloom.data import augment
@@ -33,10 +31,8 @@ from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
 from fedloom.data.statistics import class_counts
+from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice
-from fedloom.engines.forkserver import ForkServer
-from fedloom.engines.pool import Pool
-from fedloom.engines.ray import RayCluster
 from fedloom.experiment.build import (
     NO_VALUES,
     Values,
@@ -45,21 +41,29 @@ from fedloom.experiment.build import (
     build_sampler,
     check_model,
     load_data,
+    named_data,
     partition_rows,
     resolve_device,
 )
+from fedloom.experiment.identity import run_identity
 from fedloom.experiment.memory_layout import check_compiler
+from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
 from fedloom.methods.registry import build as build_method
 from fedloom.settings.config import Config, load
+
+if TYPE_CHECKING:
+    from fedloom.engines.forkserver import ForkServer
+    from fedloom.engines.pool import Pool
+    from fedloom.engines.ray import RayCluster
 
 
 @dataclass(frozen=True)
 class PreparedRun:
     """A run that is ready to begin. Close it to end its workers.
 
-    counts: training samples, clients by classes. notices: what the user must know before clients
-    send anything but weights. code: checksums of the user's own source files.
+    counts: training samples, clients by classes. identity: what the result will depend on besides
+    the settings. notices: what the user must know before clients send anything but weights.
     """
 
     config: Config
@@ -69,8 +73,8 @@ class PreparedRun:
     model: Chain
     simulation: Simulation
     engine_choice: EngineChoice
+    identity: RunIdentity
     notices: tuple[str, ...] = ()
-    code: Mapping[str, str] = field(default_factory=dict)
 
     def state_problem(self, state: ServerState) -> str | None:
         """Why a state cannot be one of this run, as a phrase; None if it can."""
@@ -102,12 +106,14 @@ def prepare(
     new ones. values: methods and models that were passed as Python objects.
     """
     method = check_names(config, values)
-    dataset = load_data(config, dataset)
+    whole = dataset or named_data(config.data.name)
+    dataset = load_data(config, whole)
     rows = partition_rows(config, dataset)
+    identity = run_identity(config, whole, rows)
     counts = torch.from_numpy(class_counts(dataset.train.labels, rows, len(dataset.classes)))
     clients = build_clients(config, dataset, rows)
     federation = build_federation(config, dataset, clients, values, method)
-    model = check_model_output(federation, config.model, dataset)
+    model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
     if user_code.is_reference(config.model.name):
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
@@ -119,7 +125,7 @@ def prepare(
     guard = Guard(**config.guard.model_dump())
     simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
     return PreparedRun(
-        config, dataset, clients, counts, model, simulation, choice, messages, config.code()
+        config, dataset, clients, counts, model, simulation, choice, identity, messages
     )
 
 
@@ -144,6 +150,7 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
         lambda: augment.check(config.data.augment),
         lambda: build_sampler(config.sample),
         lambda: resolve_device(config.device),
+        lambda: registry.check_available(config.engine),
         lambda: check_compiler(config.compile),
     ]
     results, problems = [], []
@@ -152,6 +159,9 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
             results.append(check())
         except UserError as error:
             problems.append(str(error))
+        except OSError as error:  # a file's name is too long, or its folder cannot be read
+            file = shown_text(str(error.filename))
+            problems.append(f"cannot use '{file}': {error.strerror}; give the path of another file")
     if problems:
         raise UserError("\n".join(problems))
     method: Method = results[0]
@@ -159,47 +169,15 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
 
 
 def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
-    """The settings and their partition's counts, clients by classes, without building a model."""
+    """The settings and their partition's counts, clients by classes.
+
+    Neither the model nor the method is built, so no code of the user is executed.
+    """
     config = load(raw)
-    check_names(config)
+    check_partition(config.data.partition)
     dataset = load_data(config)
     rows = partition_rows(config, dataset)
     return config, class_counts(dataset.train.labels, rows, len(dataset.classes))
-
-
-def check_model_output(federation: Federation, spec: Spec, dataset: Dataset) -> Chain:
-    """The model, after checking that it takes a sample and returns a number for every class."""
-    x, _ = federation.test[0]
-    try:
-        model = federation.build()
-        with torch.no_grad():
-            found = tuple(model.eval()(x[:1]).shape)
-    except RuntimeError as error:
-        raise UserError(
-            f"model '{spec.name}' does not accept a sample of shape {dataset.shape}: {error}; "
-            "choose another model"
-        ) from error
-    wanted = (1, len(dataset.classes))
-    if found != wanted:
-        raise UserError(
-            f"model '{spec.name}' returns shape {found} for one sample, and {wanted} is needed; "
-            "fix its last layer"
-        )
-    return model.train()
-
-
-def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
-    """Raise if a user's model has other initial weights when it is built again.
-
-    Every worker builds its own copy, and a resumed run builds it again.
-    """
-    first, second = model.state_dict(), build_isolated(federation.build).state_dict()
-    for name, tensor in first.items():
-        if name not in second or not torch.equal(tensor, second[name]):
-            raise UserError(
-                f"model '{user_code.short_reference(spec.name)}' has other initial weights each "
-                f"time it is built ('{name}' differs); draw them with torch only, which is seeded"
-            )
 
 
 def _conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:

@@ -81,6 +81,7 @@ def _bar(console: Console) -> Bar:
 
 def _note(record: RoundRecord) -> str:
     accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.4f}"
+    loss = "" if record.train_loss is None else f", loss {record.train_loss:.4f}"
     rejected = f", {len(record.rejected)} rejected" if record.rejected else ""
-    clients = f", {len(record.participants)} clients"
-    return f"{clients}{accuracy}, loss {record.train_loss:.4f}{rejected}"
+    skipped = ", round skipped" if record.skipped is not None else ""
+    return f", {len(record.participants)} clients{accuracy}{loss}{rejected}{skipped}"

@@ -17,9 +17,12 @@ from fedloom.core.params import Params
 from fedloom.core.state import ClientStore, ServerState
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_device
+from fedloom.experiment.identity import check_same_data
 from fedloom.experiment.prepare import PreparedRun, check_client, prepare
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import load_file
+
+REMEDY = "put the earlier data back to look at its models"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class ReopenedRun:
         broadcast = Broadcast("personalise", state.round, state.params, state.shared)
         task = ClientTask(client, self.store.recall(client))
         with one_thread(), deterministic(resolve_device(self.prepared.config.device)):
-            ((_, weights),) = self.prepared.simulation.engine.map(broadcast, [task])
+            weights = self.prepared.simulation.answer(broadcast, task)
         return {name: weights[name] for name in state.params}
 
     def model(self, weights: Params) -> Chain:
@@ -91,7 +94,8 @@ def reopened(
                 f"{path} has no checkpoint yet, so it has no model; "
                 f"train it with `fedloom resume {path}`"
             )
-        for warning in restored.warnings:
+        check_same_data(str(path), restored.manifest.identity, prepared.identity.data, REMEDY)
+        for warning in restored.notes_on(prepared.identity):
             warn(f"note: {warning}")
         if restored.state.round < config.rounds:
             warn(

@@ -14,6 +14,7 @@ from pathlib import Path
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.spec import Spec
+from fedloom.experiment.identity import stored_identity
 from fedloom.experiment.stored_run import is_finished
 from fedloom.methods.registry import build
 from fedloom.runs.folder import CONFIG, RunFolder
@@ -86,16 +87,16 @@ def check_same_rounds(config: Config, path: Path) -> None:
 
 def _edited(config: Config, path: Path) -> list[str]:
     """The user's own files that have changed since that run."""
-    with RunFolder.read_only(path) as folder:
-        return folder.edited(config.code())
+    identity = stored_identity(path)
+    return [] if identity is None else identity.edited(config.code())
 
 
 def copy_rounds(folder: RunFolder, path: Path) -> None:
     """Copy the rounds of a finished run into a folder that has none yet."""
-    with RunFolder.read_only(path) as other:
+    with RunFolder.read_only(path) as other, folder.copying_rounds():
         restored = other.restore()
         assert restored is not None  # it is finished
         for line in other.metrics():
             folder.append_metrics(line)
         folder.store.copy_from(other.store)
-    folder.save(restored.state, **restored.manifest.extra)
+        folder.save(restored.state, restored.manifest.identity, **restored.manifest.extra)

@@ -8,16 +8,18 @@ them over (experiment/reuse.py).
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedloom.core.child_process import module_command
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.spec import parse
+from fedloom.core.user_code import is_allowed
 from fedloom.experiment.build import resolve_auto, resolve_device
+from fedloom.experiment.identity import CurrentData, check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import check_names
 from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds
@@ -63,17 +65,25 @@ def plan_methods(
         )
     if len({repr(parse(m)) for m in methods}) < len(methods):
         raise UserError(f"--methods {','.join(methods)} names a method twice; name each once")
-    plans = []
+    plans, data = [], CurrentData()
     for method in methods:
         settings = overlay(raw, [("method", method)], DEFAULTS)
-        plans += plan_seeds(method, settings, seeds, folder / folder_name(method))
+        plans += plan_seeds(method, settings, seeds, folder / folder_name(method), data)
     return plans
 
 
 def plan_seeds(
-    method: str, raw: Mapping[str, Any], seeds: int, folder: Path, column: str = ""
+    method: str,
+    raw: Mapping[str, Any],
+    seeds: int,
+    folder: Path,
+    data: CurrentData,
+    column: str = "",
 ) -> list[PlannedRun]:
-    """One checked run per seed, counted from the seed of the settings."""
+    """One checked run per seed, counted from the seed of the settings.
+
+    data: to compare with those of runs that exist.
+    """
     first = load(raw)
     check_names(first)
     plans = []
@@ -81,23 +91,26 @@ def plan_seeds(
         config = resolve_auto(load(overlay(raw, [("seed", seed)], DEFAULTS)))
         plans.append(PlannedRun(method, seed, folder / f"seed-{seed}", config, column))
     for planned in plans:
-        _check_existing(planned)
+        _check_existing(planned, data)
     return plans
 
 
-def _check_existing(planned: PlannedRun) -> None:
-    """A folder that exists must hold a run with these settings and the user's code as it is now."""
+def _check_existing(planned: PlannedRun, data: CurrentData) -> None:
+    """A folder that exists must hold a run with these settings, and data and code as they are."""
     if not (planned.path / CONFIG).exists():
         return
     remedy = "choose another --out, or delete that folder"
     difference = first_difference(resolve_auto(run_config(planned.path)), planned.config)
     if difference is not None:
         raise UserError(f"'{planned.path}' holds a run with other settings: {difference}; {remedy}")
-    with RunFolder.read_only(planned.path) as folder:
-        for place in folder.edited(planned.config.code()):
-            raise UserError(
-                f"'{planned.path}' holds a run of an earlier version of '{place}'; {remedy}"
-            )
+    identity = stored_identity(planned.path)
+    if identity is None:
+        return
+    for place in identity.edited(planned.config.code()):
+        raise UserError(
+            f"'{planned.path}' holds a run of an earlier version of '{place}'; {remedy}"
+        )
+    check_same_data(str(planned.path), identity, data.used_by(planned.config), remedy)
 
 
 def folder_name(method: str) -> str:
@@ -164,9 +177,11 @@ def _run_in_processes(
 ) -> None:
     def run(planned: PlannedRun) -> int:
         _take_over_rounds(planned, folders, say)
-        command = [sys.executable, "-m", "fedloom", "resume", str(planned.path)]
+        command = module_command("fedloom", "resume", str(planned.path))
         if resume_config(planned.config, planned.path).engine == "auto":
             command += ["--engine", "inprocess"]  # the cores are taken by the other runs
+        if _may_run_its_code(planned.config):
+            command.append("--trust")
         return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 
     for planned in plans:
@@ -182,3 +197,8 @@ def _run_in_processes(
             f"{len(failed)} runs did not finish, the first in '{failed[0].path}'; "
             "repeat the command to continue"
         )
+
+
+def _may_run_its_code(config: Config) -> bool:
+    """Whether a run uses code of the user, all of which this process may run."""
+    return bool(config.references) and all(map(is_allowed, config.references))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedloom.core.errors import RunError
+from fedloom.core.identity import RunIdentity
 from fedloom.metrics.records import History, RoundRecord, RunResult
 from fedloom.runs.folder import CONFIG, METRICS, RESULT, RunFolder
 from fedloom.settings.config import Config, load_file
@@ -13,12 +14,17 @@ from fedloom.settings.config import Config, load_file
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What is known of a run, finished or not. path is None for a run that was kept in memory."""
+    """What is known of a run, finished or not.
+
+    path: None for a run that was kept in memory. identity: what it depends on besides the settings;
+    None before the first checkpoint.
+    """
 
     config: Config
     history: History
     result: RunResult | None
     path: Path | None = None
+    identity: RunIdentity | None = None
 
     @property
     def name(self) -> str:
@@ -38,12 +44,13 @@ def read_run(path: Path) -> StoredRun:
     with RunFolder.read_only(path) as folder:
         # the result first: its process has written all lines before it
         result, history = read_result(folder), read_history(folder)
+        identity = folder.identity() if result is None else result.identity
     if result is not None and (field := _contradiction(result, history)) is not None:
         raise RunError(
             f"{path / RESULT} and {path / METRICS} contradict each other in '{field}'; delete "
             f"the result, and `fedloom resume {path}` writes it again"
         )
-    return StoredRun(load_file(path / CONFIG), history, result, path)
+    return StoredRun(load_file(path / CONFIG), history, result, path, identity)
 
 
 def read_history(folder: RunFolder, rounds: int | None = None) -> History:

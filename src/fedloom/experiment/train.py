@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +17,18 @@ from fedloom.core.errors import RunError
 from fedloom.core.evaluate import ClassCounts
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.params import sha256
-from fedloom.core.round import expected_uploads, init_state, resume_state, rounds
+from fedloom.core.round import init_state, resume_state, round_invariants, rounds
 from fedloom.core.round_report import RoundReport
+from fedloom.core.server import Absent
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.experiment.build import resolve_device
-from fedloom.experiment.callbacks import Callback, CallbackList, RunStart
+from fedloom.experiment.callbacks import Callback, CallbackList, RecordKeeper, RunStart
 from fedloom.experiment.prepare import PreparedRun, check_client
-from fedloom.experiment.stored_run import read_history
-from fedloom.metrics.curve import first_round
+from fedloom.experiment.rejection_notes import RejectionNotes
+from fedloom.experiment.stored_run import read_history, read_run
 from fedloom.metrics.evaluate import global_scores, personal_scores
 from fedloom.metrics.records import ClientScores, History, RoundRecord, RunResult
+from fedloom.metrics.totals import RunTotals
 from fedloom.runs.folder import Restored, RunFolder
 
 Message = Callable[[str], None]
@@ -36,12 +40,21 @@ class Interrupted(RunError):
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished run: its records, the final state of the server, and what the clients remember."""
+    """A finished run: its result, the final state of the server, and what the clients remember.
+
+    path: its folder. records: of the rounds, if it has none.
+    """
 
     result: RunResult
-    history: History
     state: ServerState
     store: ClientStore
+    path: Path | None = None
+    records: Sequence[RoundRecord] = ()
+
+    @property
+    def history(self) -> History:
+        """The records of all rounds, read from the folder if there is one."""
+        return History(self.records) if self.path is None else read_run(self.path).history
 
 
 def ignore(message: str) -> None:
@@ -62,13 +75,18 @@ def train(
     someone who wonders why a run behaves as it does.
     """
     restored = folder.restore(prepared.state_problem) if folder else None
-    for message in _warnings(prepared, folder, restored):
+    for message in _warnings(prepared, restored):
         warn(message)
+    if restored:
+        identity = restored.manifest.identity.continued(prepared.identity, restored.state.round)
+        prepared = replace(prepared, identity=identity)
     choice = prepared.engine_choice
     inform(f"engine: {choice.engine} ({choice.why})" if choice.why else f"engine: {choice.engine}")
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
         warn(f"note: run in-process, since {why_not}")
-    callback = CallbackList(callbacks)
+    kept = RecordKeeper()
+    own = [RejectionNotes(warn)] if folder else [RejectionNotes(warn), kept]
+    callback = CallbackList([*callbacks, *own])
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(resolve_device(prepared.config.device)):
         state = (
@@ -76,27 +94,20 @@ def train(
             if restored
             else init_state(prepared.simulation, prepared.model, warn)
         )
-        records = read_history(folder, state.round) if folder else History()
+        totals = _totals_so_far(prepared, folder, state.round)
         callback.on_start(_start(prepared, state))
-        state, history = _run_rounds(prepared, state, store, list(records), folder, callback, stop)
-        result = _result(prepared, state, store, history)
+        state, totals = _run_rounds(prepared, state, store, totals, folder, callback, stop)
+        result = _result(prepared, state, store, totals)
     if folder is not None:
         folder.finish(result.to_json())
     callback.on_end(result)
-    return TrainedRun(result, history, state, store)
+    return TrainedRun(result, state, store, folder.path if folder else None, kept.records)
 
 
-def _warnings(
-    prepared: PreparedRun, folder: RunFolder | None, restored: Restored | None
-) -> Iterator[str]:
+def _warnings(prepared: PreparedRun, restored: Restored | None) -> Iterator[str]:
     """What the user should know before the run begins or resumes."""
-    for warning in restored.warnings if restored else ():
+    for warning in restored.notes_on(prepared.identity) if restored else ():
         yield f"note: {warning}"
-    for place in folder.edited(prepared.code) if folder else ():
-        yield (
-            f"note: '{place}' was edited after the last checkpoint: "
-            "the rounds before it were run with the earlier version"
-        )
     if prepared.engine_choice.warning:
         yield f"note: {prepared.engine_choice.warning}"
     yield from () if restored else prepared.notices
@@ -107,29 +118,36 @@ def _start(prepared: PreparedRun, state: ServerState) -> RunStart:
     return RunStart(config.title, config, len(prepared.clients), config.rounds, state.round)
 
 
+def _totals_so_far(prepared: PreparedRun, folder: RunFolder | None, rounds: int) -> RunTotals:
+    """The totals of the rounds that an earlier process has finished."""
+    records = read_history(folder, rounds) if folder else ()
+    return RunTotals.of(records, prepared.config.evaluate.target)
+
+
 def _run_rounds(
     prepared: PreparedRun,
     state: ServerState,
     store: ClientStore,
-    records: list[RoundRecord],
+    totals: RunTotals,
     folder: RunFolder | None,
     callback: Callback,
     stop: Callable[[], bool],
-) -> tuple[ServerState, History]:
-    """Every round that is left; the final state, and the records of all rounds."""
+) -> tuple[ServerState, RunTotals]:
+    """Every round that is left; the final state, and the totals of all rounds."""
     for reached, record in _evaluated_rounds(prepared, state, store):
         state = reached
-        records.append(record)
+        totals = totals.plus(record)
         stop_requested = stop()  # asked once per round, so that a stop that is obeyed is also saved
         if folder is not None:
             folder.append_metrics(record.to_json())
-            if _checkpoint_due(state, prepared) or stop_requested:
+            # a skipped round is always saved: a resumed run must not come to it again
+            if _checkpoint_due(state, prepared) or stop_requested or record.skipped is not None:
                 engine = prepared.engine_choice.engine
-                folder.save(state, engine=engine, code=dict(prepared.code))
+                folder.save(state, prepared.identity, engine=engine)
         callback.on_round(record)  # after the save: what the user is shown is safe
         if stop_requested and state.round < prepared.config.rounds:
             raise Interrupted(f"stopped after round {state.round} of {prepared.config.rounds}")
-    return state, History(records)
+    return state, totals
 
 
 def _checkpoint_due(state: ServerState, prepared: PreparedRun) -> bool:
@@ -155,6 +173,7 @@ def _record(report: RoundReport) -> RoundRecord:
         round=report.round + 1,
         participants=report.clients,
         rejected=report.rejected,
+        skipped=report.skipped,
         train_loss=report.loss,
         steps=report.steps,
         bytes_up=report.bytes_up,
@@ -182,7 +201,7 @@ def _count_on_test_data(prepared: PreparedRun, state: ServerState) -> ClassCount
     """The global model on the test data, in pieces that run wherever the clients run."""
     broadcast = Broadcast("evaluate", state.round, state.params)
     tasks = (EvaluationTask(piece) for piece in range(TEST_PIECES))
-    pieces = prepared.simulation.engine.map(broadcast, tasks)
+    pieces = prepared.simulation.ask(broadcast, tasks)
     return ClassCounts.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
 
 
@@ -196,37 +215,46 @@ def _personal_scores(
     broadcast = Broadcast("score", state.round, state.params, state.shared)
     tasks = (ClientTask(c, store.recall(c)) for c in range(len(prepared.clients)))
     hits = seen = torch.zeros_like(prepared.counts, dtype=torch.float64)
+    unscored: dict[int, str] = {}
     # into one table at once: many small tensors kept alive would fragment the heap
-    for client, counts in prepared.simulation.engine.map(broadcast, tasks):
-        hits[client], seen = counts.hits, counts.seen
-    return personal_scores(hits, seen, prepared.counts)
+    for client, counts in prepared.simulation.ask(broadcast, tasks):
+        if isinstance(counts, Absent):
+            unscored[client] = counts.reason
+        else:
+            hits[client], seen = counts.hits, counts.seen
+    if len(unscored) == len(hits):
+        raise RunError(f"no client's own model could be scored (client 0: {unscored[0]})")
+    return personal_scores(hits, seen, prepared.counts, unscored)
 
 
 def _result(
-    prepared: PreparedRun, state: ServerState, store: ClientStore, history: History
+    prepared: PreparedRun, state: ServerState, store: ClientStore, totals: RunTotals
 ) -> RunResult:
-    config, curve = prepared.config, history.accuracy
-    last = next(record for record in reversed(history) if record.accuracy is not None)
+    config, last = prepared.config, totals.last_evaluated
+    if totals.skipped == state.round:
+        raise RunError(f"no round of the run counts; round {state.round}: {totals.last_skipped}")
+    assert last is not None  # the last round is always evaluated
     assert last.accuracy is not None and last.global_model is not None
-    target = config.evaluate.target
     return RunResult(
         method=config.title,
         rounds=state.round,
         accuracy=last.accuracy,
-        test_loss=last.test_loss,
-        seconds=round(history.total("seconds") + history.total("evaluation_seconds"), 3),
+        test_loss=math.nan if last.test_loss is None else last.test_loss,
+        seconds=round(totals.seconds, 3),
         weights_sha256=sha256(state.params),
         seed=config.seed,
         model=config.model.name,
         data=config.data.name,
         clients=len(prepared.clients),
-        rejected=sum(len(record.rejected) for record in history),
-        bytes_up=int(history.total("bytes_up")),
-        bytes_down=int(history.total("bytes_down")),
-        rounds_to_target=None if target is None else first_round(curve, target),
+        rejected=totals.rejected,
+        skipped=totals.skipped,
+        bytes_up=totals.bytes_up,
+        bytes_down=totals.bytes_down,
+        rounds_to_target=totals.rounds_to_target,
         personalised=prepared.simulation.federation.method.personal,
         global_model=last.global_model,
         personal_models=_personal_scores(prepared, state, store),
+        identity=prepared.identity,
     )
 
 
@@ -238,17 +266,19 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict
     state = restored.state if restored else init_state(simulation, prepared.model)
     with one_thread():
         exchanged = ask_every_round(
-            simulation.federation, simulation.engine.map, state, folder.store, [client]
+            simulation.federation, simulation.ask, state, folder.store, [client]
         )
         broadcast = training_broadcast(state, exchanged)
         task = ClientTask(client, folder.store.recall(client))
-        ((_, reply),) = simulation.engine.map(broadcast, [task])
-    expected = expected_uploads(simulation.federation.method, prepared.model, state)
+        ((_, reply),) = simulation.ask(broadcast, [task])
+    if isinstance(reply, Absent):
+        return {"client": client, "round": state.round + 1, "problem": reply.reason}
+    valid = round_invariants(simulation, prepared.model, state).valid
     return {
         "client": client,
         "round": state.round + 1,
         "samples": reply.samples,
         "steps": reply.steps,
         "train_loss": reply.loss,
-        "problem": simulation.guard.problem(reply, expected),
+        "problem": valid.problem(client, reply),
     }

@@ -9,10 +9,11 @@ import torch
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
+from fedloom.data import augment
 from fedloom.data.averages_plot import ImageGrid, denormalised
+from fedloom.data.partition import check as check_partition
 from fedloom.exchange.averaged_data import group_means, split_into_groups
 from fedloom.experiment.build import build_clients, load_data, partition_rows
-from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import Config, load
 
 SIZES = (1, 5, 20, 0)  # samples per average; 0 averages all samples of a client
@@ -25,7 +26,8 @@ def averages_grid(raw: Mapping[str, Any]) -> tuple[Config, ImageGrid]:
     The clients are evenly spaced over all client numbers.
     """
     config = load(raw)
-    check_names(config)
+    check_partition(config.data.partition)
+    augment.check(config.data.augment)
     dataset = load_data(config)
     if dataset.kind != "image":
         raise UserError(

@@ -27,18 +27,20 @@ from fedloom.core.errors import UserError
 from fedloom.core.evaluate import ClassCounts
 from fedloom.core.job import build_isolated
 from fedloom.core.params import Params, sha256
+from fedloom.core.regular_files import check_folder
 from fedloom.experiment.build import build_federation, resolve_device
 from fedloom.experiment.prepare import PreparedRun
 from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import read_result
+from fedloom.inspect.pickled_parts import pickled_parts
 from fedloom.metrics.evaluate import score_clients
 from fedloom.metrics.records import RunResult
-from fedloom.runs.checkpoint import made_with
 from fedloom.runs.durable_files import file_error, write_durably
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.tensor_bytes import pack
 
 Message = Callable[[str], None]
+EXPORTED = 0o666  # files to pass on: who may read them is left to the umask
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,11 @@ def export(
 ) -> Exported:
     """Write the model of a client, or the global one if client is None, into the folder `out`.
 
-    warn receives notes for the user. program=False leaves out the .pt2 file.
+    warn receives notes for the user. program=False leaves out the .pt2 file. A link in the place of
+    `out` is an error if it lies in the run's own folder, which may be someone else's.
     """
+    if out.parent == path:
+        _check_real_folder(out)
     with RunFolder.read_only(path) as folder:
         result = read_result(folder)
     if result is None:
@@ -76,8 +81,16 @@ def export(
         contents = {f"{name}.safetensors": pack(weights)}
         if program:
             contents[f"{name}.pt2"] = _program(run.prepared, weights)
+            _warn_of_pickles(f"{name}.pt2", contents[f"{name}.pt2"], warn)
         contents[f"{name}.json"] = json.dumps(description, indent=1).encode() + b"\n"
     return Exported(tuple(_write_files(out, contents)), description)
+
+
+def _check_real_folder(out: Path) -> None:
+    try:
+        check_folder(out)
+    except OSError as error:
+        raise file_error(out, error, UserError) from error
 
 
 def _compare_accuracy(now: float, in_run: float | None, warn: Message) -> None:
@@ -89,13 +102,22 @@ def _compare_accuracy(now: float, in_run: float | None, warn: Message) -> None:
         )
 
 
+def _warn_of_pickles(name: str, program: bytes, warn: Message) -> None:
+    """Say so if torch has pickled a part of the program, as some versions do with constants."""
+    if parts := pickled_parts(program):
+        warn(
+            f"note: {name} holds pickles, as torch {torch.__version__} writes them "
+            f"({', '.join(parts)}), so whoever loads it must trust it; --weights-only leaves it out"
+        )
+
+
 def _write_files(out: Path, contents: dict[str, bytes]) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise file_error(out, error, UserError) from error
     for name, content in contents.items():
-        write_durably(out / name, content)
+        write_durably(out / name, content, EXPORTED)
     return [out / name for name in contents]
 
 
@@ -120,7 +142,9 @@ def _accuracy_in_run(result: RunResult, client: int | None) -> float | None:
     if client is None or not result.personalised:
         return result.accuracy
     scores = result.personal_models
-    return None if scores is None else sum(scores.correct[client]) / sum(scores.test_samples)
+    if scores is None or client in scores.unscored:
+        return None
+    return sum(scores.correct[client]) / sum(scores.test_samples)
 
 
 def _describe(
@@ -138,7 +162,7 @@ def _describe(
         "classes": list(prepared.dataset.classes),
         "weights_sha256": sha256(weights),
         "accuracy": counts.accuracy,
-        "made_with": made_with(),
+        **_describe_identity(prepared),
     }
     if client is None:
         return description
@@ -149,6 +173,15 @@ def _describe(
         "training_samples": len(prepared.clients[client]),
         "label_weighted_accuracy": float(weighted_accuracy),
         "mean_class_recall": float(recall),
+    }
+
+
+def _describe_identity(prepared: PreparedRun) -> dict[str, Any]:
+    """The checksum of the data that scored the model, and what computed it."""
+    data = prepared.identity.data
+    return {
+        "data_sha256": None if data is None else data.content.sha256,
+        "made_with": prepared.identity.to_json()["made_with"],
     }
 
 

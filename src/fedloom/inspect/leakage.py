@@ -78,9 +78,7 @@ class _Target:
             return self.run.state.shared[NAME]
         simulation = self.run.prepared.simulation
         state = replace(self.run.state, round=self.run.round)
-        asked = ask_every_round(
-            simulation.federation, simulation.engine.map, state, self.run.store, ()
-        )
+        asked = ask_every_round(simulation.federation, simulation.ask, state, self.run.store, ())
         answers = asked.shared[NAME]
         return {**answers, "x": self.select_coordinates(answers["x"])}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.key import Key
 from fedloom.core.params import Params, add
-from fedloom.core.round import expected_uploads
+from fedloom.core.round import round_invariants
 from fedloom.core.sampler import uniform
 from fedloom.core.server import Reply
 from fedloom.data.client import Batch, ClientData
@@ -59,18 +60,16 @@ def replay(
     Raises UserError if fewer than two clients sent a valid update.
     """
     simulation, state = run.prepared.simulation, replace(run.state, round=run.round)
-    answers = ask_every_round(
-        simulation.federation, simulation.engine.map, state, run.store, clients
-    )
+    answers = ask_every_round(simulation.federation, simulation.ask, state, run.store, clients)
     broadcast = training_broadcast(state, answers)
-    replies: list[Reply] = []
+    replies: list[tuple[int, Any]] = []
     for number, client in enumerate(clients):
         if not keep_going() and number >= MIN_CLIENTS:
             break
         task = ClientTask(client, run.store.recall(client))
-        replies += [reply for _, reply in simulation.engine.map(broadcast, [task])]
-    expected = expected_uploads(simulation.federation.method, run.prepared.model, state)
-    valid, rejected = simulation.guard.validate(replies, expected, clients)
+        replies += simulation.ask(broadcast, [task])
+    invariants = round_invariants(simulation, run.prepared.model, state)
+    valid, rejected = invariants.valid.split(replies, [client for client, _ in replies])
     if len(valid) < MIN_CLIENTS:
         reasons = "; ".join(f"client {c}: {reason}" for c, reason in rejected.items())
         raise UserError(

@@ -77,9 +77,11 @@ def method(name: str | Callable[..., Method], **parameters: Any) -> Method:
     """
     if isinstance(name, str):
         first, *more = parse(name)
+        user_code.allow(spec.name for spec in (first, *more))
         return build([Spec(first.name, {**first.args, **parameters}), *more])
     reference = user_code.reference_to(name)
     if reference is not None:
+        user_code.allow([reference])
         return build([Spec(reference, parameters)])
     label = getattr(name, "__name__", "method")
     raise_all(argument_problems(name, parameters), f"method '{label}'")

@@ -7,6 +7,7 @@ over the classes that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -68,21 +69,27 @@ def global_scores(result: ClassCounts, counts: Tensor) -> ClientScores:
     )
 
 
-def personal_scores(hits: Tensor, seen: Tensor, counts: Tensor) -> ClientScores:
+def personal_scores(
+    hits: Tensor, seen: Tensor, counts: Tensor, unscored: Mapping[int, str] = MappingProxyType({})
+) -> ClientScores:
     """The clients' own models, each judged on the classes that its client has.
 
     hits: correct predictions by client and class, out of `seen` test samples of each class.
-    counts: training samples, clients by classes.
+    counts: training samples, clients by classes. unscored: clients without a score, and why.
     """
-    holds = counts > 0
-    weighted, recall = score_clients(hits / seen.clamp(min=1), seen, counts)
-    held = ClassCounts((hits * holds).sum(0), seen * holds.sum(0), loss=0.0)
+    scored = torch.tensor([client not in unscored for client in range(len(hits))])
+    own_hits, own_counts = hits[scored], counts[scored]
+    holds = own_counts > 0
+    weighted, recall = score_clients(own_hits / seen.clamp(min=1), seen, own_counts)
+    held = ClassCounts((own_hits * holds).sum(0), seen * holds.sum(0), loss=0.0)
     by_class = zip(held.recall, held.seen, strict=True)
+    rows = zip(hits.long().tolist(), scored.tolist(), strict=True)
     return ClientScores(
         spread(weighted),
         spread(recall),
         class_recall=tuple(round(float(r), 6) if n else None for r, n in by_class),
         group_recall=recall_by_group(held, class_groups(counts.sum(0))),
-        correct=tuple(tuple(row) for row in hits.long().tolist()),
+        correct=tuple(tuple(row) if has_score else () for row, has_score in rows),
         test_samples=tuple(seen.long().tolist()),
+        unscored=dict(unscored),
     )

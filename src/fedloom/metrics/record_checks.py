@@ -7,9 +7,11 @@ from functools import cache
 from typing import Any
 
 from fedloom.core import json_checks as must_be
+from fedloom.core.identity import IDENTITY_CHECK
 from fedloom.core.json_checks import Check
 
 _COUNT, _LOSS = must_be.integer(0), must_be.number()
+_REASONS = must_be.mapping_of(must_be.text(), r"\d{1,18}")  # by client
 _SHARE = must_be.number(0, 1 + 1e-9)  # a mean of ones may come out just above 1 by rounding
 _SPREAD = must_be.fields(dict.fromkeys(("mean", "std", "worst_tenth"), _SHARE))
 _SCORES = must_be.fields(
@@ -19,6 +21,7 @@ _SCORES = must_be.fields(
         "group_recall": must_be.mapping_of(_SHARE),
         "correct": must_be.list_of(must_be.list_of(_COUNT)),
         "test_samples": must_be.list_of(_COUNT),
+        "unscored": _REASONS,
     },
 )
 _FIELDS: dict[str, Check] = {
@@ -34,7 +37,6 @@ _FIELDS: dict[str, Check] = {
     "evaluation_seconds": must_be.number(0),
     "global_model": _SCORES,
     "personal_models": _SCORES,
-    "skipped": must_be.text(),
     "method": must_be.text(),
     "rounds": must_be.integer(0),
     "weights_sha256": must_be.text(),
@@ -44,17 +46,18 @@ _FIELDS: dict[str, Check] = {
     "clients": _COUNT,
     "personalised": must_be.boolean(),
     "rounds_to_target": must_be.integer(1),
+    "identity": IDENTITY_CHECK,
 }
-_REJECTED: dict[str, Check] = {  # the only field that two records have with another meaning
-    "RoundRecord": must_be.mapping_of(must_be.text(), r"\d{1,18}"),
-    "RunResult": _COUNT,
+_OWN_FIELDS: dict[str, dict[str, Check]] = {  # where two records have a field of the same name
+    "RoundRecord": {"rejected": _REASONS, "skipped": must_be.text()},
+    "RunResult": {"rejected": _COUNT, "skipped": _COUNT},
 }
 
 
 @cache
 def record_check(cls: Any) -> Check:
     """The check of a record; fields with a default may be missing or null."""
-    checks = {**_FIELDS, "rejected": _REJECTED[cls.__name__]}
+    checks = {**_FIELDS, **_OWN_FIELDS[cls.__name__]}
     own = {f.name: checks.get(f.name, must_be.anything()) for f in fields(cls)}
     required = {f.name: own[f.name] for f in fields(cls) if is_required(f)}
     others = {n: must_be.optional(check) for n, check in own.items() if n not in required}

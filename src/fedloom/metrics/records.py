@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, overload
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import RunIdentity
 from fedloom.metrics.record_checks import is_required, record_check
 
 FORMAT = 2  # of the records; another one is rejected when it is read
@@ -39,6 +40,8 @@ class ClientScores:
                              the tail; empty if all classes are equally frequent
     correct, test_samples    personal models only: correct predictions by client and class, out of
                              this many test samples of each class
+    unscored                 personal models only: clients that could not be scored, with the
+                             reason; their row of `correct` is empty
     """
 
     label_weighted_accuracy: Spread
@@ -47,6 +50,7 @@ class ClientScores:
     group_recall: Mapping[str, float] = field(default_factory=dict)
     correct: tuple[tuple[int, ...], ...] = ()
     test_samples: tuple[int, ...] = ()
+    unscored: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
@@ -58,6 +62,7 @@ class ClientScores:
             dict(facts.get("group_recall", {})),
             tuple(tuple(row) for row in facts.get("correct", ())),
             tuple(facts.get("test_samples", ())),
+            {int(client): why for client, why in facts.get("unscored", {}).items()},
         )
 
     def spreads(self) -> ClientScores:
@@ -78,7 +83,9 @@ class RoundRecord:
     round            counted from 1
     participants     the clients that were asked
     rejected         clients whose reply was not used, with the reason
-    train_loss       mean over the local steps, weighted by the clients' samples
+    skipped          why the whole round was not used and the model stayed as it was
+    train_loss       mean over the local steps, weighted by the clients' samples; None if it is not
+                     finite, and in a round that was skipped
     steps            local steps of all clients together
     accuracy         of the global model on the test data; test_loss: its mean cross-entropy
     global_model     the global model as the clients meet it
@@ -88,7 +95,7 @@ class RoundRecord:
     round: int
     participants: tuple[int, ...]
     rejected: Mapping[int, str]
-    train_loss: float
+    train_loss: float | None
     steps: int
     bytes_up: int
     bytes_down: int
@@ -98,6 +105,7 @@ class RoundRecord:
     evaluation_seconds: float | None = None
     global_model: ClientScores | None = None
     personal_models: ClientScores | None = None
+    skipped: str | None = None
 
     def to_json(self) -> Json:
         return to_json(self)
@@ -120,9 +128,11 @@ class RunResult:
     accuracy, test_loss   of the global model in the last evaluation; no loss if it is not finite
     weights_sha256        identifies the final weights of the global model
     clients, rejected     number of clients, and of replies that were not used in all rounds
+    skipped               number of rounds that were not used
     rounds_to_target      first round that reached evaluate.target; None if none did
     personalised          whether the method gives every client a model of its own
     personal_models       their scores; None if there are none or evaluate.personal is off
+    identity              what the result depends on besides the settings
     """
 
     method: str
@@ -142,6 +152,8 @@ class RunResult:
     global_model: ClientScores
     rounds_to_target: int | None = None
     personal_models: ClientScores | None = None
+    skipped: int = 0
+    identity: RunIdentity | None = None
 
     def to_json(self) -> Json:
         return to_json(self)
@@ -149,7 +161,10 @@ class RunResult:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], place: str = "result.json") -> RunResult:
         """The summary that result.json holds. place: the file, for messages."""
-        return cls(**_checked(cls, facts, place))
+        known = _checked(cls, facts, place)
+        if known.get("identity") is not None:
+            known["identity"] = RunIdentity.from_json(known["identity"])
+        return cls(**known)
 
     @property
     def client_scores(self) -> ClientScores | None:
@@ -220,7 +235,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return None  # JSON has no NaN
     if is_dataclass(value):
         items = {f: getattr(value, f.name) for f in fields(value)}
         return {f.name: _plain(item) for f, item in items.items() if _is_written(f, item)}

@@ -15,6 +15,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.chain_from_module import cut
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.key import Key
+from fedloom.core.signature import signature_of
 from fedloom.core.spec import Spec, argument_problems
 from fedloom.models.layers import Shape
 
@@ -46,7 +47,7 @@ def _arguments(name: str, source: Callable[..., Any], shape: Shape, classes: int
     A function or class without required parameters is called without any.
     """
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    known = inspect.signature(source).parameters
+    known = signature_of(source).parameters
     offered: dict[str, Any] = {"shape": shape, "classes": classes}
     if named := {n: value for n, value in offered.items() if n in known}:
         return named

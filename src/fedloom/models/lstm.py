@@ -27,7 +27,7 @@ def lstm(
         int, Param("distinct characters in the input; 0: the number of classes", low=0)
     ] = 0,
     embedding: Annotated[int, Param("dimension of the character embedding", low=1)] = 8,
-    layers: Annotated[int, Param("LSTM layers, one block each", low=1)] = 2,
+    layers: Annotated[int, Param("LSTM layers, one block each", low=1, high=1000)] = 2,
     width: Annotated[int, Param("units per LSTM layer", low=1)] = 256,
 ) -> Chain:
     """Character LSTM: embedding, LSTM layers, and a linear layer on the last time step."""

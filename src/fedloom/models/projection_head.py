@@ -14,10 +14,12 @@ import torch
 from torch import fx, nn
 
 from fedloom.core.chain import Chain
+from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.models.layers import named, relu
 
 BLOCK = "projection"  # the name of the block that is added
+MAX_FEATURES = 4096  # before the classifier; the paper's models have 84 to 2,048
 
 
 def accepts_projection_head(chain: Chain) -> bool:
@@ -38,12 +40,24 @@ def projection_head(width: int) -> Callable[[Chain, Key], Chain]:
         feature, name, classifier = _split(chain.block(last))
         layers: dict[str, nn.Module] = {"feature": feature}
         if width:
+            _check_size(classifier)
             fc1, fc2, classifier = _new_layers(classifier, width, key.fold(BLOCK))
             layers |= {"fc1": fc1, "relu": relu(), "fc2": fc2}
         head = named(**{name: classifier}) if name else classifier
         return Chain({n: chain.block(n) for n in others} | {BLOCK: named(**layers), last: head})
 
     return insert
+
+
+def _check_size(classifier: nn.Linear) -> None:
+    """Raise if the projection would dwarf the model: it has a weight for each pair of features."""
+    features = classifier.in_features
+    if features > MAX_FEATURES:
+        raise UserError(
+            f"the projection of this model would have {features:,} x {features:,} weights, one for "
+            f"each pair of the {features:,} features before its classifier; put a smaller layer "
+            f"before the classifier, such as nn.Linear({features}, 256), or set projection=0"
+        )
 
 
 def _new_layers(old: nn.Linear, width: int, key: Key) -> list[nn.Linear]:

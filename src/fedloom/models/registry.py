@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 from fedloom.core.chain import Chain
-from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
-from fedloom.core.spec import Spec, call
+from fedloom.core.spec import Spec, argument_problems
 from fedloom.models.layers import Shape
 from fedloom.models.lstm import lstm
 from fedloom.models.mobilenet import mobilenetv2
@@ -40,6 +40,7 @@ MODELS: dict[str, Callable[..., Chain]] = {
     )
 }
 
+_GIVEN = frozenset({"shape", "classes"})  # parameters that come from the data
 _CIFAR100, _MNIST, _SHAKESPEARE = ((3, 32, 32), 100), ((1, 28, 28), 10), ((80,), 84)
 
 # Shape of a sample and number of classes on which a model is described by default.
@@ -48,6 +49,13 @@ TYPICAL_INPUT: dict[str, tuple[Shape, int]] = {
     **dict.fromkeys(("mlp", "lenet5", "cnn"), _MNIST),
     "lstm": _SHAKESPEARE,
 }
+
+
+def check(spec: Spec) -> None:
+    """Raise UserError for an unknown name or wrong arguments, before there are any data."""
+    if spec.name not in MODELS:
+        raise unknown_name("model", spec.name, MODELS, see="fedloom models")
+    raise_all(argument_problems(MODELS[spec.name], spec.args, _GIVEN), f"model '{spec.name}'")
 
 
 def build(
@@ -64,8 +72,7 @@ def build(
     the model has shapes but no values, for counting and checks. Raises UserError for an unknown
     name, bad arguments, or an input that the model cannot take.
     """
-    if spec.name not in MODELS:
-        raise unknown_name("model", spec.name, MODELS, see="fedloom models")
+    check(spec)
     if classes < 1:
         raise UserError(
             f"model '{spec.name}' needs at least one class, not {classes}; "
@@ -75,7 +82,5 @@ def build(
     draw_on = "meta" if torch.device(device).type == "meta" else "cpu"
     with torch.random.fork_rng(devices=[]), torch.device(draw_on):
         torch.default_generator.manual_seed(key.seed)
-        chain: Chain = call(
-            "model", spec.name, MODELS[spec.name], spec.args, shape=tuple(shape), classes=classes
-        )
+        chain = MODELS[spec.name](shape=tuple(shape), classes=classes, **spec.args)
     return chain.to(device=device, dtype=dtype)

@@ -17,7 +17,9 @@ from fedloom.models.residual import BRANCHES, residual_chain
 Depth = Annotated[
     int,
     Param(
-        "layers: 6n+2 if basic (8, 20, 32, 44, 56, 110), 9n+2 if bottleneck (11, 20, 29, 56)", low=8
+        "layers: 6n+2 if basic (8, 20, 32, 44, 56, 110), 9n+2 if bottleneck (11, 20, 29, 56)",
+        low=8,
+        high=1202,
     ),
 ]
 BlockKind = Annotated[

@@ -15,7 +15,7 @@ from fedloom.models.layers import Shape, image_shape, named, pooled_relu, relu
 def mlp(
     shape: Shape,
     classes: int,
-    layers: Annotated[int, Param("hidden layers; 0 is softmax regression", low=0)] = 2,
+    layers: Annotated[int, Param("hidden layers; 0 is softmax regression", low=0, high=1000)] = 2,
     width: Annotated[int, Param("units per hidden layer", low=1)] = 200,
 ) -> Chain:
     """Multilayer perceptron on the flattened sample, with ReLU.

@@ -12,12 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.experiment.prepare import partition_counts
+from fedloom.data.statistics import class_counts
+from fedloom.experiment.build import load_data, named_data, partition_rows
+from fedloom.experiment.identity import check_same_data, used_data
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.records import EMPTY_SCORES, ClientScores
 from fedloom.settings.config import Config
+
+REMEDY = "put the earlier data back, or leave out --client"
 
 
 def score_template(config: Config) -> ClientScores | None:
@@ -98,10 +102,16 @@ def _recall(scores: ClientScores, client: int) -> list[float | None]:
     """Recall by class of a client's own model; of the global model where no other was scored."""
     if not scores.correct:
         return list(scores.class_recall)
+    if client in scores.unscored:
+        raise UserError(f"client {client} has no score ({scores.unscored[client]}); choose another")
     pairs = zip(scores.correct[client], scores.test_samples, strict=True)
     return [hits / tested if tested else None for hits, tested in pairs]
 
 
 def training_counts(run: StoredRun) -> np.ndarray:
-    """Training samples of a run, clients by classes."""
-    return partition_counts(run.config.model_dump(mode="json"))[1]
+    """Training samples of a run, clients by classes; raises if its data are not the same now."""
+    whole = named_data(run.config.data.name)
+    dataset = load_data(run.config, whole)
+    rows = partition_rows(run.config, dataset)
+    check_same_data(run.name, run.identity, used_data(whole, rows), REMEDY)
+    return class_counts(dataset.train.labels, rows, len(dataset.classes))

@@ -13,6 +13,7 @@ from fedloom.experiment.stored_run import StoredRun
 from fedloom.metrics.curve import Curve, CurveOptions, mean_of_all
 from fedloom.metrics.records import FORMAT, ClientScores, History
 from fedloom.reports.client_scores import final_scores, is_personalised
+from fedloom.reports.comparable import check_comparable, comparison_notes
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,14 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs compared with each other: print it, plot it, or take the rows."""
+    """Runs compared with each other: print it, plot it, or take the rows.
+
+    notes: in what the runs differ besides method and seed.
+    """
 
     rows: tuple[ComparisonRow, ...]
     runs: Mapping[str, Sequence[StoredRun]] = field(repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def options(self) -> CurveOptions:
@@ -106,18 +111,19 @@ class Comparison:
         return found
 
     def __str__(self) -> str:
-        """A plain table: name, accuracy in percent, its deviation over seeds, rounds."""
+        """A plain table (name, accuracy in percent, deviation over seeds, rounds), then notes."""
         width = max(len(row.name) for row in self.rows)
         head = f"{'':{width}}  accuracy %    std  rounds"
         lines = [
             f"{row.name:{width}}  {100 * row.mean:10.2f}  {100 * row.std:5.2f}  {row.rounds:6}"
             for row in self.rows
         ]
-        return "\n".join([head, *lines])
+        return "\n".join([head, *lines, *(f"note: {note}" for note in self.notes)])
 
     def to_json(self) -> dict[str, Any]:
         rows = [row.to_json() for row in self.rows]
-        return {"format": FORMAT, **self.options.describe(), "rows": rows}
+        notes = list(self.notes)
+        return {"format": FORMAT, **self.options.describe(), "rows": rows, "notes": notes}
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame, a row per method or run."""
@@ -139,16 +145,22 @@ class Comparison:
 def compare_runs(
     runs: Mapping[str, Sequence[StoredRun]], options: CurveOptions | None = None
 ) -> Comparison:
-    """A row per name, over its runs. Without targets, the first row's accuracy is the target."""
+    """A row per name, over its runs. Without targets, the first row's accuracy is the target.
+
+    Raises if two runs were made with different data; other differences become notes.
+    """
     options = options or CurveOptions()
     if not runs:
         raise UserError("there is nothing to compare; pass at least one run")
-    raise_all(filter(None, (_unreadable(r, options) for group in runs.values() for r in group)), "")
+    every = [run for group in runs.values() for run in group]
+    raise_all(filter(None, (_unreadable(run, options) for run in every)), "")
+    check_comparable(every)
     if not options.targets:
         first = next(iter(runs.values()))
         reached = statistics.fmean(options.accuracy(run.history.accuracy) for run in first)
         options = replace(options, targets=(reached,))
-    return Comparison(tuple(_row(n, group, options) for n, group in runs.items()), runs)
+    rows = tuple(_row(name, group, options) for name, group in runs.items())
+    return Comparison(rows, runs, comparison_notes(every))
 
 
 def _row(name: str, runs: Sequence[StoredRun], options: CurveOptions) -> ComparisonRow:

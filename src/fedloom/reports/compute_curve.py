@@ -24,13 +24,15 @@ from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.diagnostics.cost.count import MIN_BATCH, count_cost
 from fedloom.diagnostics.cost.toy_federation import Workload
-from fedloom.experiment.build import build_model, load_data
+from fedloom.experiment.build import build_model, load_data, named_data
+from fedloom.experiment.identity import check_same_content
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import CurveOptions
 from fedloom.settings.config import Config
 
 PLAIN = CurveOptions()
+REMEDY = "put the earlier data back, or leave out --compute"
 
 
 class Point(NamedTuple):
@@ -94,7 +96,7 @@ def _compute_curve(
     curve = run.history.accuracy
     if not curve:
         raise UserError(f"'{run.name}' has no evaluation yet; resume it: fedloom resume {run.name}")
-    step_macs = run.config.train.batch * _sample_macs(run.config, counted)
+    step_macs = run.config.train.batch * _sample_macs(run, counted)
     steps = list(itertools.accumulate(record.steps for record in run.history))
     done = dict(zip((record.round for record in run.history), steps, strict=True))
     replies = sum(len(record.participants) - len(record.rejected) for record in run.history)
@@ -110,11 +112,14 @@ def _compute_curve(
     )
 
 
-def _sample_macs(config: Config, counted: dict[str, float]) -> float:
-    """MACs of training on one sample."""
+def _sample_macs(run: StoredRun, counted: dict[str, float]) -> float:
+    """MACs of training on one sample; raises if the data of the run are not the same now."""
+    config = run.config
     label = json.dumps([_title(config), config.model_dump(mode="json", include={"model", "data"})])
     if label not in counted:
-        data, method = load_data(config), build_method(config.method_specs)
+        whole = named_data(config.data.name)
+        check_same_content(run.name, run.identity, whole, REMEDY)
+        data, method = load_data(config, whole), build_method(config.method_specs)
 
         def build(device: torch.device) -> Any:
             return build_model(config.model, data, Key.root(0), torch.float32, device)

@@ -10,11 +10,13 @@ from typing import Any
 
 from fedloom.core.errors import UserError, raise_all
 from fedloom.data import listing, synthetic
+from fedloom.experiment.identity import CurrentData
 from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
-from fedloom.experiment.stored_run import read_run
+from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.measures import check, measured
 from fedloom.reports.client_scores import final_scores, score_template
+from fedloom.reports.comparable import check_comparable
 from fedloom.settings.paper_table import Column, Printed, Row, Scale, Settings, Table
 
 
@@ -78,12 +80,12 @@ def plan(
 
     override: lays the settings given on the command line over those of a run.
     """
-    cells = []
+    cells, data = [], CurrentData()
     for column in table.columns:
         for row in table.rows:
             settings = override(table.run_settings(row, column, scale))
             folder = out / folder_name(row.name) / folder_name(column.runs_from)
-            runs = plan_seeds(row.name, settings, seeds, folder, column.runs_from)
+            runs = plan_seeds(row.name, settings, seeds, folder, data, column.runs_from)
             cells.append(TableCell(row, column, tuple(runs)))
     _check_data(distinct_runs(cells))
     _check_measures(cells)
@@ -125,12 +127,20 @@ def _measure_problem(cell: TableCell) -> str | None:
 
 
 def cell_results(cells: Sequence[TableCell]) -> list[CellResult]:
-    """The results of the cells, whose runs must all be finished."""
-    return [_cell_result(cell) for cell in cells]
+    """The results of the cells, whose runs must all be finished.
+
+    Raises if the runs of a column were made with different data; columns may differ.
+    """
+    read = {run.path: read_run(run.path) for run in distinct_runs(cells)}
+    columns: dict[str, list[StoredRun]] = {}
+    for cell in cells:
+        columns.setdefault(cell.column.name, []).extend(read[run.path] for run in cell.runs)
+    for runs in columns.values():
+        check_comparable(runs)
+    return [_cell_result(cell, [read[run.path] for run in cell.runs]) for cell in cells]
 
 
-def _cell_result(cell: TableCell) -> CellResult:
-    runs = [read_run(run.path) for run in cell.runs]
+def _cell_result(cell: TableCell, runs: Sequence[StoredRun]) -> CellResult:
     results = [run.result for run in runs if run.result is not None]
     measure = cell.column.measure
     ours = [measured(measure, run.history.accuracy, final_scores(run)) for run in runs]

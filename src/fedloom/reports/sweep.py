@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedloom.core.errors import UserError
-from fedloom.core.spec import parameters
+from fedloom.core.spec import Spec, parameters
+from fedloom.core.user_code import is_reference
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import entry
 from fedloom.metrics.measures import measured
@@ -41,9 +42,7 @@ def _rank(value: Any) -> tuple[bool, Any]:
 def value_of(config: Config, setting: str) -> Any:
     """The value of a setting in a run; the default for parameters that were left alone."""
     at: Any = config.model_dump(mode="json")
-    at["method"] |= {
-        spec.name: {**_defaults(spec.name), **spec.args} for spec in config.method_specs
-    }
+    at["method"] |= {spec.name: _parameters(spec, setting) for spec in config.method_specs}
     for step in setting.split("."):
         if not isinstance(at, dict) or step not in at:
             raise UserError(
@@ -59,5 +58,15 @@ def value_of(config: Config, setting: str) -> Any:
     return tuple(at) if isinstance(at, list) else at
 
 
-def _defaults(method: str) -> dict[str, Any]:
-    return {n: p.default for n, p in parameters(entry(method).make).items() if not p.required}
+def _parameters(spec: Spec, setting: str) -> dict[str, Any]:
+    """The parameters of a method in a run, the defaults included.
+
+    To know the defaults of a user's function its code must run, so they are left out if the setting
+    is not one of them.
+    """
+    own, _, parameter = setting.rpartition(".")
+    asked = own == f"method.{spec.name}" and parameter not in spec.args
+    if is_reference(spec.name) and not asked:
+        return dict(spec.args)
+    known = parameters(entry(spec.name).make).items()
+    return {**{name: p.default for name, p in known if not p.required}, **spec.args}

@@ -7,19 +7,17 @@ still match. The last three are kept, to fall back on.
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 
-import fedloom
 from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import RunIdentity
 from fedloom.core.state import ServerState
 from fedloom.runs.client_store import DigestFacts
 from fedloom.runs.durable_files import (
@@ -32,40 +30,21 @@ from fedloom.runs.durable_files import (
     write_durably,
 )
 from fedloom.runs.journal import Prefix
-from fedloom.runs.manifest_check import manifest_problem
+from fedloom.runs.made_with import made_with
+from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, manifest_problem, read_manifest
 from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
-MANIFEST_FORMAT = 1
 KEPT_CHECKPOINTS = 3
 CONFIG_CHANGED = "config.toml is not the one this run began with (edited or damaged)"
 
+_LAST_BITS = "the result may differ in its last bits from an uninterrupted run"
+_EFFECTS = dict.fromkeys(
+    ("fedloom", "fedloom source"), "the result may differ from an uninterrupted run"
+)
 _FILE_NAMES = re.compile(
     rf"(?:MANIFEST-(\d+)\.json|round-(\d+)\.safetensors)({re.escape(TMP_SUFFIX)})?"
 )
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The contents of a manifest.
-
-    clients: the digest of the clients' memories. metrics: length and checksum of the metrics so
-    far. layout: the names of the server's tensors, in order. previous: round and checksum of the
-    manifest before this one. extra: facts of the caller.
-    """
-
-    format: int
-    round: int
-    config_sha256: str
-    payload_sha256: str
-    weights_sha256: str
-    clients: DigestFacts
-    metrics: Prefix
-    layout: dict[str, Any]
-    made_with: dict[str, str]
-    threads: int
-    previous: dict[str, Any] | None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,8 +79,9 @@ def save(
     clients: DigestFacts,
     metrics: Prefix,
     extra: Mapping[str, Any],
+    identity: RunIdentity | None = None,
 ) -> Manifest:
-    """Write the state, then the manifest."""
+    """Write the state, then the manifest. identity: None if only this process is known."""
     payload = pack(flattened(state))
     manifest = Manifest(
         format=MANIFEST_FORMAT,
@@ -112,7 +92,7 @@ def save(
         clients=clients,
         metrics=metrics,
         layout=layout_of(state),
-        made_with=made_with(),
+        identity=identity or RunIdentity(made_with()),
         threads=torch.get_num_threads(),
         previous=_previous(folder, state.round),
         extra=dict(extra),
@@ -123,26 +103,13 @@ def save(
     return manifest
 
 
-def made_with() -> dict[str, str]:
-    """The versions that the bits of a result depend on, besides the settings."""
-    return {
-        "fedloom": fedloom.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-    }
-
-
 def version_warnings(manifest: Manifest) -> list[str]:
-    """A warning for each version that has changed since the checkpoint and may change the bits."""
-    now = made_with()
+    """A warning for each change of software or processor since the checkpoint."""
+    changes = manifest.identity.made_with.changes(made_with())
     return [
         f"the checkpoint of round {manifest.round} was made with {what} {then}, "
-        f"and this is {what} {now[what]}: "
-        "the result may differ in its last bits from an uninterrupted run"
-        for what, then in manifest.made_with.items()
-        if what in now and what != "python" and now[what] != then
+        f"and this is {what} {now}: {_EFFECTS.get(what, _LAST_BITS)}"
+        for what, (then, now) in changes.items()
     ]
 
 
@@ -252,7 +219,7 @@ def _read_manifest(folder: Path, number: int) -> Manifest | str:
         return f"{path.name} is invalid: {reason}"
     if facts["round"] != number:
         return f"{path.name} belongs to round {facts['round']}"
-    return Manifest(**facts)
+    return read_manifest(facts)
 
 
 def _previous(folder: Path, number: int) -> dict[str, Any] | None:
@@ -288,15 +255,27 @@ def no_valid_checkpoint(run: Path, rejected: Mapping[int, str]) -> RunError | Us
     reasons = "; ".join(
         f"round {', '.join(numbers)}: {reason}" for reason, numbers in rounds_by_reason.items()
     )
-    restart = (
-        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
-    )
+    restart = _restart(run)
     if CONFIG_CHANGED in rounds_by_reason:
         return UserError(
             f"{run} cannot be resumed: {reasons}; put the file back as it was, or {restart}"
         )
     return RunError(
         f"{run} has no valid checkpoint: {reasons}; restore the files from a copy, or {restart}"
+    )
+
+
+def checkpoints_gone(run: Path, rounds: int) -> RunError:
+    """The error for a run that had checkpoints, and whose checkpoint folder holds none now."""
+    return RunError(
+        f"{run} has {rounds} rounds in metrics.jsonl, but its checkpoints are gone from "
+        f"{run}/checkpoint; put them back from a copy, or {_restart(run)}"
+    )
+
+
+def _restart(run: Path) -> str:
+    return (
+        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +22,8 @@ import torch
 
 from fedloom.core.errors import RunError
 from fedloom.core.params import Params
-from fedloom.runs.durable_files import file_error, sync_folder
+from fedloom.core.regular_files import check_regular, open_regular
+from fedloom.runs.durable_files import PRIVATE_FILE, file_error, sync_folder
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 NEWEST = 2**62  # later than any round
@@ -30,6 +32,12 @@ _PAGE_BYTES = 16384  # writes memories of 5 KB to 2 MB about twice as fast as SQ
 _TABLE = """CREATE TABLE IF NOT EXISTS memory
             (client INTEGER NOT NULL, slot TEXT NOT NULL, round INTEGER NOT NULL,
             seal BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (client, slot, round))"""
+# as the database lists it: the statement without IF NOT EXISTS, and the index of its key
+_SCHEMA = {
+    ("table", "memory"): " ".join(_TABLE.replace("IF NOT EXISTS ", "").split()),
+    ("index", "sqlite_autoindex_memory_1"): "",
+}
+_SIDE_FILES = ("-wal", "-shm", "-journal")
 _CURRENT = """SELECT slot, round, seal, value FROM memory AS m WHERE client = ?1 AND round =
               (SELECT max(round) FROM memory
                WHERE client = ?1 AND slot = m.slot AND round <= ?2) ORDER BY slot"""
@@ -237,9 +245,35 @@ class SqliteStore:
 
     def _connection(self) -> sqlite3.Connection | None:
         """The database, or None as long as there is none."""
-        if self._db is None and self.path.exists() and self.path.stat().st_size > 0:
-            self._db = _connect(self.path, "ro" if self._read_only else "rw")
+        if self._db is None and self._is_written():
+            db = _connect(self.path, "ro" if self._read_only else "rw")
+            try:
+                self._check_schema(db)
+            except BaseException:
+                db.close()
+                raise
+            self._db = db  # only now: nothing may be asked of a database that was not checked
         return self._db
+
+    def _is_written(self) -> bool:
+        """Whether the file exists and is not empty; raises if it or one that SQLite keeps beside it
+        is a link or anything else but a file."""
+        for suffix in _SIDE_FILES:
+            check_regular(self.path.with_name(self.path.name + suffix))
+        return check_regular(self.path) and self.path.stat().st_size > 0
+
+    def _check_schema(self, db: sqlite3.Connection) -> None:
+        """Raise for a database that holds anything but our table.
+
+        A view or a trigger of a stranger would be executed by our queries, and need not end.
+        """
+        db.execute("PRAGMA trusted_schema = OFF")
+        for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
+            ours = (kind, name) in _SCHEMA and _one_line(sql) == _SCHEMA[kind, name]
+            if not ours:
+                raise StoreDamaged(
+                    self.path, f"it holds a {kind} '{name}' that fedloom did not make"
+                )
 
     def _query(self, sql: str, args: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
         with self._readable_errors():
@@ -251,7 +285,7 @@ class SqliteStore:
         """All of it or nothing, and durable at the end."""
         with self._readable_errors():
             existing = self._connection()
-            self._db = db = existing or _connect(self.path, "rwc")
+            self._db = db = existing or _new_database(self.path)
             _set_up(db)
             if existing is None:
                 sync_folder(self.path.parent)
@@ -266,7 +300,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise self._translated(error) from error
         except OSError as error:
-            raise file_error(self.path, error) from error
+            raise file_error(Path(error.filename or self.path), error) from error
 
     def _translated(self, error: sqlite3.Error) -> RunError:
         name = getattr(error, "sqlite_errorname", "")
@@ -287,6 +321,16 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     # an engine may recall the next client's memories from another thread, but only one at a time
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, check_same_thread=False)
+
+
+def _new_database(path: Path) -> sqlite3.Connection:
+    """An empty database; SQLite would let everyone read a file that it creates itself."""
+    os.close(open_regular(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE))
+    return _connect(path, "rw")
+
+
+def _one_line(sql: str | None) -> str:
+    return " ".join((sql or "").split())
 
 
 def _set_up(db: sqlite3.Connection) -> None:

@@ -1,23 +1,41 @@
-"""Files that survive a crash, errors that say what to do about a disk, and JSON with a checksum.
+"""Files that survive a crash, and errors that say what to do about a disk.
 
 A file is written under a temporary name, synced, and renamed, so that it is whole or not there.
+Links, pipes and devices in the place of a file are errors: a run folder may come from someone else.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import io
-import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.regular_files import (
+    NOT_REGULAR,
+    NotRegular,
+    check_regular,
+    open_regular,
+    read_regular,
+)
+from fedloom.core.sealed_json import seal, sha256, unseal
+
+__all__ = [
+    "PRIVATE_FILE",
+    "PRIVATE_FOLDER",
+    "TMP_SUFFIX",
+    "file_error",
+    "read_if_exists",
+    "seal",
+    "sha256",
+    "sync_folder",
+    "unseal",
+    "write_durably",
+]
 
 TMP_SUFFIX = ".tmp"
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700  # a run holds the clients' models: for its owner only
 
 _DISK_FULL = "free some space, then resume (the last checkpoint is intact)"
 _NO_ACCESS = "change its permissions, or choose another folder"
@@ -30,6 +48,7 @@ _REMEDIES = {
     errno.EPERM: _NO_ACCESS,
     errno.ENOENT: _MISSING,
     errno.ENOTDIR: _MISSING,
+    NOT_REGULAR: "fedloom did not put it there: find out who did, then delete it",
 }
 _OTHER_REMEDY = "check the disk, then resume (the last checkpoint is intact)"
 
@@ -47,27 +66,40 @@ def file_error(
     return kind(f"{path}: {reason}; {remedy}")
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     """Put the whole file in place, or leave what was there.
 
-    After this call, a power cut does not lose it.
+    After this call, a power cut does not lose it. mode: who may read it, less what the umask says.
     """
     temporary = path.with_name(path.name + TMP_SUFFIX)
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        check_regular(path)
+        _write_new(temporary, data, mode)
         temporary.replace(path)
         sync_folder(path.parent)
+    except NotRegular as error:
+        raise file_error(Path(error.filename), error) from error
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise file_error(path, error) from error
 
 
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that is new: a half-written one, which a crash has left, is deleted before."""
+    if check_regular(path):
+        path.unlink()
+    descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; syncing a file does not."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows, where a folder cannot be opened
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -78,48 +110,8 @@ def sync_folder(folder: Path) -> None:
 def read_if_exists(path: Path) -> bytes | None:
     """The bytes of a file, or None if there is no such file."""
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise file_error(path, error) from error
-
-
-def sha256(data: bytes) -> str:
-    """The checksum by which one file refers to the contents of another."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def seal(facts: Mapping[str, Any]) -> bytes:
-    """The facts as JSON, with a checksum over the rest as the last entry."""
-    # as they will be read: keys become strings, tuples become lists
-    plain = json.loads(json.dumps(facts))
-    return _json_bytes({**plain, "checksum": sha256(_json_bytes(plain))})
-
-
-def unseal(data: bytes | None) -> dict[str, Any] | None:
-    """The facts that were sealed, or None if as much as one byte differs.
-
-    >>> unseal(seal({"round": 3}))
-    {'round': 3}
-    >>> unseal(seal({"round": 3}).replace(b"3", b"4", 1)) is None
-    True
-    """
-    try:
-        facts = json.loads(data or b"")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(facts, dict):
-        return None
-    facts.pop("checksum", None)
-    return facts if seal(facts) == data else None
-
-
-def _json_bytes(facts: Mapping[str, Any]) -> bytes:
-    raw = io.BytesIO()
-    # json.dump writes piece by piece: with scores of many clients, json.dumps would hold all pieces
-    with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:
-        json.dump(facts, out, indent=1)
-        out.write("\n")
-        out.flush()
-        return raw.getvalue()

@@ -6,6 +6,7 @@
     clients.sqlite   the clients' memories; only if the method has memories
     result.json      the summary of a finished run
     lock             held by the process that writes
+    copying          only while rounds of another run are copied into this one
 
 A save takes these steps, each durable before the next: clients' memories, metrics, state, manifest;
 then old checkpoints are deleted. A crash
@@ -26,7 +27,9 @@ So `restore` always returns a completed save, and the last one unless its files 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -35,11 +38,14 @@ from typing import Any
 import torch
 
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.identity import RunIdentity
+from fedloom.core.regular_files import check_folder, check_regular
 from fedloom.core.state import ServerState
 from fedloom.runs import checkpoint
-from fedloom.runs.checkpoint import LoadedCheckpoint, Manifest, StateCheck, any_state
+from fedloom.runs.checkpoint import LoadedCheckpoint, StateCheck, any_state
 from fedloom.runs.client_store import MemoryDigest, SqliteStore, StoreDamaged
 from fedloom.runs.durable_files import (
+    PRIVATE_FOLDER,
     TMP_SUFFIX,
     file_error,
     read_if_exists,
@@ -51,6 +57,7 @@ from fedloom.runs.durable_files import (
 )
 from fedloom.runs.journal import Journal, begins_with, records
 from fedloom.runs.lock import Lock
+from fedloom.runs.manifest import Manifest
 
 FORMAT = 2  # of the folder; another number means that other versions of fedloom cannot read it
 CONFIG = "config.toml"
@@ -59,6 +66,7 @@ CHECKPOINT = "checkpoint"
 CLIENTS = "clients.sqlite"
 RESULT = "result.json"
 LOCK = "lock"
+COPYING = "copying"
 
 _HEADER = f"# fedloom run folder, format {FORMAT}\n"
 _ANY_HEADER = re.compile(rb"# fedloom run folder, format (\d{1,9})\r?\n")
@@ -71,6 +79,15 @@ class Restored:
     state: ServerState
     manifest: Manifest
     warnings: list[str]
+
+    def notes_on(self, now: RunIdentity) -> list[str]:
+        """The warnings, and one for each of the user's files that has changed since."""
+        edited = [
+            f"'{place}' was edited after the last checkpoint: "
+            "the rounds before it were run with the earlier version"
+            for place in self.manifest.identity.edited(now.code)
+        ]
+        return [*self.warnings, *edited]
 
 
 class RunFolder:
@@ -94,10 +111,13 @@ class RunFolder:
         """A new run. config.toml is written last: it makes the folder a run."""
         check_vacant(path)
         try:
-            (path / CHECKPOINT).mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (path, path / CHECKPOINT):
+                folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
             sync_folder(path.parent)
         except OSError as error:
             raise file_error(path, error, UserError) from error
+        _exists(path / CHECKPOINT, check_folder)
         lock = Lock(path / LOCK)
         check_vacant(path)  # again: another process may have been faster
         write_durably(path / METRICS, b"")
@@ -122,14 +142,10 @@ class RunFolder:
         if manifest is not None and (reason := self._config_problem(manifest)) is not None:
             raise checkpoint.no_valid_checkpoint(self.path, {manifest.round: reason})
 
-    def edited(self, code: Mapping[str, str]) -> list[str]:
-        """The user's files among these that have changed since the last checkpoint.
-
-        code: checksums of the files as they are now.
-        """
+    def identity(self) -> RunIdentity | None:
+        """What the rounds of the last checkpoint depend on; None if there is none."""
         manifest = checkpoint.newest_manifest(self.path / CHECKPOINT)
-        then = {} if manifest is None else manifest.extra.get("code", {})
-        return [place for place, now in code.items() if then.get(place, now) != now]
+        return None if manifest is None else manifest.identity
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Add one line. It survives this process at once, and a power cut after the next save."""
@@ -152,12 +168,19 @@ class RunFolder:
             )
         return records(data)
 
-    def save(self, state: ServerState, **extra: Any) -> Manifest:
-        """Write a checkpoint of everything, in the order described at the top of this module."""
+    def save(
+        self, state: ServerState, identity: RunIdentity | None = None, **extra: Any
+    ) -> Manifest:
+        """Write a checkpoint of everything, in the order described at the top of this module.
+
+        identity: what the rounds so far depend on; None if only this process is known.
+        """
         journal, folder = self._open_journal(), self.path / CHECKPOINT
         clients = self.store.commit(state.round).facts
         metrics = journal.sync()
-        manifest = checkpoint.save(folder, state, self.config_sha256, clients, metrics, extra)
+        manifest = checkpoint.save(
+            folder, state, self.config_sha256, clients, metrics, extra, identity
+        )
         kept = checkpoint.saved_rounds(folder)[: checkpoint.KEPT_CHECKPOINTS]
         checkpoint.keep_only(folder, kept.__contains__)
         self.store.prune(min(kept))
@@ -167,10 +190,14 @@ class RunFolder:
         """Go back to the newest valid checkpoint; None if the run has none yet.
 
         check_state says why a state cannot be one of this run, or None. A folder that is open for
-        writing is rolled back to that checkpoint as a whole.
+        writing is rolled back to that checkpoint as a whole. Raises, and changes nothing, if the
+        run had checkpoints and they are gone.
         """
         checks = (self._config_problem, self._metrics_problem, self._clients_problem)
+        lines = len(records(read_if_exists(self.path / METRICS) or b""))
         loaded = checkpoint.load_newest(self.path / CHECKPOINT, checks, self._device, check_state)
+        if loaded is None and self._had_checkpoints(lines):
+            raise checkpoint.checkpoints_gone(self.path, lines)
         if self._journal is None:
             self.store.read_as_of(-1 if loaded is None else loaded.manifest.round)
         else:
@@ -178,6 +205,19 @@ class RunFolder:
         if loaded is None:
             return None
         return Restored(loaded.state, loaded.manifest, _warnings(loaded))
+
+    @contextmanager
+    def copying_rounds(self) -> Iterator[None]:
+        """For copying the lines and memories of another run, and the checkpoint that follows."""
+        write_durably(self.path / COPYING, b"")
+        yield
+        self._end_copying()
+
+    def _end_copying(self) -> None:
+        try:
+            (self.path / COPYING).unlink(missing_ok=True)
+        except OSError as error:
+            raise file_error(self.path / COPYING, error) from error
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the result."""
@@ -231,6 +271,24 @@ class RunFolder:
         checkpoint.keep_only(self.path / CHECKPOINT, lambda number: number <= last)
         self.store.rollback_to(last, self._digests.get(last, MemoryDigest()))
         journal.truncate(0 if loaded is None else loaded.manifest.metrics["bytes"])
+        self._end_copying()
+
+    def _had_checkpoints(self, lines: int) -> bool:
+        """Whether a run with this many lines of metrics must have had a checkpoint.
+
+        A crash leaves at most the lines of the rounds before the first one, or copied lines.
+        """
+        if (self.path / COPYING).exists():
+            return False
+        return lines > self._first_checkpoint() or (self.path / RESULT).exists()
+
+    def _first_checkpoint(self) -> int:
+        """The round after which the run has its first checkpoint."""
+        try:
+            every = tomllib.loads(self.config_text).get("checkpoint_every", 1)
+        except tomllib.TOMLDecodeError:
+            return 1
+        return every if isinstance(every, int) else 1
 
     def _config_problem(self, manifest: Manifest) -> str | None:
         unchanged = manifest.config_sha256 == self.config_sha256
@@ -274,7 +332,8 @@ def _decoded(path: Path, data: bytes) -> str:
 
 def _check_run(path: Path) -> None:
     """Raise unless the folder holds a run in the format of this version."""
-    missing = [name for name in (CONFIG, CHECKPOINT) if not (path / name).exists()]
+    needed = {CONFIG: check_regular, CHECKPOINT: check_folder}
+    missing = [name for name, check in needed.items() if not _exists(path / name, check)]
     if missing:
         raise UserError(
             f"{path} is not the folder of a run: it has no {' and no '.join(missing)}; "
@@ -287,6 +346,14 @@ def _check_run(path: Path) -> None:
             f"and this version of fedloom reads format {FORMAT}; "
             "start a new run, or use the version that wrote it"
         )
+
+
+def _exists(path: Path, check: Callable[[Path], bool]) -> bool:
+    """Whether a file or folder of the run exists; an error if it is something else."""
+    try:
+        return check(path)
+    except OSError as error:
+        raise file_error(path, error, UserError) from error
 
 
 def _written_format(config: Path) -> str:

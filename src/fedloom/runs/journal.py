@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from fedloom.runs.durable_files import file_error, read_if_exists, sha256
+from fedloom.core.regular_files import open_regular
+from fedloom.runs.durable_files import PRIVATE_FILE, file_error, read_if_exists, sha256
 
 
 class Prefix(TypedDict):
@@ -36,7 +37,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = path.open("ab", buffering=0)
+            descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
+            self._file = os.fdopen(descriptor, "ab", buffering=0)
         except OSError as error:
             raise file_error(path, error) from error
         self._count(read_if_exists(path) or b"")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -22,14 +23,16 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
-from fedloom.core.errors import raise_all
+from fedloom.core.errors import raise_all, shown, shown_text
+from fedloom.core.signature import MAX_COUNT
 from fedloom.core.spec import Spec, parse
-from fedloom.core.user_code import checksums, short_reference
+from fedloom.core.user_code import checksums, note_origin, short_reference
 from fedloom.engines.registry import CHOICES as ENGINE_CHOICES
 from fedloom.engines.registry import check_name as check_engine
 from fedloom.settings import toml
-from fedloom.settings.overrides import normalised, read
+from fedloom.settings.overrides import normalised, read, references
 from fedloom.settings.problems import describe_problem
 
 
@@ -42,7 +45,8 @@ def _spec(value: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return Spec(value["name"], {k: v for k, v in value.items() if k != "name"})
     raise ValueError(
-        f"{value!r} is not one name; write a name, name(argument=value), or a table with a name"
+        f"{shown(value)} is not one name; "
+        "write a name, name(argument=value), or a table with a name"
     )
 
 
@@ -68,14 +72,22 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _true_is_not_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Pydantic would read lr = true as 1."""
-        if (
-            isinstance(value, bool)
-            and cls.model_fields[str(info.field_name)].annotation is not bool
-        ):
+    def _of_the_right_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic would read lr = true as 1, rounds = "3" as 3, and compile = 1 as true."""
+        takes = _kinds(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and bool not in takes:
             raise ValueError(f"{str(value).lower()} is not a number or a name; write a value")
+        if takes == {bool} and not isinstance(value, bool):
+            raise PydanticCustomError("not_bool", "true or false")
+        if isinstance(value, str) and takes <= {int, float, NoneType}:
+            wanted = "a valid integer" if int in takes else "a finite number"
+            raise PydanticCustomError("text_for_number", f"{wanted}, not text")
         return value
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The members of a union; otherwise the type itself."""
+    return set(get_args(annotation)) if isinstance(annotation, UnionType) else {annotation}
 
 
 class DataSettings(Settings):
@@ -83,27 +95,38 @@ class DataSettings(Settings):
 
     name: str = Field("fashion-mnist", description="a data set; see: fedloom data list")
     classes: int | None = Field(
-        None, ge=2, description="keep only this many classes, the first ones"
+        None, ge=2, le=MAX_COUNT, description="keep only this many classes, the first ones"
     )
     per_class: int | None = Field(
-        None, ge=1, description="keep only this many training samples per class, the first ones"
+        None,
+        ge=1,
+        le=MAX_COUNT,
+        description="keep only this many training samples per class, the first ones",
     )
     pixels: int | None = Field(
-        None, ge=1, description="shrink images to this many pixels per side, by averaging"
+        None,
+        ge=1,
+        le=MAX_COUNT,
+        description="shrink images to this many pixels per side, by averaging",
     )
-    mean: tuple[float, ...] | None = Field(
+    mean: tuple[Annotated[float, Field(strict=True)], ...] | None = Field(
         None,
         description="normalisation mean per channel, of values in [0, 1]; default: the data set's",
     )
-    std: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
+    std: tuple[Annotated[float, Field(gt=0, strict=True)], ...] | None = Field(
         None, description="normalisation standard deviations; set mean and std together"
     )
-    clients: int = Field(20, ge=0, description="number of clients; 0: one per user of the data")
+    clients: int = Field(
+        20, ge=0, le=MAX_COUNT, description="number of clients; 0: one per user of the data"
+    )
     partition: SpecField = Field(
         Spec("dirichlet", {"alpha": 0.3}), description="how training data are split among clients"
     )
     longtail: float = Field(
-        1.0, ge=1, description="imbalance factor of a long-tailed training set; 1 keeps it as it is"
+        1.0,
+        ge=1,
+        le=MAX_COUNT,
+        description="imbalance factor of a long-tailed training set; 1 keeps it as it is",
     )
     augment: tuple[SpecField, ...] = Field((), description="augmentations, in order")
 
@@ -117,16 +140,18 @@ class ScheduleSettings(Settings):
     factor: float = Field(
         1.0, gt=0, description="exponential: factor per round; step: factor every `every` rounds"
     )
-    every: int = Field(1, ge=1, description="rounds between two steps")
+    every: int = Field(1, ge=1, le=MAX_COUNT, description="rounds between two steps")
 
 
 class TrainSettings(Settings):
     """Local training at a client."""
 
     lr: float = Field(0.05, gt=0, description="learning rate")
-    batch: int = Field(32, ge=1, description="samples per batch")
-    epochs: int = Field(1, ge=1, description="local epochs per round")
-    steps: int | None = Field(None, ge=1, description="local steps per round, instead of epochs")
+    batch: int = Field(32, ge=1, le=MAX_COUNT, description="samples per batch")
+    epochs: int = Field(1, ge=1, le=MAX_COUNT, description="local epochs per round")
+    steps: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="local steps per round, instead of epochs"
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum; 0 is plain SGD")
     nesterov: bool = Field(False, description="Nesterov's momentum")
     weight_decay: float = Field(0.0, ge=0, description="weight decay on all weights")
@@ -150,11 +175,15 @@ class EvaluateSettings(Settings):
     """When and how models are evaluated."""
 
     every: int = Field(
-        1, ge=1, description="rounds between two evaluations; the last round is always evaluated"
+        1,
+        ge=1,
+        le=MAX_COUNT,
+        description="rounds between two evaluations; the last round is always evaluated",
     )
     batch: int = Field(
         100,
         ge=1,
+        le=MAX_COUNT,
         description="samples per evaluation batch; one that fits the CPU cache is fastest",
     )
     target: float | None = Field(
@@ -166,6 +195,7 @@ class EvaluateSettings(Settings):
     personal_every: int = Field(
         0,
         ge=0,
+        le=MAX_COUNT,
         description="rounds between two scorings of the clients' own models; 0: only at the end",
     )
 
@@ -180,19 +210,34 @@ class EvaluateSettings(Settings):
 
 
 class GuardSettings(Settings):
-    """Which replies of clients are accepted."""
+    """Which replies of clients are accepted, and what happens without enough of them."""
 
-    min_replies: int = Field(1, ge=1, description="valid replies that a round needs")
-    max_samples: float = Field(
-        1e8, gt=0, description="largest number of samples that a client may claim"
+    min_replies: int = Field(
+        1,
+        ge=1,
+        le=MAX_COUNT,
+        description="valid replies that a round needs; with fewer, it is skipped",
     )
+    max_skipped: int = Field(
+        5,
+        ge=0,
+        le=MAX_COUNT,
+        description="rounds in a row that may be skipped before the run stops",
+    )
+    max_norm: float = Field(
+        1e4,
+        gt=0,
+        description="largest norm of an update and of the model, in units of the initial weights'",
+    )
+    timeout: float = Field(3600, gt=0, description="seconds that a client may take")
+    strict: bool = Field(False, description="stop the run at the first reply that is not valid")
 
 
 class Config(Settings):
     """All settings of a run."""
 
-    seed: int = Field(0, ge=0, description="the seed; all randomness derives from it")
-    rounds: int = Field(20, ge=1, description="rounds of training")
+    seed: int = Field(0, ge=0, lt=2**63, description="the seed; all randomness derives from it")
+    rounds: int = Field(20, ge=1, le=MAX_COUNT, description="rounds of training")
     method: dict[str, Any] = Field(
         {"name": "fedavg"},
         description="a method, or several combined with +; a table of parameters for each",
@@ -213,7 +258,7 @@ class Config(Settings):
         "auto: the fastest for this run, by a calibration that is stored",
     )
     workers: int = Field(
-        0, ge=0, description="worker processes of the pool or of Ray; 0: one per core"
+        0, ge=0, le=MAX_COUNT, description="worker processes of the pool or of Ray; 0: one per core"
     )
     device: str = Field("cpu", description="auto, cpu, cuda or mps")
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
@@ -226,7 +271,10 @@ class Config(Settings):
         description="compile the model's blocks (half a minute); close, but not the same bits",
     )
     checkpoint_every: int = Field(
-        1, ge=1, description="rounds between two checkpoints; the last round always has one"
+        1,
+        ge=1,
+        le=MAX_COUNT,
+        description="rounds between two checkpoints; the last round always has one",
     )
 
     @field_validator("engine")
@@ -239,7 +287,7 @@ class Config(Settings):
     def _method(cls, table: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(table.get("name"), str):
             raise ValueError(
-                f"name={table.get('name')!r} is not a string; "
+                f"name={shown(table.get('name'))} is not a string; "
                 "write the name of a method, see: fedloom methods"
             )
         named = [spec.name for spec in parse(table["name"])]
@@ -248,8 +296,9 @@ class Config(Settings):
                 near = difflib.get_close_matches(key, named, n=1, cutoff=0.5)
                 guess = f"did you mean '{near[0]}'? " if near and near[0] != key else ""
                 raise ValueError(
-                    f"'{key}' = {value!r} is not a table of parameters of {' or '.join(named)}; "
-                    f"{guess}write method.{named[0]}.PARAMETER = VALUE"
+                    f"'{shown_text(key)}' = {shown(value)} is not a table of parameters of "
+                    f"{shown_text(' or '.join(named))}; "
+                    f"{guess}write method.{shown_text(named[0])}.PARAMETER = VALUE"
                 )
         return table
 
@@ -263,6 +312,11 @@ class Config(Settings):
     def title(self) -> str:
         """The method's name in tables."""
         return "+".join(short_reference(spec.name) for spec in self.method_specs)
+
+    @property
+    def references(self) -> list[str]:
+        """The user-defined functions that the settings name; to use them is to run their code."""
+        return references(self.model_dump(mode="json", include={"method", "model"}), DEFAULTS)
 
     def code(self) -> dict[str, str]:
         """The user's own source files that the result depends on, with their checksums now."""
@@ -293,7 +347,7 @@ def first_difference(theirs: Config, ours: Config, ignore: Collection[str] = ())
     for name in names:
         if then[name] != now[name]:
             path, old, new = _narrowed(name, then[name], now[name])
-            return f"{path} is {old!r} there and {new!r} here"
+            return f"{path} is {shown(old)} there and {shown(new)} here"
     return None
 
 
@@ -307,5 +361,7 @@ def _narrowed(path: str, then: Any, now: Any) -> tuple[str, Any, Any]:
 
 
 def load_file(path: Path) -> Config:
-    """The checked config of a TOML file, such as the config.toml of a run."""
-    return load(read(path), f"'{path}'")
+    """The checked config of a run, from its config.toml."""
+    config = load(read(path, from_run=True), f"'{path}'")
+    note_origin(config.references, str(path))
+    return config

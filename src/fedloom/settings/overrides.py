@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.errors import UserError
+from fedloom.core.errors import UserError, shown_text
+from fedloom.core.regular_files import open_regular
 from fedloom.core.spec import Spec, literal, parse
-from fedloom.core.user_code import absolute_reference
+from fedloom.core.user_code import VALUE_PREFIX, absolute_reference, is_reference
+from fedloom.settings.plain_values import plain
 
 SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, under a shorter name
     "data": "data.name",
@@ -20,24 +23,41 @@ SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, und
     "batch": "train.batch",
     "epochs": "train.epochs",
 }
+MAX_FILE = 1_000_000  # bytes
 SPECS = ("method", "model", "sample", "partition")  # settings that are a name with arguments
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The raw settings of a TOML file."""
+def read(path: Path, from_run: bool = False) -> dict[str, Any]:
+    """The raw settings of a TOML file.
+
+    from_run: the file lies in a run folder, where a link or a pipe is an error.
+    """
+    file = f"config file '{shown_text(str(path))}'"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return plain(tomllib.loads(_text(path, from_run)), file)
+    except UserError:
+        raise
     except FileNotFoundError:
         raise UserError(
-            f"config file '{path}' does not exist; "
-            "give the path of a TOML file, or see: fedloom presets"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"config file '{path}' cannot be read: {error}; give a text file in TOML"
+            f"{file} does not exist; give the path of a TOML file, or see: fedloom presets"
         ) from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"config file '{path}' is not TOML: {error}; fix that line") from None
+        raise UserError(f"{file} is not TOML: {shown_text(str(error))}; fix that line") from None
+    except RecursionError:
+        raise UserError(f"{file} is nested too deeply; no setting needs that") from None
+    except (OSError, ValueError) as error:  # also an integer of thousands of digits
+        raise UserError(
+            f"{file} cannot be read: {shown_text(str(error))}; give a text file in TOML"
+        ) from None
+
+
+def _text(path: Path, from_run: bool) -> str:
+    """The text of a file; only so much of it is read as settings can need."""
+    with os.fdopen(open_regular(path), "rb") if from_run else path.open("rb") as file:
+        content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise ValueError(f"it has more than {MAX_FILE:,} bytes")
+    return content.decode()
 
 
 def overlay(
@@ -51,7 +71,8 @@ def overlay(
             below = at.setdefault(step, {})
             if not isinstance(below, dict):
                 raise UserError(
-                    f"--set {path}: '{step}' is a value, not a table; set {step}=VALUE instead"
+                    f"--set {shown_text(path)}: '{shown_text(step)}' is a value, not a table; "
+                    f"set {shown_text(step)}=VALUE instead"
                 )
             at = below
         at[steps[-1]] = value
@@ -64,7 +85,8 @@ def assignment(text: str, flag: str = "--set", example: str = "train.lr=0.1") ->
     path, equals, value = text.partition("=")
     if not equals or not all(path.strip().split(".")):
         raise UserError(
-            f"{flag} '{text}' is not of the form name=value; for example {flag} {example}"
+            f"{flag} '{shown_text(text)}' is not of the form name=value; "
+            f"for example {flag} {example}"
         )
     return path.strip(), literal(value.strip())
 
@@ -74,7 +96,7 @@ def normalised(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
 
     A table without a name, such as sample = {per_round = 5}, gets the name of the default.
     """
-    result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in raw.items()}
+    result = plain(raw)
     method = result.get("method")
     if isinstance(method, str):
         result["method"] = method_table(parse(method))
@@ -84,7 +106,7 @@ def normalised(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
     _write_out(result, "sample", defaults["sample"])
     if isinstance(result.get("data"), dict):
         _write_out(result["data"], "partition", defaults["data"]["partition"])
-    return result
+    return plain(result)  # again, since short forms hold values too
 
 
 def _write_out(table: dict[str, Any], key: str, default: Mapping[str, Any]) -> None:
@@ -103,6 +125,15 @@ def method_table(specs: Sequence[Spec]) -> dict[str, Any]:
     named = [Spec(absolute_reference(spec.name), spec.args) for spec in specs]
     parameters = {spec.name: dict(spec.args) for spec in named if spec.args}
     return {"name": "+".join(spec.name for spec in named), **parameters}
+
+
+def references(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The user-defined functions that settings, complete or not, name."""
+    tables = normalised(raw, defaults)
+    method, model = (tables.get(key) for key in ("method", "model"))
+    texts = [table["name"] for table in (method, model) if isinstance(table, Mapping)]
+    names = [spec.name for text in texts if isinstance(text, str) for spec in parse(text)]
+    return [name for name in names if is_reference(name) and not name.startswith(VALUE_PREFIX)]
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedloom.core.errors import shown, shown_text
 from fedloom.settings.overrides import SHORT_NAMES
 
 Path = tuple[Any, ...]  # of a setting, step by step
@@ -13,27 +14,27 @@ Path = tuple[Any, ...]  # of a setting, step by step
 
 def describe_problem(error: Any, root: Any, defaults: Mapping[str, Any]) -> str:
     """One of pydantic's errors as a sentence. root: the model of all settings."""
-    path = ".".join(str(step) for step in error["loc"])
+    path, given = _dotted(error["loc"]), shown(error["input"])
     if error["type"] == "extra_forbidden":
         return _unknown(error["loc"], root, defaults)
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if error["type"] in ("model_type", "dict_type"):
         name = (_names(root, error["loc"]) or ["name"])[0]
-        return (
-            f"{path}={error['input']!r} is not a table; "
-            f"set one of its names, for example {path}.{name}"
-        )
+        return f"{path}={given} is not a table; set one of its names, for example {path}.{name}"
     if error["type"] == "value_error":
         return f"{path}: {message}" if path else message
-    return f"{path}={error['input']!r} should be {message}{_meaning(root, error['loc'])}"
+    return f"{path}={given} should be {message}{_meaning(root, error['loc'])}"
+
+
+def _dotted(path: Path) -> str:
+    return shown_text(".".join(str(step) for step in path))
 
 
 def _unknown(path: Path, root: Any, defaults: Mapping[str, Any]) -> str:
     siblings = _names(root, path[:-1])
-    near = _nearest(str(path[-1]), siblings, defaults)
+    near = _nearest(str(path[-1])[:100], siblings, defaults)
     guess = f"; did you mean '{near}'?" if near else ";"
-    dotted = ".".join(str(step) for step in path)
-    return f"no setting '{dotted}'{guess} (choices: {', '.join(siblings)})"
+    return f"no setting '{_dotted(path)}'{guess} (choices: {', '.join(siblings)})"
 
 
 def _nearest(name: str, siblings: Sequence[str], defaults: Mapping[str, Any]) -> str | None:

@@ -115,7 +115,11 @@ IDX = {
         {},
     ),
     "cut gzip": (
-        idx(f"{TEST_X}.gz", gzip.compress(bytes(99))[:20], True),
+        idx(
+            f"{TEST_X}.gz",
+            gzip.compress(bytes([0, 0, 8, 3, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0, 3, *range(81)]))[:60],
+            True,
+        ),
         ("found a damaged gzip file",),
         {},
     ),

@@ -10,6 +10,7 @@ import numpy as np
 from fedloom.data.dataset import Dataset, Kind
 from fedloom.data.sources import holdout
 from fedloom.data.sources.build import RawSplit, build_dataset, raw_split
+from fedloom.data.sources.client_column import check_ids_repeat
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.pixel_arrays import as_uint8_images
 
@@ -50,6 +51,8 @@ def dataset_from_splits(
     Tables are standardised with the moments of their training rows.
     """
     about = dict(about)
+    if train.users is not None:
+        check_ids_repeat(train.users, f"{train.where}, the users")
     if test is None:
         about["test split"] = holdout.description(test_share, train.users is not None)
         train, test = holdout.split_off_test(train, test_share)

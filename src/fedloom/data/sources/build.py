@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,13 +15,11 @@ from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset, Kind, Split
 from fedloom.data.sources.constants import Constants, constants_for
 from fedloom.data.sources.errors import data_error
+from fedloom.data.sources.labels import class_numbers, numbered_classes
 
 Name = Annotated[
     str | None, Param("name of the data set; by default that of the set, the folder or the file")
 ]
-
-# Labels are taken as class numbers if the highest is below this multiple of the distinct labels.
-MAX_LABEL_GAP = 10
 
 
 @dataclass(frozen=True)
@@ -46,26 +44,13 @@ def raw_split(x: np.ndarray, y: object, where: object, users: object = None) -> 
     """A split with one label (and one user) per sample; labels must be whole numbers from 0."""
     if len(x) == 0:
         raise data_error(where, "no samples", "at least one", "check that the file is complete")
-    labels = _class_numbers(np.asarray(y), where)
+    labels = class_numbers(np.asarray(y), where)
     user_names = None if users is None else np.asarray(users).astype(str)
     for column, values in (("labels", labels), ("users", user_names)):
         if values is not None and values.shape != (len(x),):
             found = f"{len(x)} samples and {column} of shape {values.shape}"
             raise data_error(where, found, f"{column} of shape ({len(x)},)", "make them match")
     return RawSplit(x, labels, where, user_names)
-
-
-def _class_numbers(y: np.ndarray, where: object) -> np.ndarray:
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    expected, remedy = "whole numbers from 0", "replace each label by the number of its class"
-    if y.dtype.kind not in "biuf":
-        raise data_error(where, f"labels of type {y.dtype}", expected, remedy)
-    is_valid = np.isfinite(y) & (y == np.floor(y)) & (y >= 0)
-    if not is_valid.all():
-        first_invalid = y[~is_valid][0]
-        raise data_error(where, f"label {first_invalid.item()}", expected, remedy)
-    return y.astype(np.int64)
 
 
 def default_name(path: Path) -> str:
@@ -82,7 +67,7 @@ def build_dataset(
     classes: Sequence[str] = (),
     constants: Constants | None = None,
 ) -> Dataset:
-    """The data set of two splits; without `classes` the labels name them.
+    """The data set of two splits; without `classes` the distinct labels are the classes.
 
     `constants` are the mean and std of images; by default those of a known data set of this name,
     else measured on the training split.
@@ -91,7 +76,9 @@ def build_dataset(
         found = f"samples of shape {test.x.shape[1:]}"
         expected = f"{train.x.shape[1:]} as in {train.where}"
         raise data_error(test.where, found, expected, "use the same shape in both splits")
-    names = tuple(classes) or _numbered_classes(train, test)
+    names = tuple(classes)
+    if not names:
+        names, train, test = named_by_labels(train, test)
     for split in (train, test):
         _check_values(split, names)
     mean: tuple[float, ...] = ()
@@ -112,18 +99,11 @@ def build_dataset(
     )
 
 
-def _numbered_classes(train: RawSplit, test: RawSplit) -> tuple[str, ...]:
-    """The classes "0", "1", ... up to the highest label."""
-    distinct = len(np.unique(train.y))
-    highest = int(max(train.y.max(), test.y.max()))
-    if highest >= MAX_LABEL_GAP * distinct:
-        raise data_error(
-            train.where,
-            f"labels up to {highest} but only {distinct} distinct ones",
-            f"class numbers 0 to {distinct - 1}",
-            "number the classes without gaps, or name all of them",
-        )
-    return tuple(str(c) for c in range(highest + 1))
+def named_by_labels(train: RawSplit, test: RawSplit) -> tuple[tuple[str, ...], RawSplit, RawSplit]:
+    """The distinct labels as class names, and the splits with labels numbered 0, 1, ... by them."""
+    labels = numbered_classes(train.y, test.y, train.where)
+    train, test = (replace(s, y=np.searchsorted(labels, s.y)) for s in (train, test))
+    return tuple(str(label) for label in labels.tolist()), train, test
 
 
 def _check_values(split: RawSplit, classes: Sequence[str]) -> None:

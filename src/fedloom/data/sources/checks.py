@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ def problems_and_notes(dataset: Dataset) -> list[str]:
         return [f"problem: {defect}" for defect in defects]
     return [
         *_absent_classes(dataset),
+        *_gaps_in_class_numbers(dataset),
         *_shared_samples(dataset),
         *_constant_values(dataset),
         *_idle_users(dataset),
@@ -68,6 +70,20 @@ def _absent_classes(dataset: Dataset) -> Iterator[str]:
         if mask.any():
             names = shortened(repr(dataset.classes[c]) for c in np.flatnonzero(mask))
             yield f"note: {note}: {names}"
+
+
+def _gaps_in_class_numbers(dataset: Dataset) -> Iterator[str]:
+    """Labels such as 0 and 7: the distinct ones are the classes, and that may not be meant."""
+    if not all(name.isdecimal() for name in dataset.classes):
+        return
+    numbers = sorted(int(name) for name in dataset.classes)
+    gaps = [(low + 1, high - 1) for low, high in pairwise(numbers) if high - low > 1]
+    if gaps:
+        absent = shortened(str(a) if a == b else f"{a} to {b}" for a, b in gaps)
+        yield (
+            f"note: the labels have gaps: there are {len(numbers)} classes, "
+            f"{shortened(map(str, numbers))}, and none for {absent}"
+        )
 
 
 def _shared_samples(dataset: Dataset) -> Iterator[str]:

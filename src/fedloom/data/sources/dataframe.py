@@ -9,6 +9,12 @@ import numpy as np
 from fedloom.core.errors import unknown_name
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.frames import Frame
+from fedloom.data.sources.missing_values import check_no_stray_words
+
+STRAY_WORDS = (
+    "convert the column with pandas.to_numeric(column, errors='coerce') and fill in what is "
+    "missing, or with astype('category')"
+)
 
 
 def is_dataframe(value: object) -> bool:
@@ -48,7 +54,11 @@ def _column(series: Any, where: str) -> np.ndarray:
     if kind not in "OSU":
         remedy = "convert the column to numbers, or drop it"
         raise data_error(where, f"values of type {series.dtype}", "numbers or text", remedy)
-    return np.array([_as_category(value, where) for value in without_missing(series)], dtype=str)
+    values = [_as_category(value, where) for value in without_missing(series)]
+    column = np.array(values, dtype=str)
+    if str(series.dtype) != "category":
+        check_no_stray_words(column, where, STRAY_WORDS)
+    return column
 
 
 def without_missing(series: Any) -> list[Any]:

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedloom.core.errors import UserError
 from fedloom.data.sources.errors import data_error, missing_extra, shortened
+from fedloom.data.sources.headers import split_header
+from fedloom.data.sources.memory import check_fits_in_memory
+from fedloom.data.sources.missing_values import without_missing
 
 Frame = dict[str, np.ndarray]
 
-MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 SEPARATORS = ",;\t"
+BYTES_PER_CELL = 64  # while a table is read: a Python object and its place in a list
 
 
-def read_frame(file: Path) -> Frame:
-    """The columns of a CSV, TSV or Parquet file; those of CSV and TSV as text."""
-    frame = READERS[file.suffix.lower()](file)
+def read_frame(file: Path, header: str | None = None, missing: Collection[str] = ()) -> Frame:
+    """The columns of a CSV, TSV or Parquet file; those of CSV and TSV as text.
+
+    header: see headers.split_header. missing: words that stand for a missing value, apart from the
+    usual ones.
+    """
+    frame = READERS[file.suffix.lower()](file, header)
     if not frame or not len(next(iter(frame.values()))):
         expected, remedy = "a header and at least one row", "check that the file is complete"
         raise data_error(file, "no rows", expected, remedy)
-    return frame
+    return {name: without_missing(column, missing) for name, column in frame.items()}
 
 
-def _read_csv(file: Path) -> Frame:
+def _read_csv(file: Path, header: str | None) -> Frame:
     try:
         text = file.read_text(encoding="utf-8-sig")
         separator = max(SEPARATORS, key=text.partition("\n")[0].count)
@@ -36,32 +44,9 @@ def _read_csv(file: Path) -> Frame:
     except (UnicodeDecodeError, csv.Error) as error:
         found, remedy = f"no readable text ({error})", "save it again as CSV in UTF-8"
         raise data_error(file, found, "a CSV file in UTF-8", remedy) from None
-    header = rows[0] if rows else []
-    _check_header(header, file)
     _check_lengths(rows, file)
-    return {
-        name: _without_missing(np.array([row[i] for row in rows[1:]], dtype=str))
-        for i, name in enumerate(header)
-    }
-
-
-def _without_missing(values: np.ndarray) -> np.ndarray:
-    """The text with "" for every spelling of a missing value."""
-    return np.where(np.isin(np.char.lower(values), MISSING), "", values)
-
-
-def _check_header(header: Sequence[str], file: Path) -> None:
-    if header and all(_is_number(name) for name in header):
-        found = f"numbers ({shortened(header, 4)}) in the first line"
-        raise data_error(file, found, "the names of the columns", "add a header line")
-    if "" in header:
-        found = f"no name for column {header.index('') + 1}"
-        remedy = "name it, or write the table without its row numbers"
-        raise data_error(file, found, "a name for each", remedy)
-    duplicates = sorted({name for name in header if header.count(name) > 1})
-    if duplicates:
-        found = f"column '{duplicates[0]}' twice"
-        raise data_error(file, found, "each name once", "rename one of them")
+    names, data = split_header(rows, header, file)
+    return {name: np.array([row[i] for row in data], dtype=str) for i, name in enumerate(names)}
 
 
 def _check_lengths(rows: Sequence[Sequence[str]], file: Path) -> None:
@@ -72,22 +57,22 @@ def _check_lengths(rows: Sequence[Sequence[str]], file: Path) -> None:
             raise data_error(file, found, expected, "fill or quote the row")
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_parquet(file: Path) -> Frame:
+def _read_parquet(file: Path, header: str | None) -> Frame:
+    if header is not None:
+        remedy = "leave out header="
+        raise data_error(file, "a file that names its columns", "a CSV file with header=", remedy)
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise missing_extra("reading Parquet", "pyarrow", "tables") from None
     try:
+        facts = pyarrow.parquet.read_metadata(file)
+        cells = facts.num_rows * facts.num_columns
+        check_fits_in_memory(cells * BYTES_PER_CELL, file, f"a table of {cells:,} cells")
         table = pyarrow.parquet.read_table(file)
+    except UserError:
+        raise
     except (pyarrow.ArrowException, OSError) as error:
         found = f"no readable Parquet ({error})"
         raise data_error(file, found, "a Parquet file", "write it again") from None
@@ -110,10 +95,10 @@ def _from_arrow(column: Any, name: str, file: Path) -> np.ndarray:
         found = f"column '{name}' of type {column.type}"
         remedy = "leave the column out of the file"
         raise data_error(file, found, "numbers or text", remedy) from None
-    return _without_missing(np.array(strings, dtype=str))
+    return np.array(strings, dtype=str)
 
 
-READERS: dict[str, Callable[[Path], Frame]] = {
+READERS: dict[str, Callable[[Path, str | None], Frame]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,

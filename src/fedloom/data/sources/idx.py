@@ -12,6 +12,7 @@ import numpy as np
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources.build import Name, RawSplit, build_dataset, raw_split
 from fedloom.data.sources.errors import data_error, folder_listing
+from fedloom.data.sources.memory import Stream, check_fits_in_memory, read_up_to
 
 LOOKS_FOR = (
     "train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz] and the two t10k-... files "
@@ -38,7 +39,7 @@ def read(path: Path, name: Name = None) -> Dataset:
 
 def _read_split(path: Path, prefix: str) -> RawSplit:
     images, labels = (_required_file(path, prefix, content) for content in (IMAGES, LABELS))
-    x, y = parse(unpacked(images), 3, images), parse(unpacked(labels), 1, labels)
+    x, y = _array(images, 3), _array(labels, 1)
     return raw_split(x[:, None], y, labels)
 
 
@@ -60,33 +61,42 @@ def _find_file(path: Path, prefix: str, content: str) -> Path | None:
     return None
 
 
-def unpacked(file: Path) -> bytes:
-    """The bytes of a file that may be gzipped."""
-    data = file.read_bytes()
-    if file.suffix != ".gz":
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise data_error(file, f"a damaged gzip file ({error})", "a complete one", REMEDY) from None
+def _array(file: Path, dims: int) -> np.ndarray:
+    """The array of a file that may be gzipped."""
+    with file.open("rb") as raw:
+        if file.suffix != ".gz":
+            return parse(raw, dims, file)
+        try:
+            return parse(gzip.GzipFile(fileobj=raw), dims, file)
+        except (OSError, EOFError, zlib.error) as error:
+            found = f"a damaged gzip file ({error})"
+            raise data_error(file, found, "a complete one", REMEDY) from None
 
 
-def parse(data: bytes, dims: int, where: object) -> np.ndarray:
-    """The uint8 array of an idx file.
+def parse(stream: Stream, dims: int, where: object) -> np.ndarray:
+    """The uint8 array of an idx file; at most one byte more than it declares is read.
 
     The format is big-endian: magic number 0x0000080D for D dimensions, D sizes of 4 bytes, values.
     """
-    magic, header = 0x0800 + dims, 4 + 4 * dims
-    if len(data) < header:
-        expected = f"an idx file with a header of {header} bytes"
-        raise data_error(where, f"{len(data)} bytes", expected, REMEDY)
-    actual = int.from_bytes(data[:4], "big")
+    magic, header_size = 0x0800 + dims, 4 + 4 * dims
+    header = read_up_to(stream, header_size)
+    if len(header) < header_size:
+        expected = f"an idx file with a header of {header_size} bytes"
+        raise data_error(where, f"{len(header)} bytes", expected, REMEDY)
+    actual = int.from_bytes(header[:4], "big")
     if actual != magic:
         expected = f"0x{magic:08x} (uint8, {dims} dimensions)"
         remedy = "check that it is the right file"
         raise data_error(where, f"magic number 0x{actual:08x}", expected, remedy)
-    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", dims, 4))
-    if len(data) != header + math.prod(shape):
-        found = f"{len(data) - header} bytes of values"
-        raise data_error(where, found, f"{math.prod(shape)} for shape {shape}", REMEDY)
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()
+    shape = tuple(int(n) for n in np.frombuffer(header, ">u4", dims, 4))
+    return np.frombuffer(_values(stream, shape, where), np.uint8).reshape(shape)
+
+
+def _values(stream: Stream, shape: tuple[int, ...], where: object) -> bytearray:
+    size = math.prod(shape)
+    check_fits_in_memory(size, where, f"values of shape {shape}")
+    values = read_up_to(stream, size + 1)
+    if len(values) != size:
+        found = f"more than {size}" if len(values) > size else str(len(values))
+        raise data_error(where, f"{found} bytes of values", f"{size} for shape {shape}", REMEDY)
+    return values

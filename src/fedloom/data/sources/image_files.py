@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from fedloom.data.sources.errors import data_error, missing_extra
+from fedloom.data.sources.memory import check_fits_in_memory
 
 SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 )
 MODES = {1: "L", 3: "RGB"}  # Pillow's mode by the number of channels
 REPLACE = "replace or delete the file"
+MAX_PIXELS = 1 << 26  # of one image: 8192 x 8192
+DAMAGED = (OSError, SyntaxError, ValueError)  # what Pillow raises for files it cannot read
 
 
 def image_files_in(folder: Path) -> list[Path]:
@@ -25,6 +29,7 @@ def image_files_in(folder: Path) -> list[Path]:
 def load_images(files: Sequence[Path], channels: int, size: int | None = None) -> np.ndarray:
     """The images as (N,C,H,W); all of one size, or cropped and scaled to size x size."""
     first = _decoded(files[0], channels, size)
+    check_fits_in_memory(len(files) * first.size, files[0].parent, f"{len(files)} images")
     images = np.empty((len(files), *first.shape), dtype=np.uint8)
     for i, file in enumerate(files):
         image = _decoded(file, channels, size)
@@ -38,7 +43,12 @@ def load_images(files: Sequence[Path], channels: int, size: int | None = None) -
 
 def all_grey(files: Sequence[Path]) -> bool:
     """Whether every image is greyscale; only file headers are read."""
-    return all(_opened(file).mode in ("1", "L") for file in files)
+    return all(_is_grey(file) for file in files)
+
+
+def _is_grey(file: Path) -> bool:
+    with _opened(file) as image:
+        return image.mode in ("1", "L")
 
 
 def _dimensions(image: np.ndarray) -> str:
@@ -51,10 +61,17 @@ def _opened(file: Path) -> Any:
     except ImportError:
         raise missing_extra("reading image files", "Pillow", "images") from None
     try:
-        return Image.open(file)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():  # Pillow warns of large images, which are refused here
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(file)
+    except (*DAMAGED, Image.DecompressionBombError) as error:
         found = f"no readable image ({error})"
         raise data_error(file, found, "a PNG, JPEG or similar file", REPLACE) from None
+    if image.width * image.height > MAX_PIXELS:
+        image.close()
+        found = f"an image of {image.width} x {image.height} pixels"
+        raise data_error(file, found, f"at most {MAX_PIXELS:,} pixels", "scale it down")
+    return image
 
 
 def _decoded(file: Path, channels: int, size: int | None) -> np.ndarray:
@@ -62,7 +79,7 @@ def _decoded(file: Path, channels: int, size: int | None) -> np.ndarray:
     with _opened(file) as image:
         try:
             converted = image.convert(MODES[channels])
-        except (OSError, SyntaxError, ValueError) as error:
+        except DAMAGED as error:
             found = f"a damaged image ({error})"
             raise data_error(file, found, "a complete one", REPLACE) from None
     if size is not None:

@@ -19,7 +19,14 @@ import numpy as np
 
 from fedloom.data.dataset import Dataset, Kind
 from fedloom.data.sources import holdout, text, user_subset
-from fedloom.data.sources.build import Name, RawSplit, build_dataset, default_name, raw_split
+from fedloom.data.sources.build import (
+    Name,
+    RawSplit,
+    build_dataset,
+    default_name,
+    named_by_labels,
+    raw_split,
+)
 from fedloom.data.sources.errors import data_error, folder_listing, shortened
 from fedloom.data.sources.pixel_arrays import as_uint8_images
 
@@ -55,15 +62,11 @@ def read(
 ) -> Dataset:
     """The data set of one file or of LEAF's folders.
 
-    Users keep their names. The alphabet of texts is that of all users, also if only some are kept.
+    Users keep their names. The classes, and the alphabet of texts, are those of all users, also if
+    only some are kept.
     """
-    train_shards, test_shards = _read_shards(path)
-    shards = train_shards + test_shards
-    _check_alike(shards)
-    is_text = shards[0].x.dtype == np.uint32
-    letters = text.alphabet([a for s in shards for a in (s.x, s.y)]) if is_text else None
-    train = _joined(train_shards, letters)
-    test = _joined(test_shards, letters) if test_shards else None
+    train, test, classes = _joined_splits(*_read_shards(path))
+    is_text = train.x.dtype == np.int64
     train, test = user_subset.keep_users(train, test, users, min_samples)
     about = {
         "format": "leaf",
@@ -73,9 +76,24 @@ def read(
     if test is None:
         about["test split"] = holdout.description(test_share, has_users=True, tail=is_text)
         train, test = holdout.split_off_test(train, test_share, tail=is_text)
-    classes = () if letters is None else [chr(c) for c in letters.tolist()]
     kind: Kind = "text" if is_text else "image"
     return build_dataset(name or default_name(path), kind, train, test, about, classes)
+
+
+def _joined_splits(
+    train_shards: list[Shard], test_shards: list[Shard]
+) -> tuple[RawSplit, RawSplit | None, tuple[str, ...]]:
+    """Both splits, and the classes or letters of all users."""
+    shards = train_shards + test_shards
+    _check_alike(shards)
+    is_text = shards[0].x.dtype == np.uint32
+    letters = text.alphabet([a for s in shards for a in (s.x, s.y)]) if is_text else None
+    train = _joined(train_shards, letters)
+    test = _joined(test_shards, letters) if test_shards else None
+    if letters is not None:
+        return train, test, tuple(chr(letter) for letter in letters.tolist())
+    classes, train, relabelled = named_by_labels(train, test or train)
+    return train, relabelled if test else None, classes
 
 
 def _split_files(path: Path, split: str) -> list[Path]:

@@ -7,20 +7,14 @@ sample, and `classes`, the class names.
 
 from __future__ import annotations
 
-import struct
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
 
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import holdout
 from fedloom.data.sources.arrays import dataset_from_splits, split_from_arrays
 from fedloom.data.sources.build import Name, RawSplit, default_name
 from fedloom.data.sources.errors import data_error, folder_listing, shortened
+from fedloom.data.sources.npz_arrays import Archive, read_archive
 
 LOOKS_FOR = (
     "an .npz file with x and y (or x_train, y_train, x_test, y_test), "
@@ -28,19 +22,11 @@ LOOKS_FOR = (
 )
 USERS = ("users", "writer", "client")
 
-# What NumPy and zipfile raise for damaged files, including encrypted ones and unknown compression.
-DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    tokenize.TokenError,
-    EOFError,
-    MemoryError,
-    OSError,
+WANTED = frozenset(
+    f"{name}{suffix}"
+    for name in ("x", "y", "classes", *USERS)
+    for suffix in ("", "_train", "_test")
 )
-FOREIGN = (ValueError, KeyError, AttributeError, TypeError, SyntaxError, RuntimeError)
-
-Archive = Mapping[str, np.ndarray]
 
 
 def detect(path: Path) -> bool:
@@ -61,44 +47,32 @@ def _read_folder(path: Path) -> tuple[RawSplit, RawSplit, tuple[str, ...]]:
         if not file.is_file():
             remedy = "add the missing split, or give the archive itself to hold out a test split"
             raise data_error(path, folder_listing(path), file.name, remedy)
-    train, test = (_load_archive(file) for file in files)
+    train, test = (read_archive(file, WANTED) for file in files)
     return _split(train, files[0]), _split(test, files[1]), _class_names(train)
 
 
 def _read_file(path: Path) -> tuple[RawSplit, RawSplit | None, tuple[str, ...]]:
-    archive = _load_archive(path)
+    archive = read_archive(path, WANTED)
     classes = _class_names(archive)
-    if "x_train" not in archive:
+    if "x_train" not in archive.names:
         return _split(archive, path), None, classes
     return _split(archive, path, "_train"), _split(archive, path, "_test"), classes
 
 
-def _load_archive(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (*DAMAGED, *FOREIGN) as error:
-        reason = str(error)
-        if "pickle" in reason:  # NumPy's message advises unpickling, which fedloom never does
-            reason = "it needs unpickling, which can run any code"
-        remedy = "write it again with np.savez and plain arrays of numbers or text"
-        found = f"no readable archive ({reason})"
-        raise data_error(file, found, "NumPy arrays", remedy) from None
-
-
 def _split(archive: Archive, file: Path, suffix: str = "") -> RawSplit:
     for name in (f"x{suffix}", f"y{suffix}"):
-        if name not in archive:
+        if name not in archive.names:
             remedy = "name the samples x and the labels y"
-            raise data_error(file, shortened(archive), f"an array '{name}'", remedy)
+            raise data_error(file, shortened(archive.names), f"an array '{name}'", remedy)
     users = None
     for name in USERS:
         if users is None:
-            users = archive.get(f"{name}{suffix}")
-    return split_from_arrays(archive[f"x{suffix}"], archive[f"y{suffix}"], file, users)
+            users = archive.arrays.get(f"{name}{suffix}")
+    x, y = archive.arrays[f"x{suffix}"], archive.arrays[f"y{suffix}"]
+    return split_from_arrays(x, y, file, users)
 
 
 def _class_names(archive: Archive) -> tuple[str, ...]:
-    if "classes" not in archive:
+    if "classes" not in archive.names:
         return ()
-    return tuple(str(name) for name in archive["classes"].tolist())
+    return tuple(str(name) for name in archive.arrays["classes"].tolist())

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from fedloom.core.errors import UserError
 from fedloom.data.sources.arrays import to_float32
+from fedloom.data.sources.client_column import check_ids_repeat
 from fedloom.data.sources.dataframe import (
     frame_from_pandas,
     is_dataframe,
@@ -20,6 +21,7 @@ from fedloom.data.sources.dataframe import (
 )
 from fedloom.data.sources.errors import data_error, shortened
 from fedloom.data.sources.frames import Frame
+from fedloom.data.sources.labels import check_whole
 from fedloom.data.sources.pixel_arrays import as_uint8_images
 from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
 
@@ -76,6 +78,9 @@ def read_values(
         held_out = None if test is None else _from_pairs(test, "test")
     if client_ids is not None:
         train = replace(train, users=_client_names(client_ids, len(train.labels), "client_ids"))
+    if train.users is not None:
+        where = "client_ids" if client is None else f"data, column '{client}'"
+        check_ids_repeat(train.users, where, train.x if isinstance(train.x, dict) else {})
     return train, held_out
 
 
@@ -195,9 +200,8 @@ def _label_values(y: np.ndarray, where: str) -> np.ndarray:
         raise data_error(where, f"labels of shape {y.shape}", "one dimension", remedy)
     if y.dtype.kind == "O":
         y = _plain_labels(y.tolist(), where)
-    if y.dtype.kind == "f":
-        _check_whole(y, where)
     if y.dtype.kind in "iuf":
+        check_whole(y, where, "a whole number or a string")
         return y.astype(np.int64)
     if y.dtype.kind not in "bU":
         remedy = "replace each label by the number or name of its class"
@@ -216,15 +220,3 @@ def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
         remedy = "convert all labels to strings"
         raise data_error(where, "labels of numbers and text mixed", "one of both", remedy)
     return np.array(values)
-
-
-def _check_whole(y: np.ndarray, where: str) -> None:
-    is_whole = np.isfinite(y) & (y == np.floor(y))
-    if not is_whole.all():
-        sample = int(np.flatnonzero(~is_whole)[0])
-        raise data_error(
-            where,
-            f"label {y[sample].item()} at sample {sample}",
-            "a whole number or a string",
-            "classification needs class labels: sort measured values into classes first",
-        )

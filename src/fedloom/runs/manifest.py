@@ -1,11 +1,42 @@
-"""What a manifest must contain. Its checksum shows only that it is as somebody wrote it."""
+"""The contents of a manifest, which names everything that a checkpoint consists of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedloom.core import json_checks as must_be
+from fedloom.core.identity import IDENTITY_CHECK, RunIdentity
+from fedloom.runs.client_store import DigestFacts
+from fedloom.runs.journal import Prefix
+
+MANIFEST_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of a manifest.
+
+    clients: the digest of the clients' memories. metrics: length and checksum of the metrics so
+    far. layout: the names of the server's tensors, in order. identity: what the rounds so far
+    depend on besides the settings. previous: round and checksum of the manifest before this one.
+    extra: facts of the caller.
+    """
+
+    format: int
+    round: int
+    config_sha256: str
+    payload_sha256: str
+    weights_sha256: str
+    clients: DigestFacts
+    metrics: Prefix
+    layout: dict[str, Any]
+    identity: RunIdentity
+    threads: int
+    previous: dict[str, Any] | None
+    extra: dict[str, Any] = field(default_factory=dict)
+
 
 _NAMES = must_be.different_names()
 _FIELDS = must_be.fields(
@@ -24,7 +55,7 @@ _FIELDS = must_be.fields(
                 "memory": must_be.mapping_of(must_be.mapping_of(_NAMES)),
             }
         ),
-        "made_with": must_be.mapping_of(must_be.text()),
+        "identity": IDENTITY_CHECK,
         "threads": must_be.integer(1),
         "previous": must_be.optional(
             must_be.fields({"round": must_be.integer(), "sha256": must_be.checksum()})
@@ -33,10 +64,7 @@ _FIELDS = must_be.fields(
     }
 )
 # the facts of the caller that are read again
-_EXTRA: dict[str, must_be.Check] = {
-    "engine": must_be.text(),
-    "code": must_be.mapping_of(must_be.text()),
-}
+_EXTRA: dict[str, must_be.Check] = {"engine": must_be.text()}
 
 
 def manifest_problem(facts: Mapping[str, Any]) -> str | None:
@@ -50,3 +78,8 @@ def manifest_problem(facts: Mapping[str, Any]) -> str | None:
     if previous is not None and previous["round"] >= facts["round"]:
         return f"it follows round {previous['round']}, which is not before its own"
     return None
+
+
+def read_manifest(facts: Mapping[str, Any]) -> Manifest:
+    """The manifest from facts in which `manifest_problem` finds nothing."""
+    return Manifest(**{**facts, "identity": RunIdentity.from_json(facts["identity"])})

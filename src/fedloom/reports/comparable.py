@@ -1,0 +1,94 @@
+"""Whether runs can be compared: on the same data, and in what else they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fedloom.core.errors import UserError
+from fedloom.core.identity import UNSET, shortened
+from fedloom.experiment.stored_run import StoredRun
+
+# What a comparison is about, or what cannot change a result.
+EXPECTED = ("method", "seed", "engine", "workers", "checkpoint_every")
+SHOWN_NAMES = 3
+
+
+def check_comparable(runs: Sequence[StoredRun]) -> None:
+    """Raise if two of the runs were made with different data.
+
+    The split among clients depends on seed and settings, so it counts only where these are equal.
+    """
+    known = [run for run in runs if run.identity is not None and run.identity.data is not None]
+    same_split: dict[str, StoredRun] = {}
+    for run in known:
+        _check_pair(known[0], run, partition=False)
+        label = f"{run.config.seed} {run.config.data.model_dump_json()}"
+        _check_pair(same_split.setdefault(label, run), run, partition=True)
+
+
+def _check_pair(one: StoredRun, other: StoredRun, partition: bool) -> None:
+    assert one.identity is not None and other.identity is not None
+    ours, theirs = one.identity.data, other.identity.data
+    assert ours is not None and theirs is not None
+    if differing := ours.differences(theirs, partition):
+        raise UserError(
+            f"'{one.name}' was made with data {ours}, and '{other.name}' with {theirs}: "
+            f"{' and '.join(differing)} differ; compare runs on the same data"
+        )
+
+
+def comparison_notes(runs: Sequence[StoredRun]) -> tuple[str, ...]:
+    """What a reader of the comparison should know: everything but the data that is not the same."""
+    names = [run.name for run in runs]
+    tables = [{**_settings(run), **_made_with(run), **_code(run)} for run in runs]
+    return (*_differences(names, tables), *_single_notes(runs))
+
+
+def _single_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """What is to be said about one run alone."""
+    for run in runs:
+        if run.identity is None:
+            yield f"'{run.name}' does not record its data, so they could not be compared"
+        else:
+            yield from (f"'{run.name}': {change}" for change in run.identity.changes)
+
+
+def _differences(names: Sequence[str], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A line for each entry that is not the same in all tables, with every value and its runs."""
+    for key in dict.fromkeys(key for table in tables for key in table):
+        having: dict[str, list[str]] = {}
+        for name, table in zip(names, tables, strict=True):
+            having.setdefault(table.get(key, UNSET), []).append(f"'{name}'")
+        if len(having) > 1:
+            values = [f"{value} in {_listed(where)}" for value, where in having.items()]
+            yield f"{key} differs: {'; '.join(values)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _settings(run: StoredRun) -> dict[str, str]:
+    """All settings by their dotted names."""
+    table = run.config.model_dump(mode="json", exclude=set(EXPECTED))
+    return {path: repr(value) for path, value in _flattened(table) if value is not None}
+
+
+def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _made_with(run: StoredRun) -> dict[str, str]:
+    return {} if run.identity is None else run.identity.made_with.described()
+
+
+def _code(run: StoredRun) -> dict[str, str]:
+    """The user's own files, by their path."""
+    code = {} if run.identity is None else run.identity.code
+    return {f"the code of '{place}'": shortened(sha) for place, sha in code.items()}

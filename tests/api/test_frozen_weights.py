@@ -1,0 +1,109 @@
+"""A layer with requires_grad=False is neither trained nor uploaded, whatever the method."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+import fedloom as fl
+from api.test_run import StopAfter
+from api.tiny import experiment, sha
+from fedloom.core.job import ModelPool
+from fedloom.core.params import nbytes
+from fedloom.core.roles import Roles
+from fedloom.core.select import everything, nothing
+from fedloom.engines.vectorised import Vectorised
+from fedloom.experiment.prepare import prepare
+from support.user_models import FROZEN, net
+
+MODEL = str(Path(__file__).parents[1] / "support" / "user_models.py") + ":net"
+METHODS = ("fedavg", "scaffold", "fedprox(mu=0.1)", "fedavgm", "fedadam", "feddyn", "ditto",
+           "fedgkd", "pfedme(inner=2)")  # fmt: skip
+UPLOADS = {"scaffold": 2}  # tensors that a client sends for each weight; 1 for other methods
+TRAIN = {"momentum": 0.9, "weight_decay": 0.1, "reset": False}
+
+
+def frozen_run(method: str, model: str = MODEL, **changes: Any) -> fl.Run:
+    settings = {"train": {**TRAIN, "batch": 10}, "batch": 10, **changes}
+    return experiment(model=model, method=method, engine="inprocess", **settings).run()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_frozen_weights_keep_their_initial_values(method: str, desk: Path) -> None:
+    run = frozen_run(method)
+    before, after = start(run), run.model.state_dict()
+    frozen = {n.removeprefix("model.") for n in FROZEN}
+    same = {name for name, tensor in after.items() if torch.equal(tensor, before[f"model.{name}"])}
+    assert frozen <= same
+    assert same.isdisjoint({"first.weight", "last.weight", "frozen.norm.running_mean"})
+    if method == "ditto":
+        own = run.client(0).model.state_dict()
+        assert all(torch.equal(own[name], after[name]) for name in frozen)
+
+
+def start(run: fl.Run) -> dict[str, torch.Tensor]:
+    """The model of a run before round 0."""
+    return run._prepared.model.state_dict()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_frozen_weights_are_not_uploaded(method: str, desk: Path) -> None:
+    free = frozen_run(method, f"{MODEL}(frozen=false)").history.total("bytes_up")
+    sent = frozen_run(method).history.total("bytes_up")
+    size = nbytes({n: t for n, t in net().state_dict(prefix="model.").items() if n in FROZEN})
+    clients, rounds = 3, 3
+    assert free - sent == size * clients * rounds * UPLOADS.get(method, 1)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "ditto"])
+def test_every_engine_and_a_resumed_run_agree(method: str, desk: Path) -> None:
+    whole = sha(frozen_run(method))
+    settings = {"model": MODEL, "method": method, "train": {**TRAIN, "batch": 10}}
+    assert sha(experiment(**settings, engine="pool", workers=2).run()) == whole
+    with pytest.raises(KeyboardInterrupt):
+        experiment(**settings, engine="inprocess").run("stopped", callbacks=[StopAfter(2)])
+    assert sha(fl.open("stopped").resume()) == whole
+
+
+def test_the_vectorised_engine_agrees(desk: Path) -> None:
+    settings = {"model": f"{MODEL}(norm=false)", "method": "fedavg"}
+    with prepare(experiment(**settings, engine="vectorised").config) as prepared:
+        assert cast(Vectorised, prepared.simulation.engine).why_not is None
+    exact = experiment(**settings, engine="inprocess").run()
+    close = experiment(**settings, engine="vectorised").run()
+    assert close.history.total("bytes_up") == exact.history.total("bytes_up")
+    for name, tensor in exact.model.state_dict().items():
+        assert torch.allclose(close.model.state_dict()[name], tensor, atol=1e-5)
+
+
+def test_a_model_of_frozen_weights_only(desk: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).requires_grad_(False)
+    with pytest.raises(fl.UserError, match="every weight of this model is frozen"):
+        experiment(model=model).run()
+
+
+def test_a_phase_that_trains_frozen_weights_only(desk: Path) -> None:
+    body, head = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), nn.Linear(4, 4)
+    chain = fl.Chain({"body": body, "head": head.requires_grad_(False)})
+    with pytest.raises(fl.UserError, match="trains only frozen weights of this model"):
+        experiment(model=chain, method="fedrep").run()
+
+
+def test_training_another_part_does_not_unfreeze() -> None:
+    pool = ModelPool(lambda: fl.cut(net()))
+    for selector in (nothing, everything):
+        pool.set_trainable(selector)
+    trained = {n for n, p in pool._scratch("model")[0].named_parameters() if p.requires_grad}
+    assert trained.isdisjoint(FROZEN) and trained == pool.roles.weights
+    assert pool.kept(nothing) == frozenset(FROZEN)
+
+
+def test_roles_of_a_frozen_layer() -> None:
+    roles = Roles.of(fl.cut(net()))
+    assert roles.frozen == frozenset(FROZEN)
+    assert "model.frozen.norm.running_mean" in roles.statistics
+    assert "model.frozen.norm.num_batches_tracked" in roles.counters
+    assert roles.weights == {f"model.{part}.{kind}" for part in ("first", "last")
+                             for kind in ("weight", "bias")}  # fmt: skip
