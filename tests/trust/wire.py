@@ -120,7 +120,9 @@ def _mutate_facts(rng: random.Random, facts: Any) -> None:
     if how < 0.15:
         del at[key]
     elif how < 0.3:
-        at[rng.choice(("built", "build_error", "extra", "kind", key + "x"))] = copy.deepcopy(rng.choice(ODD))
+        at[rng.choice(("built", "build_error", "extra", "kind", key + "x"))] = copy.deepcopy(
+            rng.choice(ODD)
+        )
     else:
         at[key] = copy.deepcopy(rng.choice(ODD))
 
