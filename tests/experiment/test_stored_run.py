@@ -38,9 +38,13 @@ def run(tmp_path: Path) -> Path:
         ("rejected", 1),
         ("bytes_up", 0),
         ("bytes_down", 0),
+        ("method", "fedprox"),
+        ("seed", 7),
+        ("model", "lenet5"),
+        ("data", "cifar10"),
     ],
 )
-def test_a_result_that_contradicts_the_metrics_is_rejected(
+def test_a_result_that_contradicts_metrics_or_settings_is_rejected(
     run: Path, field: str, value: object
 ) -> None:
     """Its checksum is right: whoever wrote it has recomputed it."""

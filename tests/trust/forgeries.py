@@ -258,14 +258,17 @@ def forge_result(run: Path, rng: random.Random) -> tuple[str, bool]:
     return f"result: {done}", plausible(before, facts)
 
 
-def plausible(before: Any, after: Any) -> bool:
-    """Whether a change has left types, signs and names as they were."""
+def plausible(before: Any, after: Any, name: str = "") -> bool:
+    """Whether a change has left types, names and, but for losses, signs as they were."""
     if isinstance(before, dict) and isinstance(after, dict):
         # fields that may be missing: nobody knows whether a round was evaluated
-        return before.keys() >= after.keys() and all(plausible(before[k], after[k]) for k in after)
+        known = before.keys() >= after.keys()
+        return known and all(plausible(before[k], after[k], k) for k in after)
     if isinstance(before, list) and isinstance(after, list):
         return all(plausible(before[0] if before else 0, item) for item in after)
     if isinstance(before, bool) or isinstance(after, bool) or before is None or after is None:
-        return before is after or after is None
+        return isinstance(before, bool) == isinstance(after, bool) or after is None
+    if isinstance(before, str) or isinstance(after, str):
+        return isinstance(before, str) and isinstance(after, str)
     numbers = isinstance(before, int | float) and isinstance(after, int | float)
-    return (numbers and 0 <= after < 2**63) or (isinstance(before, str) and isinstance(after, str))
+    return numbers and abs(after) < 2**63 and (after >= 0 or "loss" in name)

@@ -30,7 +30,7 @@ from fedloom.experiment.train import Interrupted, TrainedRun
 from fedloom.metrics.records import RoundRecord
 from fedloom.runs.folder import CONFIG
 from fedloom.settings.config import Config, load
-from trust.outcomes import FELL_BACK, IDENTICAL, WRONG
+from trust.outcomes import FELL_BACK, IDENTICAL, REJECTED, WRONG
 
 ROUNDS = 5
 MEMORY = Path("/dev/shm")
@@ -141,9 +141,14 @@ def go_on(path: Path, on_round: Callable[[int], None] = lambda round: None) -> E
 
 
 def verdict(path: Path, ended: Ended) -> str:
-    """Whether a run has ended as it must."""
+    """Whether a run has ended as it must.
+
+    A run that left clients out and says so in its records is not silently wrong: nobody is left out
+    of the run that was not disturbed.
+    """
     if not is_right(ended.trained, path):
-        return WRONG
+        named = any(record.rejected for record in ended.trained.history)
+        return REJECTED if named else WRONG
     return FELL_BACK if any("is skipped" in text for text in ended.warnings) else IDENTICAL
 
 

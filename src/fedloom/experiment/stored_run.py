@@ -45,12 +45,14 @@ def read_run(path: Path) -> StoredRun:
         # the result first: its process has written all lines before it
         result, history = read_result(folder), read_history(folder)
         identity = folder.identity() if result is None else result.identity
-    if result is not None and (field := _contradiction(result, history)) is not None:
+    config = load_file(path / CONFIG)
+    if result is not None and (found := _contradiction(result, history, config)) is not None:
+        field, file = found
         raise RunError(
-            f"{path / RESULT} and {path / METRICS} contradict each other in '{field}'; delete "
+            f"{path / RESULT} and {path / file} contradict each other in '{field}'; delete "
             f"the result, and `fedloom resume {path}` writes it again"
         )
-    return StoredRun(load_file(path / CONFIG), history, result, path, identity)
+    return StoredRun(config, history, result, path, identity)
 
 
 def read_history(folder: RunFolder, rounds: int | None = None) -> History:
@@ -82,20 +84,29 @@ def read_result(folder: RunFolder) -> RunResult | None:
     return None if facts is None else RunResult.from_json(facts, str(folder.path / RESULT))
 
 
-def _contradiction(result: RunResult, history: History) -> str | None:
-    """The first field of a result that is not what the rounds say; None if all fit."""
+def _contradiction(result: RunResult, history: History, config: Config) -> tuple[str, str] | None:
+    """The first field of a result that does not fit, and the file that says otherwise."""
     evaluated = [record for record in history if record.accuracy is not None]
     if not evaluated or result.rounds != len(history):
-        return "rounds"
-    last = evaluated[-1]
-    pairs = {
-        "accuracy": (result.accuracy, last.accuracy),
-        "test_loss": (result.test_loss, last.test_loss),
-        "rejected": (result.rejected, sum(len(record.rejected) for record in history)),
-        "bytes_up": (result.bytes_up, history.total("bytes_up")),
-        "bytes_down": (result.bytes_down, history.total("bytes_down")),
+        return "rounds", METRICS
+    from_rounds = {
+        "accuracy": evaluated[-1].accuracy,
+        "test_loss": evaluated[-1].test_loss,
+        "rejected": sum(len(record.rejected) for record in history),
+        "bytes_up": history.total("bytes_up"),
+        "bytes_down": history.total("bytes_down"),
     }
-    return next((name for name, (one, other) in pairs.items() if one != other), None)
+    from_settings = {
+        "method": config.title,
+        "seed": config.seed,
+        "model": config.model.name,
+        "data": config.data.name,
+    }
+    for file, facts in ((METRICS, from_rounds), (CONFIG, from_settings)):
+        for name, value in facts.items():
+            if getattr(result, name) != value:
+                return name, file
+    return None
 
 
 def is_finished(path: Path) -> bool:
