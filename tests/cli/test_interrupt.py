@@ -106,7 +106,8 @@ def test_an_interrupted_comparison_names_the_way_on(
 
 def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
     """People count rounds from 1: after `round 1/20` comes a failure in round 2."""
-    said = fedloom("run", *TINY, "--method", "odd_methods.py:stumbling", "--out", "fell", code=1)
+    words = ("--method", "odd_methods.py:stumbling", "--strict", "--out", "fell")
+    said = fedloom("run", *TINY, *words, code=1)
     where = (
         r"client (\d) failed in round 2, phase 0, step 2, batch shapes .*10, 1, 8, 8.*: "
         "ArithmeticError: stumbled over a stone"
@@ -146,14 +147,28 @@ def test_a_client_that_sends_nan_is_rejected_and_named(desk: Path) -> None:
     assert result["rejected"] == sum(asked) and result["test_loss"] < 10
 
 
-def test_a_round_without_a_valid_reply_ends_the_run_and_keeps_the_last_one(desk: Path) -> None:
-    words = ("--method", "odd_methods.py:poisoned(since=2)", "--rounds", ROUNDS, "--out", "all")
-    said = fedloom("run", *TINY, *words, code=1).flat
-    assert (
-        "training diverged: every update contains NaN or Inf" in said
-        and "lower train.lr or set train.clip" in said
-    )
-    assert saved_rounds(desk / "all") == [1, 2] and len(lines(desk / "all")) == 2
-    state = (desk / "all" / "checkpoint" / "round-2.safetensors").read_bytes()
-    assert "training diverged" in fedloom("resume", "all", code=1).flat
-    assert (desk / "all" / "checkpoint" / "round-2.safetensors").read_bytes() == state
+def test_clients_that_fail_do_not_stop_a_run(desk: Path) -> None:
+    words = ("--method", "odd_methods.py:stumbling", "--rounds", ROUNDS, "--out", "on", "--json")
+    said = fedloom("run", *TINY, *words)
+    assert said.json["skipped"] == 1 and said.json["rejected"] == 3
+    skipped = [line.get("skipped") for line in lines(desk / "on")]
+    assert [why is None for why in skipped] == [True, False, *[True] * (ROUNDS - 2)]
+    for why in lines(desk / "on")[1]["rejected"].values():
+        assert why.startswith("it failed in phase 0, step 2") and "stumbled over a stone" in why
+    assert lines(desk / "on")[1]["train_loss"] is None
+    assert "note: round 2 is skipped: only 0 of 3 replies are valid" in said.flat
+
+
+def test_rounds_without_a_valid_reply_stop_the_run_and_a_resumed_one_goes_on(desk: Path) -> None:
+    method = ("--method", "odd_methods.py:poisoned(since=2)", "--set", "guard.max_skipped=1")
+    said = fedloom("run", *TINY, *method, "--rounds", 20, "--out", "all", code=1).flat
+    assert "2 rounds in a row were skipped, and guard.max_skipped=1; round 4: training div" in said
+    assert "every update contains NaN or Inf" in said and "lower train.lr or set train.clip" in said
+    assert saved_rounds(desk / "all")[-1] == 4 and len(lines(desk / "all")) == 4
+    again = fedloom("resume", "all", "--trust", code=1).flat
+    assert "round 6: training diverged" in again, "it goes on after the rounds that were skipped"
+    weights = {
+        round: (desk / "all" / "checkpoint" / f"round-{round}.safetensors").read_bytes()
+        for round in saved_rounds(desk / "all")
+    }
+    assert len(set(weights.values())) == 1 and max(weights) == 6

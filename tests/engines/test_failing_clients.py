@@ -87,8 +87,9 @@ def test_answers_left_unread_by_a_hung_worker_are_given_up(pool: Pool) -> None:
     sent = Broadcast(
         "train", 0, init_state(prepared.simulation, prepared.model).params, timeout=1.0
     )
-    answers = pool.map(sent, [ClientTask(c) for c in range(6)])
-    next(answers)
+    answers = pool.map(sent, [ClientTask(c) for c in range(60)])
+    while not all(worker.is_ready for worker in pool.workers):
+        next(answers)
     for worker in pool.workers:
         os.kill(worker.process.pid, signal.SIGSTOP)
     started = time.monotonic()

@@ -175,13 +175,15 @@ def test_the_queue_is_lazy_and_takes_clients_back() -> None:
     queue = TaskQueue(asked.append(c) or ClientTask(c) for c in range(3))  # type: ignore[func-returns-value]
     first = queue.next()
     assert first is not None and asked == [0]
-    queue.put_back(first, EOFError())
+    assert queue.put_back(first, "death", most=3)
     assert queue.next() is first and asked == [0]
     assert [getattr(queue.next(), "client", None) for _ in range(3)] == [1, 2, None]
-    queue.put_back(first, EOFError())
+    assert queue.put_back(first, "death", most=3)
     assert queue.next() is first
-    with pytest.raises(RunError, match="client 0"):
-        queue.put_back(first, EOFError())
+    assert queue.put_back(first, "timeout", most=2), "deaths and timeouts are counted apart"
+    assert queue.next() is first
+    assert not queue.put_back(first, "death", most=3)
+    assert queue.next() is None
 
 
 def test_the_namespace_has_only_loopback_and_passes_the_exit_code_on() -> None:

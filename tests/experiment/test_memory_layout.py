@@ -14,6 +14,7 @@ from fedloom.core.params import Params, sha256
 from fedloom.core.round import rounds
 from fedloom.core.simulation import init_state
 from fedloom.core.state import MemoryStore
+from fedloom.core.user_code import allow
 from fedloom.engines.vectorised import Vectorised
 from fedloom.experiment import memory_layout
 from fedloom.experiment.build import resolve_auto
@@ -149,6 +150,7 @@ def net(shape, classes, channels: int = 4):
 def test_a_model_that_would_damage_memory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(STRIDED)
     own = f"{tmp_path / 'own.py'}:net"
+    allow([own])
     with pytest.raises(
         UserError,
         match=r"1x1 convolution of 4 channels with a stride.*layout=channels_last.*leave that",

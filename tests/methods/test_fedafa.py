@@ -230,7 +230,7 @@ def test_clients_of_one_sample(text: str) -> None:
     clients = of_labels([0], [2], [1, 0, 1])
     result = simulate(method(text), 1, build=bare, clients=clients, sampler=everyone())
     assert all(bool(torch.isfinite(t).all()) for c in range(3) for t in result.personal(c).values())
-    normed = simulate(method(text), 1, clients=clients, sampler=everyone())
+    normed = simulate(method(text), 1, clients=clients, sampler=everyone(), strict=False)
     assert ends(normed)[:2] == [sha256(normed.state.params)] * 2 != ends(normed)[1:]
 
 

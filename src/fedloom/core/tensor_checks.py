@@ -25,7 +25,7 @@ def type_problems(params: Any) -> Iterator[str]:
             yield f"the name {shown(name)} is not text"
         if not isinstance(t, Tensor):
             yield f"'{name}' is a {type(t).__name__}, not a tensor"
-        elif t.layout != torch.strided or t.is_quantized or t.is_meta:
+        elif t.layout != torch.strided or t.is_quantized:
             yield f"tensor '{name}' is not a dense tensor"
 
 
@@ -48,6 +48,8 @@ def form_problems(params: Any, like: Mapping[str, Tensor]) -> Iterator[str]:
                 f"tensor '{name}' is {t.dtype} {tuple(t.shape)}, "
                 f"expected {expected.dtype} {tuple(expected.shape)}"
             )
+        if t.is_meta and not expected.is_meta:
+            yield f"tensor '{name}' has no values"
 
 
 def norm_problem(
@@ -85,9 +87,11 @@ def norm_of(params: Params, names: Collection[str]) -> float:
 def _norms(params: Mapping[str, Tensor]) -> dict[str, float]:
     """The norm of every floating-point tensor, in float64, with one transfer from the device.
 
+    Tensors on the meta device, on which costs are counted, have none.
     A norm is not finite if one of the values is not, and if the squares overflow.
     """
-    names = [name for name, t in params.items() if t.is_floating_point() and t.numel()]
+    floats = {n: t for n, t in params.items() if t.is_floating_point() and not t.is_meta}
+    names = [name for name, t in floats.items() if t.numel()]
     if not names:
         return {}
     norms = torch.stack([n.double() for n in torch._foreach_norm([params[n] for n in names])])

@@ -32,7 +32,7 @@ from fedloom.engines.workload import Recipe, Workload, build_federation, usable_
 MAX_DEATHS = 3  # workers that one client may kill in a round
 MAX_TIMEOUTS = 2  # workers in which one client may hang in a round
 TASKS_IN_FLIGHT = 2  # per worker
-STARTUP_SECONDS = 300.0  # within which a worker has to be ready
+STARTUP_SECONDS = 120.0  # within which a worker has to be ready
 # A worker interrupts a client that has used up its time; one that does not manage to is replaced.
 TIMEOUT_GRACE = 0.5  # seconds
 

@@ -272,9 +272,7 @@ def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict
         )
         broadcast = training_broadcast(state, exchanged)
         task = ClientTask(client, folder.store.recall(client))
-        ((_, reply),) = simulation.ask(broadcast, [task])
-    if isinstance(reply, Absent):
-        return {"client": client, "round": state.round + 1, "problem": reply.reason}
+        reply = simulation.answer(broadcast, task)
     valid = valid_replies(simulation.federation, simulation.guard, prepared.model, state)
     return {
         "client": client,
