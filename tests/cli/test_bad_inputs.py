@@ -198,7 +198,7 @@ DATA: Rows = {
     "data add new --from halves.npz": (
         "found label 0.5",
         "whole numbers from 0",
-        "replace each label",
+        "sort the values into classes",
     ),
     "data add new --from short.npz": ("4 samples", "(3,)", "make them match"),
     "data add new --from unnamed.npz": ("images", "expected an array 'x'", "name the samples x"),

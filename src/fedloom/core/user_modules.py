@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedloom.core.errors import UserError
+from fedloom.core.errors import UserError, shown_text
 from fedloom.core.regular_files import kind_of
 
 # What `pip install fedloom` brings, with everything that needs in turn; a test compares.
@@ -88,8 +88,13 @@ def _check_file(kind: str, path: Path) -> None:
     remedy = "give the path to a Python file as file.py:function"
     try:
         mode = path.stat().st_mode
-    except OSError:
+    except FileNotFoundError:
         raise UserError(f"{kind} '{path}' is not a file; {remedy}") from None
+    except OSError as error:
+        raise UserError(
+            f"{kind} '{shown_text(str(path))}' cannot be read: {error.strerror}; "
+            "give the path of another file"
+        ) from None
     if not stat.S_ISREG(mode):
         raise UserError(f"{kind} '{path}' is {kind_of(mode)}, not a file; {remedy}")
 

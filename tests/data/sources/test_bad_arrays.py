@@ -255,3 +255,12 @@ def test_without_pyarrow_the_extra_is_named(write, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match=r'needs pyarrow, .* pip install "fedloom\[tables\]"'):
         read(file)
+
+
+def test_text_that_is_no_text_is_rejected(tmp_path: Path) -> None:
+    """Python would raise a SystemError as soon as it looks at such a name."""
+    users = np.array(["anna", "ben", "anna", "ben"])
+    users.view(np.uint32)[0] = 0x110000
+    np.savez(tmp_path / "odd.npz", x=np.zeros((4, 2)), y=np.array([0, 1, 0, 1]), users=users)
+    with pytest.raises(UserError, match="text with numbers that are no characters"):
+        read(tmp_path / "odd.npz")

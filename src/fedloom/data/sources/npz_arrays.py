@@ -33,6 +33,7 @@ UNPICKLING = "it needs unpickling, which can run any code"
 REMEDY = "write it again with np.savez and plain arrays of numbers or text"
 
 MAX_HEADER = 1 << 16  # bytes; NumPy itself reads descriptions of up to 10,000
+MAX_CHARACTER = 0x10FFFF  # of Unicode; 0xD800 to 0xDFFF are no characters either
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -88,4 +89,13 @@ def _declared_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(member) as stream:
         array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
-        return array
+    if array.dtype.kind == "U" and array.size:
+        _check_text(array, member.filename)
+    return array
+
+
+def _check_text(array: np.ndarray, name: str) -> None:
+    """Raise for numbers that are no characters, with which Python's text cannot be made."""
+    codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).view(np.uint32)
+    if codes.max() > MAX_CHARACTER or ((codes >= 0xD800) & (codes < 0xE000)).any():
+        raise ValueError(f"{name} holds text with numbers that are no characters")
