@@ -88,7 +88,7 @@ SETTINGS: Rows = {
     "--model 'mlp(layers=-1)' --method 'fedprox(mu=-1)'": ("layers=-1", "mu=-1"),
     f"--model {'x' * 300}.py:f": ("File name too long", "give the path of another file"),
     f"--method {'x' * 300}.py:f": ("File name too long", "give the path of another file"),
-    "--model loop.py:f": ("loop.py' is not a file", "as file.py:function"),
+    "--model loop.py:f": ("Too many levels of symbolic links", "give the path of another file"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
     "--engine rayy": ("no engine 'rayy'; did you mean 'ray'?", "inprocess, pool"),
 }
