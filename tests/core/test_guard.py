@@ -133,7 +133,11 @@ MALICIOUS: dict[str, tuple[Change, str]] = {
     "samples as text": (lambda r: odd(r, samples="7"), f"samples='7' {RANGE}"),
     "true samples": (lambda r: odd(r, samples=True), f"samples=True {RANGE}"),
     "nothing seen": (lambda r: replace(r, seen=0), f"seen=0 {RANGE}"),
-    "no loss": (lambda r: odd(r, loss=None), "loss=None is not a number"),
+    "no loss": (lambda r: odd(r, loss=None), "loss=None is not a floating-point number"),
+    "a loss too large for a float": (
+        lambda r: odd(r, loss=10**400),
+        "loss=an integer of about 401 digits is not a floating-point number",
+    ),
     "steps as text": (lambda r: odd(r, steps="x"), "steps='x' must be from 0 to 1000000000"),
     "negative steps": (lambda r: replace(r, steps=-1), "steps=-1 must be from 0 to"),
     "a name as number": (lambda r: odd(r, client="a"), "it claims to be client 'a'"),
@@ -293,6 +297,14 @@ def test_an_aggregated_model_that_is_not_finite_is_not_used() -> None:
     ((after, report),) = rounds(simulation, state, MemoryStore(), 1)
     assert report.skipped == "the aggregated model: tensor 'head.bias' is not finite"
     assert sha256(after.tensors()) == sha256(state.tensors())
+
+
+def test_every_memory_of_a_stage_is_checked() -> None:
+    good, bad = {"w": torch.zeros(2)}, {"w": torch.tensor([0.0, torch.nan])}
+    for memory in ({"first": bad, "second": good}, {"first": good, "second": bad}):
+        problem = NO_TENSORS.state_problem(ServerState(1, {}, {"adam": memory}))
+        assert problem is not None and problem.endswith("of stage 'adam': tensor 'w' is not finite")
+    assert NO_TENSORS.state_problem(ServerState(1, {}, {"adam": {"first": good}})) is None
 
 
 def test_replies_are_put_in_client_order() -> None:

@@ -22,6 +22,7 @@ import torch
 
 from fedloom.core.client import ClientError, ClientTask
 from fedloom.core.evaluate import ClassCounts, counts_problem
+from fedloom.core.round_report import mean_loss
 from fedloom.core.server import Absent, Reply
 from fedloom.core.tensor_checks import type_problem
 from fedloom.core.valid_replies import ValidReplies
@@ -142,6 +143,7 @@ def _used(handle: WorkerHandle) -> str:
     if not valid:
         assert all(isinstance(why, str) for why in rejected.values())
         return REJECTED
+    mean_loss(valid)  # what the report of the round computes from it
     return ACCEPTED if _is_sound(valid[0]) else WRONG
 
 

@@ -74,8 +74,8 @@ def one_round(
     order = sorted(chosen, key=lambda c: -sizes[c])
     tasks = (ClientTask(c, store.recall(c)) for c in order)
     valid, rejected = checks.split(simulation.ask(start.sent, tasks), chosen)
-    rejected = {**start.rejected, **rejected}
-    simulation.guard.check_strict(t, rejected)
+    left_out = {**start.rejected, **rejected}
+    simulation.guard.check_strict(t, left_out)
     after = replace(state, round=t + 1, memory={**state.memory, **start.memory})
     skipped = simulation.guard.too_few(len(valid), rejected)
     if skipped is None:
@@ -86,7 +86,7 @@ def one_round(
         for reply in valid:
             store.remember(reply.client, reply.memories)
     seconds = time.perf_counter() - started
-    return after, round_report(state, chosen, valid, rejected, skipped, seconds, start.traffic)
+    return after, round_report(state, chosen, valid, left_out, skipped, seconds, start.traffic)
 
 
 def combine(

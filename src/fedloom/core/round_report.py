@@ -64,7 +64,7 @@ def round_report(
         round=state.round,
         clients=tuple(chosen),
         rejected=rejected,
-        loss=_mean_loss(valid) if skipped is None else None,
+        loss=mean_loss(valid) if skipped is None else None,
         steps=sum(r.steps for r in valid),
         bytes_up=traffic.up + sum(nbytes(p) for r in valid for p in r.uploads.values()),
         bytes_down=traffic.down + down * len(chosen),
@@ -78,7 +78,7 @@ def skipped_report(round: int, cause: NoValidAnswer, seconds: float) -> RoundRep
     return RoundReport(round, (), dict(cause.rejected), None, 0, 0, 0, seconds, str(cause))
 
 
-def _mean_loss(valid: Sequence[Reply]) -> float | None:
+def mean_loss(valid: Sequence[Reply]) -> float | None:
     """Weighted by the clients' samples; None if it is not finite."""
     loss = sum(r.loss * r.samples for r in valid) / sum(r.samples for r in valid)
     return loss if math.isfinite(loss) else None

@@ -90,8 +90,8 @@ class ValidReplies:
                 yield f"{count}={shown(value)} must be from 1 to {held}, the samples it holds"
         if not (_is_whole(reply.steps) and 0 <= reply.steps <= MAX_STEPS):
             yield f"steps={shown(reply.steps)} must be from 0 to {MAX_STEPS}"
-        if not isinstance(reply.loss, float | int) or isinstance(reply.loss, bool):
-            yield f"loss={shown(reply.loss)} is not a number"
+        if not isinstance(reply.loss, float):  # which may be NaN
+            yield f"loss={shown(reply.loss)} is not a floating-point number"
         yield from self._upload_problems(reply.uploads)
         yield from self._memory_problems(reply.memories)
 
@@ -132,7 +132,7 @@ class ValidReplies:
             return f"the aggregated model: {problem}"
         groups = {f"'{name}', which is sent to clients": g for name, g in state.shared.items()}
         for stage, memory in state.memory.items():
-            groups |= {f"the memory of stage '{stage}'": g for g in memory.values()}
+            groups |= {f"memory '{name}' of stage '{stage}'": g for name, g in memory.items()}
         for what, group in groups.items():
             if (name := first_not_finite(group)) is not None:
                 return f"{what}: tensor '{name}' {NOT_FINITE}"
