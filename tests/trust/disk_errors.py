@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trust import small_run
 from trust.disk import Step, watched
-from trust.kills import SCENARIOS, Scenario
+from trust.kills import SCENARIOS, Scenario, prepared
 from trust.outcomes import FAILURES, REJECTED, WRONG, Outcomes, judged
 from trust.small_run import copied
 
@@ -26,16 +26,11 @@ NUMBERS = (*LASTING, errno.EIO)
 def attack(share: float = 1.0, scenarios: Sequence[Scenario] = SCENARIOS) -> Outcomes:
     """Each error at every step, or at an evenly spaced share of them."""
     outcomes: Outcomes = Counter()
-    small_run.reference()
-    with small_run.workshop() as shop:
-        for scenario in scenarios:
-            base = shop / "base" / scenario.name
-            base.mkdir(parents=True)
-            scenario.prepare(base / "run")
-            for at, number in _moments(base, shop, share):
-                place = copied(base, shop / "place")
-                name = f"{errno.errorcode[number]} at step {at} of {scenario.name}"
-                outcomes[_tried(name, place, at, number)] += 1
+    for scenario, base, shop in prepared(scenarios):
+        for at, number in _moments(base, shop, share):
+            place = copied(base, shop / "place")
+            name = f"{errno.errorcode[number]} at step {at} of {scenario.name}"
+            outcomes[_tried(name, place, at, number)] += 1
     return outcomes
 
 

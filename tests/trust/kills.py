@@ -44,21 +44,27 @@ SCENARIOS = (
 )
 
 
-def attack(share: float = 1.0, scenarios: Sequence[Scenario] = SCENARIOS) -> Outcomes:
-    """Kill at every step, or at an evenly spaced share of them."""
-    outcomes: Outcomes = Counter()
+def prepared(scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, Path, Path]]:
+    """Each scenario with the folder that holds its run, and a folder to work in."""
     small_run.reference()
     with small_run.workshop() as shop:
         for scenario in scenarios:
             base = shop / "base" / scenario.name
             base.mkdir(parents=True)
             scenario.prepare(base / "run")
-            for at, half in _moments(base, shop, share):
-                place = copied(base, shop / "place")
-                reported = killed(place / "run", at, half)
-                safe = max([scenario.done, *reported])
-                name = f"kill {'in' if half else 'before'} step {at} of {scenario.name}"
-                outcomes[judged(name, functools.partial(_resumed, place / "run", safe))] += 1
+            yield scenario, base, shop
+
+
+def attack(share: float = 1.0, scenarios: Sequence[Scenario] = SCENARIOS) -> Outcomes:
+    """Kill at every step, or at an evenly spaced share of them."""
+    outcomes: Outcomes = Counter()
+    for scenario, base, shop in prepared(scenarios):
+        for at, half in _moments(base, shop, share):
+            place = copied(base, shop / "place")
+            reported = killed(place / "run", at, half)
+            safe = max([scenario.done, *reported])
+            name = f"kill {'in' if half else 'before'} step {at} of {scenario.name}"
+            outcomes[judged(name, functools.partial(_resumed, place / "run", safe))] += 1
     return outcomes
 
 

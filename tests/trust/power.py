@@ -28,7 +28,7 @@ from typing import Literal
 
 from trust import small_run
 from trust.disk import watched
-from trust.kills import SCENARIOS, Scenario
+from trust.kills import SCENARIOS, Scenario, prepared
 from trust.outcomes import WRONG, Outcomes, judged
 from trust.recorder import Operation, Recorder, folder_of
 from trust.small_run import copied
@@ -181,19 +181,14 @@ def attack(
     Only losses that leave different disks are tried and counted.
     """
     rng, outcomes = random.Random(seed), Counter[str]()
-    small_run.reference()
-    with small_run.workshop() as shop:
-        for scenario in scenarios:
-            base = shop / "base" / scenario.name
-            base.mkdir(parents=True)
-            scenario.prepare(base / "run")
-            recording = record(copied(base, shop / "place"), scenario.done)
-            every = range(len(recording.operations) + 1)
-            moments = sorted(rng.sample(every, max(1, round(share * len(every)))))
-            for moment, fates in _different(recording, losses(recording, moments, rng)):
-                name = f"{scenario.name}, after operation {moment}: {fates}"
-                case = functools.partial(_tried, shop, recording, moment, fates)
-                outcomes[judged(name, case)] += 1
+    for scenario, base, shop in prepared(scenarios):
+        recording = record(copied(base, shop / "place"), scenario.done)
+        every = range(len(recording.operations) + 1)
+        moments = sorted(rng.sample(every, max(1, round(share * len(every)))))
+        for moment, fates in _different(recording, losses(recording, moments, rng)):
+            name = f"{scenario.name}, after operation {moment}: {fates}"
+            case = functools.partial(_tried, shop, recording, moment, fates)
+            outcomes[judged(name, case)] += 1
     return outcomes
 
 

@@ -89,14 +89,15 @@ def main(words: list[str]) -> int:
     if unknown := set(given.attacks) - set(_names(every)):
         parser.error(f"no attack '{min(unknown)}' (choices: {', '.join(_names(every))})")
     chosen = [a for a in every if not given.attacks or a.name in given.attacks]
-    rows, failed = [], 0
+    heads = ["attack", "cases", *(k.upper() if k in FAILURES else k for k in OUTCOMES), "seconds"]
+    widths = [max(len(attack.title) for attack in chosen), *(max(6, len(h)) for h in heads[1:])]
+    _print(heads, widths)
+    failed = 0
     for attack in chosen:
-        print(f"{attack.title} ...", file=sys.stderr, flush=True)
         started = time.perf_counter()
         outcomes = run(attack, given.share, given.seed)
-        rows.append(_row(attack.title, outcomes, time.perf_counter() - started))
+        _print(_row(attack.title, outcomes, time.perf_counter() - started), widths)
         failed += failures(attack, outcomes)
-    _print(rows)
     return 1 if failed else 0
 
 
@@ -109,15 +110,11 @@ def _row(title: str, outcomes: Outcomes, seconds: float) -> list[str]:
     return [title, str(sum(outcomes.values())), *counts, f"{seconds:.0f}"]
 
 
-def _print(rows: list[list[str]]) -> None:
-    heads = ["attack", "cases", *(k.upper() if k in FAILURES else k for k in OUTCOMES), "seconds"]
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    for row in [heads, *rows]:
-        first, *others = (
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  ".join([first, *others]))
+def _print(row: list[str], widths: list[int]) -> None:
+    """One row of the table, as soon as it is known: an attack may take minutes."""
+    first, *others = row
+    cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+    print("  ".join([first.ljust(widths[0]), *cells]), flush=True)
 
 
 if __name__ == "__main__":
