@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedloom.core.errors import UserError
@@ -12,6 +12,10 @@ from fedloom.experiment.stored_run import StoredRun
 # What a comparison is about, or what cannot change a result.
 EXPECTED = ("method", "seed", "engine", "workers", "checkpoint_every")
 SHOWN_NAMES = 3
+VALIDATED = (
+    "accuracies with data.validation above 0 are on training samples that were held out, "
+    "not on the test data"
+)
 
 
 def check_comparable(runs: Sequence[StoredRun]) -> None:
@@ -38,11 +42,15 @@ def _check_pair(one: StoredRun, other: StoredRun, partition: bool) -> None:
         )
 
 
-def comparison_notes(runs: Sequence[StoredRun]) -> tuple[str, ...]:
-    """What a reader of the comparison should know: everything but the data that is not the same."""
+def comparison_notes(runs: Sequence[StoredRun], expected: Collection[str] = ()) -> tuple[str, ...]:
+    """What a reader of the comparison should know: everything but the data that is not the same.
+
+    expected: settings that the comparison is about, which need no note.
+    """
     names = [run.name for run in runs]
-    tables = [{**_settings(run), **_made_with(run), **_code(run)} for run in runs]
-    return (*_differences(names, tables), *_single_notes(runs))
+    tables = [{**_settings(run, expected), **_made_with(run), **_code(run)} for run in runs]
+    validated = any(run.config.data.validation for run in runs)
+    return (*_differences(names, tables), *_single_notes(runs), *([VALIDATED] if validated else []))
 
 
 def _single_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
@@ -70,10 +78,14 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _settings(run: StoredRun) -> dict[str, str]:
-    """All settings by their dotted names."""
+def _settings(run: StoredRun, expected: Collection[str]) -> dict[str, str]:
+    """All settings by their dotted names, but those that are expected to differ."""
     table = run.config.model_dump(mode="json", exclude=set(EXPECTED))
-    return {path: repr(value) for path, value in _flattened(table) if value is not None}
+    return {
+        path: repr(value)
+        for path, value in _flattened(table)
+        if value is not None and not any(f"{path}.".startswith(f"{e}.") for e in expected)
+    }
 
 
 def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
