@@ -21,6 +21,7 @@ from fedloom.cli import (
     report,
     reproduce,
     run,
+    sweep,
 )
 from fedloom.engines.malloc import keep_freed_memory
 
@@ -57,6 +58,7 @@ app.command()(run.run)
 app.command()(run.resume)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)
+app.command()(sweep.sweep)
 app.command()(report.report)
 app.command()(analyze.analyze)
 app.command()(cost.cost)

@@ -48,9 +48,13 @@ def comparison_notes(runs: Sequence[StoredRun], expected: Collection[str] = ()) 
     expected: settings that the comparison is about, which need no note.
     """
     names = [run.name for run in runs]
-    tables = [{**_settings(run, expected), **_made_with(run), **_code(run)} for run in runs]
+    tables = [{**_settings(run), **_made_with(run), **_code(run)} for run in runs]
     validated = any(run.config.data.validation for run in runs)
-    return (*_differences(names, tables), *_single_notes(runs), *([VALIDATED] if validated else []))
+    return (
+        *_differences(names, tables, expected),
+        *_single_notes(runs),
+        *([VALIDATED] if validated else []),
+    )
 
 
 def _single_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
@@ -62,13 +66,16 @@ def _single_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
             yield from (f"'{run.name}': {change}" for change in run.identity.changes)
 
 
-def _differences(names: Sequence[str], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _differences(
+    names: Sequence[str], tables: Sequence[Mapping[str, str]], expected: Collection[str]
+) -> Iterator[str]:
     """A line for each entry that is not the same in all tables, with every value and its runs."""
     for key in dict.fromkeys(key for table in tables for key in table):
         having: dict[str, list[str]] = {}
         for name, table in zip(names, tables, strict=True):
             having.setdefault(table.get(key, UNSET), []).append(f"'{name}'")
-        if len(having) > 1:
+        is_expected = any(f"{key}.".startswith(f"{name}.") for name in expected)
+        if len(having) > 1 and not is_expected:
             values = [f"{value} in {_listed(where)}" for value, where in having.items()]
             yield f"{key} differs: {'; '.join(values)}"
 
@@ -78,14 +85,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _settings(run: StoredRun, expected: Collection[str]) -> dict[str, str]:
-    """All settings by their dotted names, but those that are expected to differ."""
+def _settings(run: StoredRun) -> dict[str, str]:
+    """All settings by their dotted names."""
     table = run.config.model_dump(mode="json", exclude=set(EXPECTED))
-    return {
-        path: repr(value)
-        for path, value in _flattened(table)
-        if value is not None and not any(f"{path}.".startswith(f"{e}.") for e in expected)
-    }
+    return {path: repr(value) for path, value in _flattened(table) if value is not None}
 
 
 def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
