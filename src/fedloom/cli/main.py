@@ -22,6 +22,7 @@ from fedloom.cli import (
     reproduce,
     run,
     sweep,
+    tune,
 )
 from fedloom.engines.malloc import keep_freed_memory
 
@@ -59,6 +60,7 @@ app.command()(run.resume)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
+app.command()(tune.tune)
 app.command()(report.report)
 app.command()(analyze.analyze)
 app.command()(cost.cost)

@@ -38,6 +38,7 @@ Memory = Annotated[
     ),
 ]
 MAX_RUNS = 1000  # more are probably a mistake
+Yes = Annotated[bool, typer.Option("--yes", help=f"Do it even if it takes over {MAX_RUNS:,} runs.")]
 
 
 @user_errors
@@ -78,9 +79,7 @@ def sweep(
     ema_start: c.EmaStart = None,
     jobs: Jobs = 1,
     memory: Memory = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help=f"Do more than {MAX_RUNS:,} runs without objection.")
-    ] = False,
+    yes: Yes = False,
     out_: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; existing runs are resumed.")
     ] = Path("runs/sweep"),
@@ -136,6 +135,17 @@ def typed_axes(over: Sequence[str] | None) -> list[Axis]:
     return axes
 
 
+def check_count(runs: int, what: str, yes: bool) -> None:
+    """Raise for more runs than anybody is likely to want, unless they were confirmed."""
+    from fedloom.core.errors import UserError
+
+    if runs > MAX_RUNS and not yes:
+        raise UserError(
+            f"{what} are {runs:,} runs; ask for fewer (sweep can draw some: --random N), "
+            "or add --yes"
+        )
+
+
 def _combinations(
     axes: Sequence[Axis], random: int | None, seeds: int, seed: int, yes: bool
 ) -> list[Combination]:
@@ -147,11 +157,6 @@ def _combinations(
         raise UserError(
             "nothing to vary; add at least one --over, for example --over train.lr=0.01,0.1"
         )
-    size = grid_size(axes)
-    count = min(filter(None, (size, random)), default=1)
-    if count * seeds > MAX_RUNS and not yes:
-        raise UserError(
-            f"{count:,} combinations with {seeds:,} seeds are {count * seeds:,} runs; "
-            f"list fewer values, draw some with --random N, or add --yes"
-        )
+    count = min(filter(None, (grid_size(axes), random)), default=1)
+    check_count(count * seeds, f"{count:,} combinations with {seeds:,} seeds", yes)
     return grid(axes) if random is None else drawn(axes, random, seed)

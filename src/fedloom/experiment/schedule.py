@@ -57,10 +57,8 @@ class PlannedRun:
         return RunFolder.create(self.path, self.config.text(), device)
 
 
-def plan_methods(
-    raw: Mapping[str, Any], methods: Sequence[str], seeds: int, folder: Path
-) -> list[PlannedRun]:
-    """A run for each method and seed, every one checked before the first begins."""
+def check_methods(methods: Sequence[str]) -> None:
+    """Raise unless there is a method, and none of them twice."""
     if not methods:
         raise UserError(
             "--methods names no method; write for example --methods fedavg,fedprox "
@@ -68,6 +66,13 @@ def plan_methods(
         )
     if len({repr(parse(m)) for m in methods}) < len(methods):
         raise UserError(f"--methods {','.join(methods)} names a method twice; name each once")
+
+
+def plan_methods(
+    raw: Mapping[str, Any], methods: Sequence[str], seeds: int, folder: Path
+) -> list[PlannedRun]:
+    """A run for each method and seed, every one checked before the first begins."""
+    check_methods(methods)
     plans, data = [], CurrentData()
     for method in methods:
         settings = overlay(raw, [("method", method)], DEFAULTS)

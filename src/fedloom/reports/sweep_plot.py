@@ -1,4 +1,4 @@
-"""The picture of a sweep: scores against the settings that were varied."""
+"""Pictures of a sweep, scores against the settings that were varied, and of tuning, by trial."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedloom.core.errors import UserError
+from fedloom.experiment.tune import Tuned
 from fedloom.reports.paper_table import CellResult
 from fedloom.reports.plots import effects
 from fedloom.reports.sweep import SweepPoint, best_of, rank
 
 MAX_LINES = 9  # one colour each
+MAX_TRIALS = 20  # more names on the axis would overlap
 DOTS, BEST = "#0072B2", "#D55E00"
 DECADE = 10  # from this ratio of values on, their axis is logarithmic
 
@@ -104,3 +106,16 @@ def _panel(
     axes.set_axisbelow(True)
     axes.grid(color="#e6e6e6", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def plot_progress(tuned: Sequence[Tuned], path: Path) -> None:
+    """Draw the best score so far by trial, a line for each method."""
+    count = len(tuned[0].trials)
+    step = -(-count // MAX_TRIALS)
+    shown = [number for number in range(count) if (count - 1 - number) % step == 0]
+    results = [
+        CellResult(f"trial={number + 1}", one.method, (one.best_so_far()[number],), None, 0.0)
+        for number in shown
+        for one in tuned
+    ]
+    effects(results, path, "Best score so far on held-out samples, by trial")
