@@ -56,7 +56,7 @@ def test_a_finished_sweep_is_not_trained_again_and_grows(desk: Path) -> None:
     more = sweep("--over", "train.lr=0.01,0.1,0.2")
     assert "1 of 3 runs to do" in more.err
     assert {p: p.stat().st_mtime_ns for p in before} == before
-    assert re.search(r"^best by accuracy: train\.lr=", more.out, re.MULTILINE)
+    assert re.search(r"^best by accuracy on test data: train\.lr=", more.out, re.MULTILINE)
     assert "scores on the test data" in more.flat
 
 

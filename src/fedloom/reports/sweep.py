@@ -130,7 +130,10 @@ def sweep_points(
         SweepPoint(combination, _scores(comparison[label(combination)], personal))
         for combination in combinations
     ]
-    return points, "personal recall" if personal else "accuracy"
+    configs = [run.config for group in comparison.runs.values() for run in group]
+    held_out = all(config.data.validation for config in configs)
+    where = "held-out samples" if held_out else "test data"
+    return points, f"{'personal recall' if personal else 'accuracy'} on {where}"
 
 
 def _scores(row: ComparisonRow, personal: bool) -> tuple[float | None, ...]:

@@ -30,9 +30,9 @@ def plot_sweep(points: Sequence[SweepPoint], path: Path, score: str) -> None:
     counts = [len({repr(value) for value in _values(points, n)}) for n in range(len(settings))]
     is_grid = np.prod(counts) == len(points)
     if len(settings) <= 2 and is_grid and counts[-1] <= MAX_LINES:
-        effects(_as_table(points), path, f"{score} by {' and '.join(settings)}")
+        effects(_as_table(points), path, f"{score.capitalize()} by {' and '.join(settings)}")
     elif len(settings) == 1:
-        effects(_as_table(points), path, f"{score} by {settings[0]}")
+        effects(_as_table(points), path, f"{score.capitalize()} by {settings[0]}")
     else:
         _panels(points, settings, path, score)
 
@@ -68,19 +68,21 @@ def _panels(points: Sequence[SweepPoint], settings: Sequence[str], path: Path, s
         raise UserError(
             'plots need matplotlib; install it with: pip install "fedloom[plots]"'
         ) from None
-    columns = min(3, len(settings))
+    columns = 2 if len(settings) in (2, 4) else 3
     lines = -(-len(settings) // columns)
     figure = Figure(figsize=(3.6 * columns + 0.6, 3.4 * lines), dpi=150, layout="constrained")
-    panels = figure.subplots(lines, columns, sharey=True, squeeze=False).flat
+    panels = list(figure.subplots(lines, columns, sharey=True, squeeze=False).flat)
     best = best_of(points)
     for number, (setting, axes) in enumerate(zip(settings, panels, strict=False)):
         _panel(axes, _values(points, number), points, best)
         axes.set_xlabel(setting)
         if number % columns == 0:
             axes.set_ylabel(f"{score}, %")
-    for axes in list(panels)[len(settings) :]:
+    for axes in panels[len(settings) :]:
         axes.set_visible(False)
-    figure.suptitle(f"{score} of {len(points)} combinations; orange: the best", fontsize=11)
+    figure.suptitle(
+        f"{score.capitalize()}, {len(points)} combinations; orange: the best", fontsize=11
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -92,12 +94,12 @@ def _panel(
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     names = sorted({str(v) for v in values})
     at = list(values) if numeric else [names.index(str(v)) for v in values]
-    means, spread = [p.mean for p in points], [p.std for p in points]
+    means, spread = [p.mean for p in points], [p.std or np.nan for p in points]
     form = {"ms": 4.5, "lw": 0.8, "capsize": 2}
     axes.errorbar(at, means, spread, fmt="o", color=DOTS, alpha=0.75, **form)
     if best is not None:
         x = at[points.index(best)]
-        axes.errorbar(x, best.mean, best.std, fmt="o", color=BEST, zorder=3, **form)
+        axes.errorbar(x, best.mean, best.std or np.nan, fmt="o", color=BEST, zorder=3, **form)
     if not numeric:
         axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
         axes.set_xlim(-0.5, len(names) - 0.5)
