@@ -197,15 +197,12 @@ class Tuning:
         """The mean over seeds, in percent; None if one of them gave up."""
         if any(gave_up(planned.path) for planned in plans):
             return None
-        runs = [read_run(planned.path) for planned in plans]
-        return mean_of_all(
-            [
-                measured(
-                    self.measure, run.history.accuracy, run.result and run.result.client_scores
-                )
-                for run in runs
-            ]
-        )
+        return mean_of_all([self._score_of_run(planned.path) for planned in plans])
+
+    def _score_of_run(self, path: Path) -> float | None:
+        run = read_run(path)
+        scores = None if run.result is None else run.result.client_scores
+        return measured(self.measure, run.history.accuracy, scores)
 
     def _tuned(self, method: str, study: Study) -> Tuned:
         trials = study.trials[: self.budget.trials]
