@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def test_a_finished_sweep_is_not_trained_again_and_grows(desk: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert re.search(r"^best by accuracy on test data: train\.lr=", more.out, re.MULTILINE)
     assert "scores on the test data" in more.flat
+
+
+def test_an_interrupted_run_is_resumed(desk: Path) -> None:
+    sweep(*LR, "--rounds", 2)
+    before = shas(desk / "swept")
+    folder = desk / "swept" / "train.lr=0.1" / "seed-0"
+    (folder / "result.json").unlink()
+    said = sweep(*LR, "--rounds", 2)
+    assert "1 of 2 runs to do" in said.err and "round 1/" not in said.err
+    assert shas(desk / "swept") == before
 
 
 def test_settings_come_from_a_file_or_a_preset(desk: Path) -> None:
@@ -180,3 +191,12 @@ def test_no_more_runs_begin_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         small.run([], larger)
     gate.close()
     assert gate.run([], larger) == job_memory.STOPPED
+
+
+def test_without_optuna_tune_says_what_to_install(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    said = fedloom("tune", *TINY, "--methods", "fedavg,fedprox", code=2).flat
+    assert "fedloom tune needs Optuna, which is not installed; install it with: pip install" in said
+    assert not (desk / "runs").exists()
