@@ -66,3 +66,9 @@ def test_a_wide_range_is_drawn_on_a_log_scale() -> None:
 def test_text_of_another_form(text: str) -> None:
     with pytest.raises(UserError, match="is not of the form SETTING=VALUE,VALUE"):
         axis(text)
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.10], [1, 1.0], [1, "1"]])
+def test_a_value_occurs_once(values: list[Any]) -> None:
+    with pytest.raises(UserError, match="twice; list each value once"):
+        axes({"train.lr": values})

@@ -188,6 +188,12 @@ def _range(text: str, low: Any, high: Any) -> Range:
 
 def _distinct(setting: str, values: Sequence[Any]) -> tuple[Any, ...]:
     for number, value in enumerate(values):
-        if any(value == other and type(value) is type(other) for other in values[:number]):
+        if any(_same(value, other) for other in values[:number]):
             raise UserError(f"--over {setting} lists {shown(value)} twice; list each value once")
     return tuple(values)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are one setting, or would have one name; true is not 1."""
+    both_or_neither = isinstance(one, bool) == isinstance(other, bool)
+    return str(one) == str(other) or (both_or_neither and bool(one == other))
