@@ -16,6 +16,8 @@ IN_FULL = (
     "Run",
     "open",
     "compare",
+    "sweep",
+    "tune",
     "Comparison",
     "method",
     "Callback",

@@ -23,6 +23,8 @@ _EXPORTS = {
     "Run": "fedloom.api.run",
     "open": "fedloom.api.run:open_run",
     "compare": "fedloom.api.compare",
+    "sweep": "fedloom.api.sweep",
+    "tune": "fedloom.api.sweep",
     "method": "fedloom.methods.registry",
     "Callback": "fedloom.experiment.callbacks",
     "Progress": "fedloom.experiment.progress",
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from fedloom.api.experiment import Experiment as Experiment
     from fedloom.api.run import Run as Run
     from fedloom.api.run import open_run as open  # noqa: F401 (ruff wants open_run as open_run)
+    from fedloom.api.sweep import sweep as sweep
+    from fedloom.api.sweep import tune as tune
     from fedloom.core.chain import Chain as Chain
     from fedloom.core.chain_from_module import cut as cut
     from fedloom.core.errors import RunError as RunError

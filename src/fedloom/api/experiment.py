@@ -111,15 +111,19 @@ class Experiment:
         training resumes from its last checkpoint, and a finished run is returned as it is.
         Without a folder everything stays in memory.
         """
-        from fedloom.api.run import Run
+        return run_inputs(self._inputs, None if folder is None else Path(folder), callbacks)
 
-        inputs, path = self._inputs, None if folder is None else Path(folder)
-        trained = execute(
-            self.config,
-            path,
-            dataset=inputs.dataset,
-            values=inputs.values,
-            callbacks=callbacks,
-            warn=warn_user,
-        )
-        return Run.finished(inputs, trained, path)
+
+def run_inputs(inputs: Inputs, path: Path | None, callbacks: Sequence[Callback] = ()) -> Run:
+    """Train to the last round with these inputs and return the run."""
+    from fedloom.api.run import Run
+
+    trained = execute(
+        inputs.config,
+        path,
+        dataset=inputs.dataset,
+        values=inputs.values,
+        callbacks=callbacks,
+        warn=warn_user,
+    )
+    return Run.finished(inputs, trained, path)

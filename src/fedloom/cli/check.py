@@ -30,12 +30,14 @@ def check(
     prepared = prepare(settings.model_copy(update={"engine": "inprocess"}))
     parameters = sum(p.numel() for p in prepared.model.parameters())
     dataset, sizes = prepared.dataset, prepared.clients.sizes
-    train, test = len(dataset.train), len(dataset.test)
+    test = len(dataset.test)
+    train = int(sizes.sum()) if settings.data.validation else len(dataset.train)
+    held_out = "validation" if settings.data.validation else "test"
     report = {
         "config": str(config),
         "method": settings.title,
         "model": f"{settings.model.name}, {parameters:,} parameters",
-        "data": f"{dataset.name}, {train:,} training and {test:,} test samples",
+        "data": f"{dataset.name}, {train:,} training and {test:,} {held_out} samples",
         "clients": f"{len(prepared.clients):,}, {sizes.min()} to {sizes.max()} samples each",
         "rounds": settings.rounds,
     }

@@ -83,8 +83,17 @@ def compare(
 
 
 @contextmanager
-def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> Iterator[RunAll]:
-    """Runs planned runs, `jobs` at a time; those in this process share one fork server."""
+def scheduler(
+    jobs: int,
+    engine: str | None = None,
+    verbose: bool = False,
+    memory: int | None = None,
+    forgive: Callable[[Path], bool] = lambda path: False,
+) -> Iterator[RunAll]:
+    """Runs planned runs, `jobs` at a time; those in this process share one fork server.
+
+    memory, forgive: see `run_all` in experiment/schedule.py.
+    """
     with _way_on(), prefork(engine if jobs == 1 else None) as fork_server:
         from fedloom.cli.run import finish
         from fedloom.experiment import schedule
@@ -98,7 +107,7 @@ def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> It
                 fork_server=fork_server,
             )
 
-        yield lambda plans: schedule.run_all(plans, jobs, run_one, say)
+        yield lambda plans: schedule.run_all(plans, jobs, run_one, say, memory, forgive)
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def show(
         folder = None if plot_folder is None else str(plot_folder)
         print_json({**comparison.to_json(), "plots": {**nothing, **plots}, "folder": folder})
     else:
-        _print(kind, comparison, plots)
+        print_comparison(kind, comparison, plots)
 
 
 def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]:
@@ -105,7 +105,7 @@ CLIENT_LEGEND = (
 )
 
 
-def _print(kind: str, comparison: Comparison, plots: Mapping[str, str]) -> None:
+def print_comparison(kind: str, comparison: Comparison, plots: Mapping[str, str]) -> None:
     """The table with a sparkline per curve, and how its columns are computed."""
     rows = comparison.rows
     personal = any(row.personalised for row in rows)

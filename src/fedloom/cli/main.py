@@ -21,6 +21,8 @@ from fedloom.cli import (
     report,
     reproduce,
     run,
+    sweep,
+    tune,
 )
 from fedloom.engines.malloc import keep_freed_memory
 
@@ -57,6 +59,8 @@ app.command()(run.run)
 app.command()(run.resume)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)
+app.command()(sweep.sweep)
+app.command()(tune.tune)
 app.command()(report.report)
 app.command()(analyze.analyze)
 app.command()(cost.cost)

@@ -109,6 +109,18 @@ def gather(
     return lay_over(_preset_settings(preset, flags) if preset else {}, config, flags, sets)
 
 
+def gather_named(
+    name: str | None, flags: Mapping[str, Any], sets: list[str] | None
+) -> dict[str, Any]:
+    """As `gather`, from one argument that is a TOML file or a preset."""
+    from fedloom.settings.presets import names
+
+    if name is None or name in names():
+        return gather(None, name, flags, sets)
+    is_file = name.endswith(".toml") or Path(name).exists()
+    return gather(Path(name), None, flags, sets) if is_file else gather(None, name, flags, sets)
+
+
 def lay_over(
     raw: dict[str, Any],
     config: Path | None,

@@ -35,7 +35,8 @@ class Param:
     """The meaning and range of a parameter, for use in Annotated.
 
     low and high are inclusive bounds, above and below exclusive ones. An integer without an
-    upper bound is at most MAX_COUNT.
+    upper bound is at most MAX_COUNT. fixed: a requirement, such as a guarantee of privacy, which
+    tuning must leave alone.
     """
 
     meaning: str
@@ -43,6 +44,7 @@ class Param:
     high: float | None = None
     above: float | None = None
     below: float | None = None
+    fixed: bool = False
 
     def violated_bounds(self, value: float) -> list[str]:
         """The bounds that the value violates, in words."""

@@ -88,7 +88,8 @@ def averaged_data_exchange(
         Param("limit on the exchange's privacy loss epsilon; none: no limit", above=0),
     ] = None,
     delta: Annotated[
-        float, Param("delta of the exchange's (epsilon, delta) guarantee", above=0, below=1)
+        float,
+        Param("delta of the exchange's (epsilon, delta) guarantee", above=0, below=1, fixed=True),
     ] = 1e-5,
 ) -> Exchange:
     """Build the exchange: what each client sends, how the server pools it, what is guaranteed.

@@ -28,6 +28,7 @@ from fedloom.data.client import Clients, EvaluationBatches, federate, normaliser
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import partition
 from fedloom.data.subset import renormalised, subset
+from fedloom.data.validation import evaluated_on, hold_out
 from fedloom.experiment.memory_layout import arrange
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
@@ -39,12 +40,18 @@ NO_VALUES: Values = MappingProxyType({})
 
 
 def load_data(config: Config, whole: Dataset | None = None) -> Dataset:
-    """The part of the named data set, or of the one given, that the settings keep."""
+    """The part of the named data set, or of the one given, that the settings keep.
+
+    With data.validation its test split is what the clients hold out of their training samples, so
+    that nothing in a run can see the test data.
+    """
     data = config.data
     kept = subset(whole or named_data(data.name), data.classes, data.per_class, data.pixels)
-    if data.mean is None and data.std is None:
+    if data.mean is not None or data.std is not None:
+        kept = renormalised(kept, data.mean or (), data.std or ())
+    if not data.validation:
         return kept
-    return renormalised(kept, data.mean or (), data.std or ())
+    return evaluated_on(kept, _split_rows(config, kept)[1])
 
 
 def named_data(name: str) -> Dataset:
@@ -58,10 +65,15 @@ def named_data(name: str) -> Dataset:
 
 
 def partition_rows(config: Config, dataset: Dataset) -> list[np.ndarray]:
-    """The training rows of every client."""
+    """The rows that every client trains on."""
+    return _split_rows(config, dataset)[0]
+
+
+def _split_rows(config: Config, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The rows that every client trains on, and those that it holds out."""
     users = None if dataset.train.users is None else dataset.train.users.numpy()
     key = Key.root(config.seed).fold("partition")
-    return partition(
+    rows = partition(
         config.data.partition,
         dataset.train.labels,
         config.data.clients,
@@ -69,6 +81,9 @@ def partition_rows(config: Config, dataset: Dataset) -> list[np.ndarray]:
         users,
         config.data.longtail,
     )
+    if not config.data.validation:
+        return rows, []
+    return hold_out(rows, config.data.validation, root(config).fold("validation"))
 
 
 def build_clients(config: Config, dataset: Dataset, rows: Sequence[np.ndarray]) -> Clients:

@@ -182,10 +182,11 @@ def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
 
 def _conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:
     """Settings that are valid alone but not together, or not with these clients and this model."""
-    return [*_cohort_conflicts(config, len(sizes)), *_batch_conflicts(config, model, sizes)]
+    return [*cohort_conflicts(config, len(sizes)), *_batch_conflicts(config, model, sizes)]
 
 
-def _cohort_conflicts(config: Config, clients: int) -> list[str]:
+def cohort_conflicts(config: Config, clients: int) -> list[str]:
+    """Settings of the cohort that do not go together with this number of clients."""
     per_round, minimum = config.sample.args.get("per_round", 1), config.guard.min_replies
     problems = []
     if per_round > clients:

@@ -7,7 +7,7 @@ them over (experiment/reuse.py).
 
 from __future__ import annotations
 
-import subprocess
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,21 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.child_process import module_command
-from fedloom.core.errors import RunError, UserError
+from fedloom.core.errors import RunError, UserError, raise_all
 from fedloom.core.spec import parse
 from fedloom.core.user_code import is_allowed
 from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.identity import CurrentData, check_same_data, stored_identity
+from fedloom.experiment.job_memory import MemoryGate
 from fedloom.experiment.open_engine import resume_config
-from fedloom.experiment.prepare import check_names
+from fedloom.experiment.prepare import check_names, cohort_conflicts
 from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds
 from fedloom.experiment.stored_run import is_finished, run_config
 from fedloom.metrics.curve import CurveOptions, evaluations
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import DEFAULTS, Config, first_difference, load
 from fedloom.settings.overrides import overlay
+from fedloom.settings.search_space import Combination, label
 
 Message = Callable[[str], None]
+MAX_FOLDER_NAME = 120  # characters; file systems allow 255 bytes
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,8 @@ class PlannedRun:
         return RunFolder.create(self.path, self.config.text(), device)
 
 
-def plan_methods(
-    raw: Mapping[str, Any], methods: Sequence[str], seeds: int, folder: Path
-) -> list[PlannedRun]:
-    """A run for each method and seed, every one checked before the first begins."""
+def check_methods(methods: Sequence[str]) -> None:
+    """Raise unless there is a method, and none of them twice."""
     if not methods:
         raise UserError(
             "--methods names no method; write for example --methods fedavg,fedprox "
@@ -65,10 +66,36 @@ def plan_methods(
         )
     if len({repr(parse(m)) for m in methods}) < len(methods):
         raise UserError(f"--methods {','.join(methods)} names a method twice; name each once")
+
+
+def plan_methods(
+    raw: Mapping[str, Any], methods: Sequence[str], seeds: int, folder: Path
+) -> list[PlannedRun]:
+    """A run for each method and seed, every one checked before the first begins."""
+    check_methods(methods)
     plans, data = [], CurrentData()
     for method in methods:
         settings = overlay(raw, [("method", method)], DEFAULTS)
         plans += plan_seeds(method, settings, seeds, folder / folder_name(method), data)
+    return plans
+
+
+def plan_sweep(
+    raw: Mapping[str, Any], combinations: Sequence[Combination], seeds: int, folder: Path
+) -> list[PlannedRun]:
+    """A run for each combination of settings and seed.
+
+    All of them are checked before the first begins, and every problem is reported at once.
+    """
+    plans, problems, data = [], dict[str, None](), CurrentData()
+    for combination in combinations:
+        name = label(combination)
+        try:
+            settings = overlay(raw, combination, DEFAULTS)
+            plans += plan_seeds(name, settings, seeds, folder / folder_name(name), data)
+        except UserError as error:
+            problems[str(error)] = None
+    raise_all(problems, "--over")
     return plans
 
 
@@ -86,6 +113,8 @@ def plan_seeds(
     """
     first = load(raw)
     check_names(first)
+    if first.data.clients:  # else the data say how many there are
+        raise_all(cohort_conflicts(first, first.data.clients), "settings")
     plans = []
     for seed in range(first.seed, first.seed + seeds):
         config = resolve_auto(load(overlay(raw, [("seed", seed)], DEFAULTS)))
@@ -114,8 +143,11 @@ def _check_existing(planned: PlannedRun, data: CurrentData) -> None:
 
 
 def folder_name(method: str) -> str:
-    """A method as the name of a folder."""
-    return "".join(c if c.isalnum() or c in "-+=.," else "_" for c in method)
+    """A method, or settings, as the name of a folder; a long one ends with its checksum."""
+    name = "".join(c if c.isalnum() or c in "-+=.," else "_" for c in method)
+    if len(name) <= MAX_FOLDER_NAME:
+        return name
+    return f"{name[:MAX_FOLDER_NAME]}-{hashlib.sha256(method.encode()).hexdigest()[:8]}"
 
 
 def check_options(plans: Sequence[PlannedRun], options: CurveOptions) -> None:
@@ -142,23 +174,40 @@ def run_all(
     jobs: int,
     run_one: Callable[[PlannedRun], None],
     say: Message,
+    memory: int | None = None,
+    forgive: Callable[[Path], bool] = lambda path: False,
 ) -> None:
     """Finish every run that is not finished.
 
     jobs: runs at a time. One at a time, `run_one` is called for each in this process; several at a
-    time are processes of their own, each of which resumes its folder.
+    time are processes of their own, each of which resumes its folder. memory: bytes that they may
+    take together. forgive: whether a run that has failed, in this folder, may stay as it is.
     """
-    todo = unfinished(plans)
+    todo = [planned for planned in unfinished(plans) if not forgive(planned.path)]
     if not todo:
         return
     say(f"{len(todo)} of {len(plans)} runs to do, {jobs} at a time")
     folders = [planned.path for planned in plans]
     if jobs > 1:
-        _run_in_processes(todo, folders, jobs, say)
+        failed = _run_in_processes(todo, folders, jobs, MemoryGate(memory), say)
+        _raise_failed([planned for planned in failed if not forgive(planned.path)])
         return
     for planned in todo:
         _take_over_rounds(planned, folders, say)
-        run_one(planned)
+        try:
+            run_one(planned)
+        except RunError as error:
+            if not forgive(planned.path):
+                raise
+            say(f"{planned.title}: {error}")
+
+
+def _raise_failed(failed: Sequence[PlannedRun]) -> None:
+    if failed:
+        raise RunError(
+            f"{len(failed)} runs did not finish, the first in '{failed[0].path}'; "
+            "repeat the command to continue"
+        )
 
 
 def _take_over_rounds(planned: PlannedRun, folders: Sequence[Path], say: Message) -> None:
@@ -173,8 +222,14 @@ def _take_over_rounds(planned: PlannedRun, folders: Sequence[Path], say: Message
 
 
 def _run_in_processes(
-    plans: Sequence[PlannedRun], folders: Sequence[Path], jobs: int, say: Message
-) -> None:
+    plans: Sequence[PlannedRun],
+    folders: Sequence[Path],
+    jobs: int,
+    gate: MemoryGate,
+    say: Message,
+) -> list[PlannedRun]:
+    """Run each in a process of its own; those that failed."""
+
     def run(planned: PlannedRun) -> int:
         _take_over_rounds(planned, folders, say)
         command = module_command("fedloom", "resume", str(planned.path))
@@ -182,7 +237,7 @@ def _run_in_processes(
             command += ["--engine", "inprocess"]  # the cores are taken by the other runs
         if _may_run_its_code(planned.config):
             command.append("--trust")
-        return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+        return gate.run(command, planned.config)
 
     for planned in plans:
         planned.open().close()
@@ -190,13 +245,9 @@ def _run_in_processes(
     try:
         codes = list(pool.map(run, plans))
     finally:
+        gate.close()
         pool.shutdown(cancel_futures=True)
-    failed = [planned for planned, code in zip(plans, codes, strict=True) if code]
-    if failed:
-        raise RunError(
-            f"{len(failed)} runs did not finish, the first in '{failed[0].path}'; "
-            "repeat the command to continue"
-        )
+    return [planned for planned, code in zip(plans, codes, strict=True) if code]
 
 
 def _may_run_its_code(config: Config) -> bool:

@@ -113,3 +113,16 @@ def is_finished(path: Path) -> bool:
     """Whether the run in a folder has reached its last round."""
     with RunFolder.read_only(path) as folder:
         return folder.result() is not None
+
+
+def gave_up(path: Path) -> bool:
+    """Whether a run can get no further: more rounds in a row were skipped than its guard allows,
+    or all of them. This is how training that diverges ends."""
+    if not (path / CONFIG).exists():
+        return False
+    run = read_run(path)
+    in_a_row = most = 0
+    for record in run.history:
+        in_a_row = 0 if record.skipped is None else in_a_row + 1
+        most = max(most, in_a_row)
+    return most > run.config.guard.max_skipped or most == run.config.rounds

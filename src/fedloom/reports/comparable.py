@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedloom.core.errors import UserError
@@ -12,6 +12,10 @@ from fedloom.experiment.stored_run import StoredRun
 # What a comparison is about, or what cannot change a result.
 EXPECTED = ("method", "seed", "engine", "workers", "checkpoint_every")
 SHOWN_NAMES = 3
+VALIDATED = (
+    "accuracies with data.validation above 0 are on training samples that were held out, "
+    "not on the test data"
+)
 
 
 def check_comparable(runs: Sequence[StoredRun]) -> None:
@@ -38,11 +42,19 @@ def _check_pair(one: StoredRun, other: StoredRun, partition: bool) -> None:
         )
 
 
-def comparison_notes(runs: Sequence[StoredRun]) -> tuple[str, ...]:
-    """What a reader of the comparison should know: everything but the data that is not the same."""
+def comparison_notes(runs: Sequence[StoredRun], expected: Collection[str] = ()) -> tuple[str, ...]:
+    """What a reader of the comparison should know: everything but the data that is not the same.
+
+    expected: settings that the comparison is about, which need no note.
+    """
     names = [run.name for run in runs]
     tables = [{**_settings(run), **_made_with(run), **_code(run)} for run in runs]
-    return (*_differences(names, tables), *_single_notes(runs))
+    validated = any(run.config.data.validation for run in runs)
+    return (
+        *_differences(names, tables, expected),
+        *_single_notes(runs),
+        *([VALIDATED] if validated else []),
+    )
 
 
 def _single_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
@@ -54,13 +66,16 @@ def _single_notes(runs: Sequence[StoredRun]) -> Iterator[str]:
             yield from (f"'{run.name}': {change}" for change in run.identity.changes)
 
 
-def _differences(names: Sequence[str], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _differences(
+    names: Sequence[str], tables: Sequence[Mapping[str, str]], expected: Collection[str]
+) -> Iterator[str]:
     """A line for each entry that is not the same in all tables, with every value and its runs."""
     for key in dict.fromkeys(key for table in tables for key in table):
         having: dict[str, list[str]] = {}
         for name, table in zip(names, tables, strict=True):
             having.setdefault(table.get(key, UNSET), []).append(f"'{name}'")
-        if len(having) > 1:
+        is_expected = any(f"{key}.".startswith(f"{name}.") for name in expected)
+        if len(having) > 1 and not is_expected:
             values = [f"{value} in {_listed(where)}" for value, where in having.items()]
             yield f"{key} differs: {'; '.join(values)}"
 

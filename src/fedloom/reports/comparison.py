@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -143,11 +143,14 @@ class Comparison:
 
 
 def compare_runs(
-    runs: Mapping[str, Sequence[StoredRun]], options: CurveOptions | None = None
+    runs: Mapping[str, Sequence[StoredRun]],
+    options: CurveOptions | None = None,
+    expected: Collection[str] = (),
 ) -> Comparison:
     """A row per name, over its runs. Without targets, the first row's accuracy is the target.
 
-    Raises if two runs were made with different data; other differences become notes.
+    Raises if two runs were made with different data; other differences become notes, except in the
+    settings that are expected to differ.
     """
     options = options or CurveOptions()
     if not runs:
@@ -160,7 +163,7 @@ def compare_runs(
         reached = statistics.fmean(options.accuracy(run.history.accuracy) for run in first)
         options = replace(options, targets=(reached,))
     rows = tuple(_row(name, group, options) for name, group in runs.items())
-    return Comparison(rows, runs, comparison_notes(every))
+    return Comparison(rows, runs, comparison_notes(every, expected))
 
 
 def _row(name: str, runs: Sequence[StoredRun], options: CurveOptions) -> ComparisonRow:

@@ -1,19 +1,25 @@
-"""The effect of a setting: existing runs arranged by its value, one line per method."""
+"""The effect of settings: runs arranged by the value of one, and the rows of a sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedloom.core.errors import UserError
 from fedloom.core.spec import Spec, parameters
 from fedloom.core.user_code import is_reference
-from fedloom.experiment.stored_run import StoredRun
+from fedloom.experiment.stored_run import StoredRun, gave_up
 from fedloom.methods.registry import entry
+from fedloom.metrics.curve import CurveOptions, mean_of_all
 from fedloom.metrics.measures import measured
 from fedloom.reports.client_scores import final_scores, is_personalised
+from fedloom.reports.comparison import Comparison, ComparisonRow, compare_runs
 from fedloom.reports.paper_table import CellResult
 from fedloom.settings.config import Config
+from fedloom.settings.search_space import Combination, label
 
 
 def by_setting(runs: Sequence[StoredRun], setting: str) -> list[CellResult]:
@@ -30,11 +36,11 @@ def by_setting(runs: Sequence[StoredRun], setting: str) -> list[CellResult]:
     name = setting.rpartition(".")[2]
     return [
         CellResult(f"{name}={value}", title, tuple(groups[value, title]), None, 0.0)
-        for value, title in sorted(groups, key=lambda group: _rank(group[0]))
+        for value, title in sorted(groups, key=lambda group: rank(group[0]))
     ]
 
 
-def _rank(value: Any) -> tuple[bool, Any]:
+def rank(value: Any) -> tuple[bool, Any]:
     """Numbers by size, then words in alphabetical order."""
     return (False, value) if isinstance(value, int | float) else (True, str(value))
 
@@ -70,3 +76,75 @@ def _parameters(spec: Spec, setting: str) -> dict[str, Any]:
         return dict(spec.args)
     known = parameters(entry(spec.name).make).items()
     return {**{name: p.default for name, p in known if not p.required}, **spec.args}
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A combination of settings and its score per seed, in percent; None where it is unknown."""
+
+    combination: Combination
+    scores: tuple[float | None, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over seeds; NaN if one is unknown."""
+        value = mean_of_all(self.scores)
+        return math.nan if value is None else value
+
+    @property
+    def std(self) -> float:
+        """Sample standard deviation over seeds; 0 for one seed."""
+        known = [score for score in self.scores if score is not None]
+        return statistics.stdev(known) if len(known) > 1 else 0.0
+
+
+def compare_sweep(
+    runs: Mapping[str, Sequence[StoredRun]],
+    settings: Collection[str],
+    options: CurveOptions | None = None,
+) -> Comparison:
+    """The combinations of a sweep as rows. settings: those that were varied.
+
+    A run that gave up has the accuracy of its last good round, and a note.
+    """
+    comparison = compare_runs(runs, options, settings)
+    lost = [
+        f"{name}, seed {run.config.seed}: gave up after {len(run.history)} rounds, since too many "
+        "of them were skipped; its accuracy is that of the last model that was accepted"
+        for name, group in runs.items()
+        for run in group
+        if run.path is not None and gave_up(run.path)
+    ]
+    return replace(comparison, notes=(*comparison.notes, *lost))
+
+
+def sweep_points(
+    combinations: Sequence[Combination], comparison: Comparison
+) -> tuple[list[SweepPoint], str]:
+    """The scores of the combinations, and what kind of score it is, in words.
+
+    It is the recall of the clients' own models if any combination makes them, else accuracy.
+    """
+    personal = any(row.personalised for row in comparison.rows)
+    points = [
+        SweepPoint(combination, _scores(comparison[label(combination)], personal))
+        for combination in combinations
+    ]
+    configs = [run.config for group in comparison.runs.values() for run in group]
+    held_out = all(config.data.validation for config in configs)
+    where = "held-out samples" if held_out else "test data"
+    return points, f"{'personal recall' if personal else 'accuracy'} on {where}"
+
+
+def _scores(row: ComparisonRow, personal: bool) -> tuple[float | None, ...]:
+    if not personal:
+        return tuple(100 * accuracy for accuracy in row.accuracies)
+    if not row.client_scores:
+        return (None,) * len(row.accuracies)
+    return tuple(100 * scores.mean_class_recall.mean for scores in row.client_scores)
+
+
+def best_of(points: Sequence[SweepPoint]) -> SweepPoint | None:
+    """The point with the highest mean over seeds, the first of equals; None if none has one."""
+    known = [point for point in points if not math.isnan(point.mean)]
+    return max(known, key=lambda point: point.mean, default=None)

@@ -69,6 +69,13 @@ class DataSettings(Settings):
         description="imbalance factor of a long-tailed training set; 1 keeps it as it is",
     )
     augment: tuple[SpecField, ...] = Field((), description="augmentations, in order")
+    validation: float = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        description="hold out this share of every client's training samples and evaluate on them "
+        "instead of the test data, which is then not used; 0: evaluate on the test data",
+    )
 
 
 class ScheduleSettings(Settings):
