@@ -60,6 +60,8 @@ def compare(
     out_: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; existing runs are resumed.")
     ] = Path("runs/compare"),
+    track: o.Track = None,
+    track_clients: o.TrackClients = False,
     trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
@@ -70,7 +72,7 @@ def compare(
     Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20
     """
     flags = locals()
-    with scheduler(jobs, engine, verbose) as run_all:
+    with scheduler(jobs, engine, verbose, track, track_clients) as run_all:
         from fedloom.experiment.schedule import by_method, check_options, plan_methods
 
         options = c.options_from(flags)
@@ -83,11 +85,21 @@ def compare(
 
 
 @contextmanager
-def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> Iterator[RunAll]:
+def scheduler(
+    jobs: int,
+    engine: str | None = None,
+    verbose: bool = False,
+    track: list[str] | None = None,
+    track_clients: bool = False,
+) -> Iterator[RunAll]:
     """Runs planned runs, `jobs` at a time; those in this process share one fork server."""
     with _way_on(), prefork(engine if jobs == 1 else None) as fork_server:
         from fedloom.cli.run import finish
         from fedloom.experiment import schedule
+
+        trackers = o.trackers(track, track_clients)
+        tracking = [word for text in track or () for word in ("--track", text)]
+        tracking += ["--track-clients"] if track_clients else []
 
         def run_one(planned: PlannedRun) -> None:
             finish(
@@ -95,10 +107,11 @@ def scheduler(jobs: int, engine: str | None = None, verbose: bool = False) -> It
                 planned.path,
                 title=planned.title,
                 verbose=verbose,
+                trackers=trackers,
                 fork_server=fork_server,
             )
 
-        yield lambda plans: schedule.run_all(plans, jobs, run_one, say)
+        yield lambda plans: schedule.run_all(plans, jobs, run_one, say, tracking)
 
 
 @contextmanager

@@ -142,11 +142,12 @@ def run_all(
     jobs: int,
     run_one: Callable[[PlannedRun], None],
     say: Message,
+    options: Sequence[str] = (),
 ) -> None:
     """Finish every run that is not finished.
 
     jobs: runs at a time. One at a time, `run_one` is called for each in this process; several at a
-    time are processes of their own, each of which resumes its folder.
+    time are processes of their own, each of which resumes its folder, with these options.
     """
     todo = unfinished(plans)
     if not todo:
@@ -154,7 +155,7 @@ def run_all(
     say(f"{len(todo)} of {len(plans)} runs to do, {jobs} at a time")
     folders = [planned.path for planned in plans]
     if jobs > 1:
-        _run_in_processes(todo, folders, jobs, say)
+        _run_in_processes(todo, folders, jobs, say, options)
         return
     for planned in todo:
         _take_over_rounds(planned, folders, say)
@@ -173,11 +174,15 @@ def _take_over_rounds(planned: PlannedRun, folders: Sequence[Path], say: Message
 
 
 def _run_in_processes(
-    plans: Sequence[PlannedRun], folders: Sequence[Path], jobs: int, say: Message
+    plans: Sequence[PlannedRun],
+    folders: Sequence[Path],
+    jobs: int,
+    say: Message,
+    options: Sequence[str],
 ) -> None:
     def run(planned: PlannedRun) -> int:
         _take_over_rounds(planned, folders, say)
-        command = module_command("fedloom", "resume", str(planned.path))
+        command = module_command("fedloom", "resume", str(planned.path), *options)
         if resume_config(planned.config, planned.path).engine == "auto":
             command += ["--engine", "inprocess"]  # the cores are taken by the other runs
         if _may_run_its_code(planned.config):
