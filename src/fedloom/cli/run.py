@@ -142,7 +142,9 @@ def resume(
             )
             _print(result, folder, settings, json_)
         elif trackers:
-            raise UserError("--client only replays a client, which is not tracked; omit --track")
+            raise UserError(
+                "--client only replays a client, which is not tracked; leave out --track"
+            )
         else:
             _replay(settings, folder, client, json_)
 

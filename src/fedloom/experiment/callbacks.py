@@ -60,7 +60,7 @@ class Callback:
         """After every round."""
 
     def on_weights(self, weights: Params) -> None:
-        """Just before `on_end`: the final weights of the global model, which must not be changed."""
+        """Just before `on_end`: the final weights of the global model, not to be changed."""
 
     def on_end(self, result: RunResult) -> None:
         """After the last round, with the summary; not called if the run is interrupted."""

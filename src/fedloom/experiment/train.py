@@ -133,7 +133,7 @@ def _begin(
         len(prepared.clients),
         config.rounds,
         completed,
-        earlier=read_history(folder, completed) if folder else (),
+        earlier=tuple(read_history(folder, completed)) if folder else (),
         folder=folder.path if folder else None,
         warn=warn,
     )

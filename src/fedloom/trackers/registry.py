@@ -1,4 +1,4 @@
-"""The trackers by name, as `--track NAME[=WHERE]` writes them; each is imported when it is built."""
+"""The trackers by name, as `--track NAME[=WHERE]` writes them; imported when they are built."""
 
 from __future__ import annotations
 

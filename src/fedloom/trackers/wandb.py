@@ -59,13 +59,13 @@ class WandB(Tracker):
             config=settings(start.config),
             resume="allow",
             reinit="create_new",
-            mode=_mode(wandb),
+            mode=choose_mode(wandb),
             settings=wandb.Settings(console="off", silent=True),
         )
         return WandbRun(wandb, run, memory)
 
 
-def _mode(wandb: Any) -> str | None:
+def choose_mode(wandb: Any) -> str | None:
     """How to run: what the user has configured, else online only for someone who is logged in."""
     if os.environ.get("WANDB_MODE"):
         return None
