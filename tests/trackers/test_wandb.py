@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,17 @@ from fedloom.trackers.wandb import WandB
 cut_off(Path(sys.argv[1]), 3, WandB(), checkpoint_every=2)
 """
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from trackers.following import cut_off
+from fedloom.trackers.wandb import WandB
+class Killed(WandB):
+    def on_stop(self, error):
+        os.kill(os.getpid(), signal.SIGKILL)
+cut_off(Path(sys.argv[1]), 3, Killed())
+"""
+
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch, desk: Path) -> Iterator[None]:
@@ -46,8 +58,8 @@ def nobody(monkeypatch: pytest.MonkeyPatch, desk: Path) -> Iterator[None]:
     yield
 
 
-def without_network(*command: object) -> str:
-    """What a Python command says where there is no network."""
+def without_network(*command: object, code: int = 0) -> str:
+    """What a Python command says where there is no network, and it must end with this code."""
     words = ["sh", str(LOOPBACK), sys.executable, *map(str, command)]
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
@@ -55,7 +67,7 @@ def without_network(*command: object) -> str:
     )
     if done.returncode == NO_NAMESPACE:
         pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
 
@@ -128,6 +140,27 @@ def test_a_resumed_run_continues_under_the_same_id(desk: Path) -> None:
     assert of_kind(first, "exit") == [{"exit_code": 130}]
     told = {n: item["accuracy"] for log in (first, second) for n, item in history(log).items()}
     assert told == accuracies(Path("run"))
+
+
+def test_after_a_kill_the_files_say_which_rounds_they_have(desk: Path) -> None:
+    """W&B writes with a delay: what was lost is written again, what was not lost is not."""
+    without_network("-c", KILLED, "run", code=-signal.SIGKILL)
+    without_network("-m", "fedloom", "resume", "run", "--track", "wandb")
+    first, second = logs()
+    assert sorted([*history(first), *history(second)]) == [1, 2, 3, 4]
+
+
+def test_rounds_on_the_disk_are_not_written_again(desk: Path) -> None:
+    """As after a kill that came once the files were written."""
+    without_network("-c", CUT_OFF, "run")
+    memory = Path("run/trackers.json")
+    entries = json.loads(memory.read_text())
+    assert entries["wandb fedloom"]["rounds"] == 3
+    entries["wandb fedloom"]["rounds"] = 0
+    memory.write_text(json.dumps(entries))
+    without_network("-m", "fedloom", "resume", "run", "--track", "wandb")
+    first, second = logs()
+    assert (list(history(first)), list(history(second))) == ([1, 2, 3], [4])
 
 
 def test_a_run_that_began_without_it_is_written_whole(desk: Path) -> None:
