@@ -105,6 +105,16 @@ def test_a_run_in_memory_has_a_folder_by_default(desk: Path) -> None:
     assert steps(Path("runs/tensorboard/fedavg-s0"), "accuracy") == [1, 2, 3, 4]
 
 
+def test_no_link_is_followed_out_of_a_run_folder(desk: Path) -> None:
+    cut_off(desk / "run", 1)
+    (desk / "elsewhere").mkdir()
+    (desk / "run" / "tensorboard").symlink_to(desk / "elsewhere")
+    said: list[str] = []
+    resume(desk / "run", TensorBoard(), warn=said.append)
+    assert len(said) == 1 and "tensorboard has stopped" in said[0]
+    assert not list((desk / "elsewhere").iterdir())
+
+
 def test_a_file_is_no_folder(desk: Path) -> None:
     Path("tb").write_text("")
     with pytest.raises(UserError, match="'tb' is a file; name a folder"):

@@ -90,6 +90,11 @@ def of_kind(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [record[kind] for record in records if record["type"] == kind]
 
 
+def exit_code(records: list[dict[str, Any]]) -> int:
+    (end,) = of_kind(records, "exit")
+    return int(end["exit_code"])
+
+
 def history(records: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
     """Metrics by step; W&B adds those whose names begin with an underscore."""
     items = {item["step"]["num"]: item["item"] for item in of_kind(records, "history")}
@@ -127,7 +132,7 @@ def test_a_run_is_written_with_settings_and_files(desk: Path) -> None:
         restored = folder.restore()
     assert restored is not None
     assert sha256(load_file(kept["model.safetensors"])) == sha256(restored.state.params)
-    assert of_kind(records, "exit") == [{"exit_code": 0}]
+    assert exit_code(records) == 0
 
 
 def test_a_resumed_run_continues_under_the_same_id(desk: Path) -> None:
@@ -137,7 +142,7 @@ def test_a_resumed_run_continues_under_the_same_id(desk: Path) -> None:
     first, second = logs()
     assert of_kind(first, "run")[0]["run_id"] == of_kind(second, "run")[0]["run_id"]
     assert (list(history(first)), list(history(second))) == ([1, 2, 3], [4])
-    assert of_kind(first, "exit") == [{"exit_code": 130}]
+    assert (exit_code(first), exit_code(second)) == (130, 0)
     told = {n: item["accuracy"] for log in (first, second) for n, item in history(log).items()}
     assert told == accuracies(Path("run"))
 

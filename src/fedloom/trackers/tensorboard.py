@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedloom.core.errors import UserError
+from fedloom.core.regular_files import check_folder
 from fedloom.experiment.callbacks import RunStart
 from fedloom.settings.config import Config
 from fedloom.trackers.contents import run_name, settings
@@ -41,6 +42,7 @@ class TensorBoard(Tracker):
         """Event files of this run, continued if there are some."""
         if self.where is None and start.folder is not None:
             folder = start.folder / "tensorboard"
+            check_folder(folder)  # a link would lead out of a run that may be a stranger's
             return EventFiles(folder, folder, start.config)
         above = self.where or WITHOUT_FOLDER
         memory = LogMemory(start.folder, self.name, str(above.resolve()))
