@@ -16,6 +16,8 @@ pytest.importorskip("tensorboard", reason='needs: pip install "fedloom[tensorboa
 
 from fedloom.trackers.tensorboard import TensorBoard
 
+ENDED = "_hparams_/session_end_info"
+
 
 def read(folder: Path) -> Any:
     """Everything in the event files of a folder."""
@@ -23,6 +25,13 @@ def read(folder: Path) -> Any:
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
     return events.Reload()
+
+
+def steps_that_the_page_shows(folder: Path, tag: str) -> list[int]:
+    """As TensorBoard's server reads them where its data server cannot run."""
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+    return [event.step for event in EventAccumulator(str(folder)).Reload().Tensors(tag)]
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
@@ -48,6 +57,7 @@ def test_a_run_is_written_with_its_settings(desk: Path) -> None:
     (text,) = events.Tensors("settings/text_summary")
     assert b'    name = "finetune"' in text.tensor_proto.string_val[0]
     assert hyperparameters(events)["train.batch"] == 10
+    assert ENDED in events.PluginTagToContent("hparams")
 
 
 def hyperparameters(events: Any) -> dict[str, Any]:
@@ -64,9 +74,11 @@ def test_a_resumed_run_has_every_round_once(desk: Path) -> None:
     """Round 3 was written, but its checkpoint was not: it is run and written again."""
     cut_off(desk / "run", 3, TensorBoard(), checkpoint_every=2)
     assert steps(desk / "run" / "tensorboard", "accuracy") == [1, 2, 3]
+    assert ENDED not in read(desk / "run" / "tensorboard").PluginTagToContent("hparams")
     resume(desk / "run", TensorBoard())
     for tag in METRICS:
         assert steps(desk / "run" / "tensorboard", tag) == [1, 2, 3, 4]
+        assert steps_that_the_page_shows(desk / "run" / "tensorboard", tag) == [1, 2, 3, 4]
     told = dict(scalars(desk / "run" / "tensorboard", "accuracy"))
     assert told == pytest.approx(accuracies(desk / "run"))
 

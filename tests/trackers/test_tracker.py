@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 from cli import talk
+from fedloom import trackers
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.params import sha256
 from fedloom.experiment.build import resolve_auto
@@ -222,6 +224,13 @@ def test_a_damaged_or_malicious_memory_is_rejected(tmp_path: Path, entry: str) -
     (tmp_path / FILE).write_text(entry)
     with pytest.raises(RunError, match=r"trackers\.json is damaged; delete it"):
         LogMemory(tmp_path, "wandb", "x")
+
+
+def test_no_public_name_is_hidden_by_a_module() -> None:
+    """Importing a module of a package sets the attribute of that name."""
+    modules = {module.name for module in pkgutil.iter_modules(trackers.__path__)}
+    assert not modules & set(trackers.__all__)
+    assert trackers.build is build
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

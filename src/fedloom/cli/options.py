@@ -79,7 +79,8 @@ Track = Annotated[
     typer.Option(
         "--track",
         metavar="NAME[=WHERE]",
-        help="Also write the run to tensorboard, mlflow or wandb (repeatable).",
+        help="Also write the run to tensorboard, mlflow or wandb, as NAME or NAME=WHERE "
+        "(repeatable).",
         show_default=False,
     ),
 ]

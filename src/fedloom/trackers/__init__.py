@@ -17,7 +17,7 @@ _EXPORTS = {
     "MLflow": "fedloom.trackers.mlflow",
     "WandB": "fedloom.trackers.wandb",
     "Tracker": "fedloom.trackers.tracker",
-    "tracker": "fedloom.trackers.registry:build",
+    "build": "fedloom.trackers.registry",
     "names": "fedloom.trackers.registry",
 }
 __all__ = list(_EXPORTS)

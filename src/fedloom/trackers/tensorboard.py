@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedloom.core.errors import UserError
 from fedloom.core.regular_files import check_folder
@@ -68,16 +69,18 @@ class EventFiles:
     """The event files of one run."""
 
     def __init__(self, folder: Path, shown: Path, config: Config) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-        from torch.utils.tensorboard.summary import hparams
+        from torch.utils.tensorboard import SummaryWriter, summary
 
+        make_hparams: Any = summary.hparams  # without types
         self.look = f"tensorboard --logdir {shown}"
-        begun = any(folder.glob("events.out.tfevents.*"))
-        # events from step 0 on, that is all earlier ones, are void
-        self._writer = SummaryWriter(str(folder), purge_step=0 if begun else None)
+        # This marks the start of a process. From the second mark on, TensorBoard takes it that the
+        # events before it, from step 0 on, are void.
+        self._writer = SummaryWriter(str(folder), purge_step=0)
         # not add_hparams: that writes to a folder of its own, which looks like another run
-        for summary in hparams(settings(config), {"accuracy": 0.0}):
-            self._writer.file_writer.add_summary(summary)
+        self._events: Any = self._writer.file_writer
+        *begin, self._end = make_hparams(settings(config), {"accuracy": 0.0})
+        for event in begin:
+            self._events.add_summary(event)
         self._writer.add_text("settings", _indented(config.text()), 0)
         self._writer.flush()
 
@@ -98,6 +101,8 @@ class EventFiles:
         """TensorBoard keeps no files."""
 
     def close(self, ending: Ending) -> None:
+        if ending == "finished":
+            self._events.add_summary(self._end)
         self._writer.close()
 
 

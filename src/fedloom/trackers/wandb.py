@@ -45,7 +45,8 @@ class WandB(Tracker):
                 f"tracker 'wandb': '{self.where}' is neither PROJECT nor ENTITY/PROJECT; "
                 "the folder is chosen with the environment variable WANDB_DIR"
             )
-        self._entity, self._project = parts if len(parts) == 2 else (None, parts[0])
+        self._project = parts[-1]
+        self._entity = parts[0] if len(parts) == 2 else None
 
     def open_log(self, start: RunStart) -> RunLog:
         """The W&B run of this run, continued if there is one."""
