@@ -77,10 +77,9 @@ class EventFiles:
         # events before it, from step 0 on, are void.
         self._writer = SummaryWriter(str(folder), purge_step=0)
         # not add_hparams: that writes to a folder of its own, which looks like another run
-        self._events: Any = self._writer.file_writer
         *begin, self._end = make_hparams(settings(config), {"accuracy": 0.0})
         for event in begin:
-            self._events.add_summary(event)
+            self._add(event)
         self._writer.add_text("settings", _indented(config.text()), 0)
         self._writer.flush()
 
@@ -102,8 +101,12 @@ class EventFiles:
 
     def close(self, ending: Ending) -> None:
         if ending == "finished":
-            self._events.add_summary(self._end)
+            self._add(self._end)
         self._writer.close()
+
+    def _add(self, summary: Any) -> None:
+        events: Any = self._writer.file_writer
+        events.add_summary(summary)
 
 
 def _indented(text: str) -> str:
