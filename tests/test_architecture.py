@@ -17,7 +17,7 @@ LAYERS = [
     ("engines", "diagnostics"),
     ("settings",),
     ("experiment",),
-    ("reports", "inspect"),
+    ("reports", "inspect", "trackers"),
     ("api",),
     ("cli",),
 ]

@@ -55,6 +55,7 @@ _EXPORTS = {
     "stages": "fedloom.stages:",
     "losses": "fedloom.losses:",
     "presets": "fedloom.settings.presets:",
+    "trackers": "fedloom.trackers:",
 }
 __all__ = ["__version__", *_EXPORTS]
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from fedloom import methods as methods
     from fedloom import models as models
     from fedloom import stages as stages
+    from fedloom import trackers as trackers
     from fedloom.api.compare import compare as compare
     from fedloom.api.experiment import Experiment as Experiment
     from fedloom.api.run import Run as Run

@@ -9,7 +9,7 @@ import pytest
 
 import fedloom
 
-PACKAGES = ("data", "losses", "methods", "models", "stages")
+PACKAGES = ("data", "losses", "methods", "models", "stages", "trackers")
 
 
 @pytest.mark.parametrize("name", fedloom._EXPORTS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedloom.core.errors import UserError
+from fedloom.core.params import Params
 from fedloom.core.user_code import allow
 from fedloom.experiment.callbacks import Callback, RunStart
 from fedloom.experiment.prepare import prepare
@@ -47,7 +48,7 @@ class Recorder(Callback):
     """Keeps everything that it is called with, in order."""
 
     def __init__(self) -> None:
-        self.calls: list[RunStart | RoundRecord | RunResult] = []
+        self.calls: list[object] = []
 
     def on_start(self, start: RunStart) -> None:
         self.calls.append(start)
@@ -55,8 +56,14 @@ class Recorder(Callback):
     def on_round(self, record: RoundRecord) -> None:
         self.calls.append(record)
 
+    def on_weights(self, weights: Params) -> None:
+        self.calls.append(weights)
+
     def on_end(self, result: RunResult) -> None:
         self.calls.append(result)
+
+    def on_stop(self, error: BaseException) -> None:
+        self.calls.append(type(error).__name__)
 
     @property
     def records(self) -> list[RoundRecord]:
@@ -104,18 +111,18 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, after: int) ->
 
 
 def test_callbacks_are_called_in_order_with_what_is_known(tmp_path: Path) -> None:
-    """An interrupted run does not end; a resumed one starts where the first process stopped."""
+    """An interrupted run stops; a resumed one starts where the first process stopped."""
     config, first, second = settings(), Recorder(), Recorder()
     asked = itertools.count(1)
     with RunFolder.create(tmp_path / "run", config.text()) as folder, pytest.raises(Interrupted):
         train(prepare(config), folder, [first], stop=lambda: next(asked) == 2)
     with RunFolder.open(tmp_path / "run") as folder:
         trained = train(prepare(config), folder, [second])
-    title, clients, rounds = "fedavg", 50, 4
-    assert first.calls[0] == RunStart(title, config, clients, rounds, completed=0)
-    assert second.calls[0] == RunStart(title, config, clients, rounds, completed=2)
-    assert first.calls[1:] == list(trained.history[:2])
-    assert second.calls[1:] == [*trained.history[2:], trained.result]
+    start = RunStart("fedavg", config, clients=50, rounds=4, folder=tmp_path / "run")
+    earlier = tuple(trained.history[:2])
+    assert first.calls == [start, *earlier, "Interrupted"]
+    assert second.calls[0] == replace(start, completed=2, earlier=earlier)
+    assert second.calls[1:] == [*trained.history[2:], trained.state.params, trained.result]
 
 
 def test_a_replayed_client_leaves_the_run_as_it_is(tmp_path: Path) -> None:

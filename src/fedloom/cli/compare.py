@@ -60,6 +60,8 @@ def compare(
     out_: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; existing runs are resumed.")
     ] = Path("runs/compare"),
+    track: o.Track = None,
+    track_clients: o.TrackClients = False,
     trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
@@ -70,7 +72,7 @@ def compare(
     Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20
     """
     flags = locals()
-    with scheduler(jobs, engine, verbose) as run_all:
+    with scheduler(jobs, engine, verbose, track, track_clients) as run_all:
         from fedloom.experiment.schedule import by_method, check_options, plan_methods
 
         options = c.options_from(flags)
@@ -89,6 +91,8 @@ def scheduler(
     verbose: bool = False,
     memory: int | None = None,
     forgive: Callable[[Path], bool] = lambda path: False,
+    track: list[str] | None = None,
+    track_clients: bool = False,
 ) -> Iterator[RunAll]:
     """Runs planned runs, `jobs` at a time; those in this process share one fork server.
 
@@ -98,16 +102,21 @@ def scheduler(
         from fedloom.cli.run import finish
         from fedloom.experiment import schedule
 
+        trackers = o.trackers(track, track_clients)
+        tracking = [word for text in track or () for word in ("--track", text)]
+        tracking += ["--track-clients"] if track_clients else []
+
         def run_one(planned: PlannedRun) -> None:
             finish(
                 planned.config,
                 planned.path,
                 title=planned.title,
                 verbose=verbose,
+                trackers=trackers,
                 fork_server=fork_server,
             )
 
-        yield lambda plans: schedule.run_all(plans, jobs, run_one, say, memory, forgive)
+        yield lambda plans: schedule.run_all(plans, jobs, run_one, say, tracking, memory, forgive)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from fedloom.engines.registry import CHOICES
 
 if TYPE_CHECKING:
     from fedloom.settings.paper_table import Scale
+    from fedloom.trackers.tracker import Tracker
 
 
 def _option(*names: str, help: str) -> Any:
@@ -72,6 +73,19 @@ Strict = Annotated[
 Set = Annotated[
     list[str] | None,
     _option("--set", help="Any setting, for example --set train.momentum=0.9 (repeatable)."),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME[=WHERE]",
+        help="Also write the run to tensorboard, mlflow or wandb, as NAME or NAME=WHERE "
+        "(repeatable).",
+        show_default=False,
+    ),
+]
+TrackClients = Annotated[
+    bool, typer.Option("--track-clients", help="With --track: a score for each client at the end.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
 Verbose = Annotated[
@@ -189,6 +203,13 @@ def trust_runs(trust: bool, *folders: Path | None) -> None:
     for folder in folders:
         if trust and folder is not None:
             judge(run_config(folder).references, folder, trust)
+
+
+def trackers(track: list[str] | None, clients: bool) -> list[Tracker]:
+    """The trackers that --track names; an error if one of them cannot be used."""
+    from fedloom.trackers.registry import build_all
+
+    return build_all(track or [], clients)
 
 
 def _preset_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,10 +21,12 @@ from fedloom.cli.output import (
     user_errors,
 )
 from fedloom.cli.prefork import prefork
+from fedloom.core.errors import UserError
 
 if TYPE_CHECKING:
     from fedloom.metrics.records import RunResult
     from fedloom.settings.config import Config
+    from fedloom.trackers.tracker import Tracker
 
 Out = Annotated[
     Path | None,
@@ -65,6 +68,8 @@ def run(
         ),
     ] = None,
     out_: Out = None,
+    track: o.Track = None,
+    track_clients: o.TrackClients = False,
     trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
@@ -83,7 +88,12 @@ def run(
         path = out_ or free_folder(settings)
         check_vacant(path)
         result = finish(
-            settings, path, verbose=verbose, rounds_of=rounds_of, fork_server=fork_server
+            settings,
+            path,
+            verbose=verbose,
+            trackers=o.trackers(track, track_clients),
+            rounds_of=rounds_of,
+            fork_server=fork_server,
         )
         _print(result, path, settings, json_)
 
@@ -101,6 +111,8 @@ def resume(
     engine: o.Engine = None,
     workers: o.Workers = None,
     strict: o.Strict = False,
+    track: o.Track = None,
+    track_clients: o.TrackClients = False,
     trust: o.Trust = False,
     verbose: o.Verbose = False,
     debug: o.Debug = False,
@@ -118,11 +130,21 @@ def resume(
         elsewhere: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
         if strict:
             elsewhere["guard"] = {**settings.guard.model_dump(), "strict": True}
+        trackers = o.trackers(track, track_clients)
         if client is None:
             result = finish(
-                settings, folder, verbose=verbose, elsewhere=elsewhere, fork_server=fork_server
+                settings,
+                folder,
+                verbose=verbose,
+                trackers=trackers,
+                elsewhere=elsewhere,
+                fork_server=fork_server,
             )
             _print(result, folder, settings, json_)
+        elif trackers:
+            raise UserError(
+                "--client only replays a client, which is not tracked; leave out --track"
+            )
         else:
             _replay(settings, folder, client, json_)
 
@@ -144,6 +166,7 @@ def finish(
     *,
     title: str | None = None,
     verbose: bool = False,
+    trackers: Sequence[Tracker] = (),
     **how: Any,
 ) -> RunResult:
     """Train to the last round with a progress display; Ctrl-C finishes the round and stops."""
@@ -160,7 +183,7 @@ def finish(
             trained = execute(
                 settings,
                 path,
-                callbacks=[progress],
+                callbacks=[progress, *trackers],
                 stop=stop,
                 warn=say,
                 inform=say_if(verbose),
@@ -174,6 +197,9 @@ def finish(
             again = f"fedloom resume {path} --client {error.client}{trust} --debug"
             say(f"replay only this client: {again}")
         raise
+    for tracker in trackers:
+        if tracker.look is not None:
+            say(f"{tracker.name}: {tracker.look}")
     return trained.result
 
 

@@ -6,18 +6,33 @@ folder, so whatever a callback shows survives a crash.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedloom.metrics.records import RoundRecord, RunResult
 from fedloom.settings.config import Config
+
+if TYPE_CHECKING:
+    from fedloom.core.params import Params
+
+Message = Callable[[str], None]
+
+
+def ignore(message: str) -> None:
+    """For messages that nobody wants to see."""
 
 
 @dataclass(frozen=True)
 class RunStart:
     """What is known before the first round of a run, or before the next one of a resumed run.
 
-    title: the method as tables name it. completed: rounds that an earlier process has finished.
+    title      the method as tables name it
+    completed  rounds that an earlier process has finished
+    earlier    their records
+    folder     where the run is saved; None if it stays in memory
+    warn       tells the user something
     """
 
     title: str
@@ -25,6 +40,9 @@ class RunStart:
     clients: int
     rounds: int
     completed: int = 0
+    earlier: Sequence[RoundRecord] = ()
+    folder: Path | None = None
+    warn: Message = ignore
 
 
 class Callback:
@@ -41,8 +59,14 @@ class Callback:
     def on_round(self, record: RoundRecord) -> None:
         """After every round."""
 
+    def on_weights(self, weights: Params) -> None:
+        """Just before `on_end`: the final weights of the global model, not to be changed."""
+
     def on_end(self, result: RunResult) -> None:
         """After the last round, with the summary; not called if the run is interrupted."""
+
+    def on_stop(self, error: BaseException) -> None:
+        """Instead of `on_end`, if the run stops before its end: interrupted, or by an error."""
 
 
 class CallbackList(Callback):
@@ -59,9 +83,17 @@ class CallbackList(Callback):
         for callback in self.callbacks:
             callback.on_round(record)
 
+    def on_weights(self, weights: Params) -> None:
+        for callback in self.callbacks:
+            callback.on_weights(weights)
+
     def on_end(self, result: RunResult) -> None:
         for callback in self.callbacks:
             callback.on_end(result)
+
+    def on_stop(self, error: BaseException) -> None:
+        for callback in self.callbacks:
+            callback.on_stop(error)
 
 
 class RecordKeeper(Callback):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, resolve_device
-from fedloom.experiment.callbacks import Callback
+from fedloom.experiment.callbacks import Callback, Message, ignore
 from fedloom.experiment.identity import check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reuse import check_same_rounds, copy_rounds
 from fedloom.experiment.stored_run import run_config
-from fedloom.experiment.train import Message, TrainedRun, ignore, train
+from fedloom.experiment.train import TrainedRun, train
 from fedloom.runs.folder import CONFIG, RunFolder
 from fedloom.settings.config import Config, first_difference, load
 

@@ -174,14 +174,16 @@ def run_all(
     jobs: int,
     run_one: Callable[[PlannedRun], None],
     say: Message,
+    options: Sequence[str] = (),
     memory: int | None = None,
     forgive: Callable[[Path], bool] = lambda path: False,
 ) -> None:
     """Finish every run that is not finished.
 
     jobs: runs at a time. One at a time, `run_one` is called for each in this process; several at a
-    time are processes of their own, each of which resumes its folder. memory: bytes that they may
-    take together. forgive: whether a run that has failed, in this folder, may stay as it is.
+    time are processes of their own, each of which resumes its folder, with these options. memory:
+    bytes that they may take together. forgive: whether a run that has failed, in this folder, may
+    stay as it is.
     """
     todo = [planned for planned in unfinished(plans) if not forgive(planned.path)]
     if not todo:
@@ -189,7 +191,7 @@ def run_all(
     say(f"{len(todo)} of {len(plans)} runs to do, {jobs} at a time")
     folders = [planned.path for planned in plans]
     if jobs > 1:
-        failed = _run_in_processes(todo, folders, jobs, MemoryGate(memory), say)
+        failed = _run_in_processes(todo, folders, jobs, MemoryGate(memory), say, options)
         _raise_failed([planned for planned in failed if not forgive(planned.path)])
         return
     for planned in todo:
@@ -227,12 +229,13 @@ def _run_in_processes(
     jobs: int,
     gate: MemoryGate,
     say: Message,
+    options: Sequence[str],
 ) -> list[PlannedRun]:
     """Run each in a process of its own; those that failed."""
 
     def run(planned: PlannedRun) -> int:
         _take_over_rounds(planned, folders, say)
-        command = module_command("fedloom", "resume", str(planned.path))
+        command = module_command("fedloom", "resume", str(planned.path), *options)
         if resume_config(planned.config, planned.path).engine == "auto":
             command += ["--engine", "inprocess"]  # the cores are taken by the other runs
         if _may_run_its_code(planned.config):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,14 @@ from fedloom.core.simulation import init_state, resume_state
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.core.valid_replies import valid_replies
 from fedloom.experiment.build import resolve_device
-from fedloom.experiment.callbacks import Callback, CallbackList, RecordKeeper, RunStart
+from fedloom.experiment.callbacks import (
+    Callback,
+    CallbackList,
+    Message,
+    RecordKeeper,
+    RunStart,
+    ignore,
+)
 from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
@@ -32,8 +40,6 @@ from fedloom.metrics.evaluate import global_scores, personal_scores
 from fedloom.metrics.records import ClientScores, History, RoundRecord, RunResult
 from fedloom.metrics.totals import RunTotals
 from fedloom.runs.folder import Restored, RunFolder
-
-Message = Callable[[str], None]
 
 
 class Interrupted(RunError):
@@ -57,10 +63,6 @@ class TrainedRun:
     def history(self) -> History:
         """The records of all rounds, read from the folder if there is one."""
         return History(self.records) if self.path is None else read_run(self.path).history
-
-
-def ignore(message: str) -> None:
-    """For messages that nobody wants to see."""
 
 
 def train(
@@ -96,12 +98,13 @@ def train(
             if restored
             else init_state(prepared.simulation, prepared.model, warn)
         )
-        totals = _totals_so_far(prepared, folder, state.round)
-        callback.on_start(_start(prepared, state))
-        state, totals = _run_rounds(prepared, state, store, totals, folder, callback, stop)
-        result = _result(prepared, state, store, totals)
-    if folder is not None:
-        folder.finish(result.to_json())
+        totals = _begin(prepared, folder, state, callback, warn)
+        with _telling_of_a_stop(callback):
+            state, totals = _run_rounds(prepared, state, store, totals, folder, callback, stop)
+            result = _result(prepared, state, store, totals)
+            if folder is not None:
+                folder.finish(result.to_json())
+    callback.on_weights(state.params)
     callback.on_end(result)
     return TrainedRun(result, state, store, folder.path if folder else None, kept.records)
 
@@ -115,15 +118,37 @@ def _warnings(prepared: PreparedRun, restored: Restored | None) -> Iterator[str]
     yield from () if restored else prepared.notices
 
 
-def _start(prepared: PreparedRun, state: ServerState) -> RunStart:
-    config = prepared.config
-    return RunStart(config.title, config, len(prepared.clients), config.rounds, state.round)
+def _begin(
+    prepared: PreparedRun,
+    folder: RunFolder | None,
+    state: ServerState,
+    callback: Callback,
+    warn: Message,
+) -> RunTotals:
+    """Tell callbacks where the run stands; the totals of the rounds that it has."""
+    config, completed = prepared.config, state.round
+    start = RunStart(
+        config.title,
+        config,
+        len(prepared.clients),
+        config.rounds,
+        completed,
+        earlier=tuple(read_history(folder, completed)) if folder else (),
+        folder=folder.path if folder else None,
+        warn=warn,
+    )
+    callback.on_start(start)
+    return RunTotals.of(start.earlier, config.evaluate.target)
 
 
-def _totals_so_far(prepared: PreparedRun, folder: RunFolder | None, rounds: int) -> RunTotals:
-    """The totals of the rounds that an earlier process has finished."""
-    records = read_history(folder, rounds) if folder else ()
-    return RunTotals.of(records, prepared.config.evaluate.target)
+@contextmanager
+def _telling_of_a_stop(callback: Callback) -> Iterator[None]:
+    """Tell callbacks that the run has stopped before its end."""
+    try:
+        yield
+    except BaseException as error:
+        callback.on_stop(error)
+        raise
 
 
 def _run_rounds(

@@ -24,6 +24,9 @@ EXTRAS = {
     "analysis": "scipy",
     "ray": "ray",
     "flower": "flwr",
+    "tensorboard": "tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
     "privacy": "dp_accounting",
 }
 SHORT_RUN = {
