@@ -72,7 +72,7 @@ def compare(
     Example: fedloom compare --methods fedavg,fedprox --seeds 3 --rounds 20
     """
     flags = locals()
-    with scheduler(jobs, engine, verbose, track, track_clients) as run_all:
+    with scheduler(jobs, engine, verbose, track=track, track_clients=track_clients) as run_all:
         from fedloom.experiment.schedule import by_method, check_options, plan_methods
 
         options = c.options_from(flags)
