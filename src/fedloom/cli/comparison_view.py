@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from fedloom.cli.output import megabytes, out, print_json, print_table, rounds_to, say, table
+from fedloom.cli.output import megabytes, out, print_json, print_table, say, table
+from fedloom.metrics.curve import rounds_to
 
 if TYPE_CHECKING:
     from fedloom.metrics.curve import CurveOptions
@@ -69,7 +70,8 @@ def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]
     draw: dict[str, Callable[[Path], object]] = {"curves": comparison.plot}
     recalls = by_class({row.name: row.client_scores for row in rows}, runs, wanted.client)
     if recalls is not None:
-        draw["classes"] = lambda path: plots.changes(*recalls[:2], path, recalls.title)
+        methods = [row.method for row in rows]
+        draw["classes"] = lambda path: plots.changes(*recalls[:2], path, recalls.title, methods)
     if wanted.compute:
         curves = compute_curve.compute_curves(every, comparison.options)
         draw["compute"] = lambda path: compute_curve.plot(curves, path)

@@ -21,6 +21,7 @@ from fedloom.cli import (
     report,
     reproduce,
     run,
+    watch,
 )
 from fedloom.engines.malloc import keep_freed_memory
 
@@ -58,6 +59,7 @@ app.command()(run.resume)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)
 app.command()(report.report)
+app.command()(watch.watch)
 app.command()(analyze.analyze)
 app.command()(cost.cost)
 app.command()(export.export)
