@@ -63,7 +63,7 @@ COLUMN = colours_of("c")[0]
 
 
 def test_gains_are_above_the_line_and_losses_below(tmp_path: Path) -> None:
-    recalls = {"base": [0.5, 0.5, None], "up": [0.9, 0.9, 0.9], "down": [0.1, 0.1, None]}
+    recalls = {"base": [0.5, 0.5, None], "fedmix": [0.9, 0.9, 0.9], "fedprox": [0.1, 0.1, None]}
     changes(recalls, ["0", "1", "2"], tmp_path / "both.png", "made")
     (up, left), (down, right) = (
         np.nonzero(colour(tmp_path / "both.png", c)) for c in colours_of(*recalls)[1:]
@@ -71,8 +71,8 @@ def test_gains_are_above_the_line_and_losses_below(tmp_path: Path) -> None:
     assert up.max() <= down.min() + 3 and len(up) > 1000
     assert abs((up.max() - up.min()) - (down.max() - down.min())) <= 3  # forty points each
     assert left.min() < right.min()  # side by side
-    changes({"base": [0.5, 0.5], "up": [0.9, 0.7]}, ["0", "1"], tmp_path / "half.png", "made")
-    inked = colour(tmp_path / "half.png", colours_of("base", "up")[1])
+    changes({"base": [0.5, 0.5], "fedmix": [0.9, 0.7]}, ["0", "1"], tmp_path / "half.png", "made")
+    inked = colour(tmp_path / "half.png", colours_of("base", "fedmix")[1])
     places = np.flatnonzero(inked.any(axis=0))
     heights = [inked[:, places[len(places) // 4 * k]].sum() for k in (1, 3)]
     assert heights[1] / heights[0] == pytest.approx(0.5, abs=0.02)

@@ -52,10 +52,12 @@ def _names(firsts: Sequence[StoredRun]) -> list[str]:
         for run, title in zip(firsts, titles, strict=True)
     ]
     count = Counter(longer)
-    return [
-        f"{name} ({run.name})" if count[name] > 1 else name
-        for name, run in zip(longer, firsts, strict=True)
-    ]
+    found: list[str] = []
+    for name, run in zip(longer, firsts, strict=True):
+        full = f"{name} ({run.name})" if count[name] > 1 else name
+        again = sum(other.partition(" #")[0] == full for other in found)
+        found.append(f"{full} #{again + 1}" if again else full)
+    return found
 
 
 def _with_settings(run: StoredRun, alike: Sequence[StoredRun], title: str) -> str:

@@ -50,8 +50,8 @@ def analysis(facts: Facts) -> Html:
     if not rows:
         hint = "None of the runs was analysed. To do so: "
         command = element("code", "fedloom analyze RUN --only eigen,trace,pairs,drift")
-        return section(title, "analysis", *problems, note(hint, command))
-    return section(title, "analysis", table(COLUMNS, rows, words=2), *problems, note(EXPLANATION))
+        return section(title, "curvature", *problems, note(hint, command))
+    return section(title, "curvature", table(COLUMNS, rows, words=2), *problems, note(EXPLANATION))
 
 
 def _read(run: StoredRun) -> dict[str, Any] | str | None:

@@ -11,7 +11,7 @@ from fedloom.reports.page.numbers import percent
 from fedloom.reports.page.results import named
 
 MAX_CLASSES = 40  # drawn and listed; of more, those with the lowest recall
-ROW = 22.0
+ROW, SPREAD = 26.0, 16.0  # of a class, and of the dots in it
 Recalls = dict[str, list[float | None]]
 
 
@@ -66,9 +66,11 @@ def _class_row(
             axes.at(100 * end, 0)[0] for end in (min(known.values()), max(known.values()))
         )
         pieces.append(element("path", d=f"M{left:.1f} {y:.1f}H{right:.1f}", class_="span"))
-    for name, value in known.items():
+    for number, (name, value) in enumerate(known.items()):
         x, _ = axes.at(100 * value, 0)
-        pieces.append(svg.dot(x, y, facts.styles[name], f"{title}\n{percent(value)} % {name}"))
+        aside = SPREAD * ((number + 0.5) / len(known) - 0.5)  # so that equal dots are all seen
+        tip = f"{title}\n{percent(value)} % {name}"
+        pieces.append(svg.dot(x, y + aside, facts.styles[name], tip))
     return joined(pieces)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedloom.reports.client_scores import ClientData, scores_by_client
 from fedloom.reports.colours import drawing_order
 from fedloom.reports.page import svg
-from fedloom.reports.page.curves import legend
+from fedloom.reports.page.curves import legend, whole
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, element, note, section, table
 from fedloom.reports.page.numbers import percent
@@ -56,13 +56,9 @@ def _chart(facts: Facts, scores: Scores) -> Html:
         svg.line(axes, [(n + 1.0, y) for n, y in enumerate(ranked[name])], facts.styles[name])
         for name in order
     ]
-    frame = svg.frame(axes, "clients, from the worst to the best", "score, %", x_text=_whole)
+    frame = svg.frame(axes, "clients, from the worst to the best", "score, %", x_text=whole)
     tips = [(n + 1.0, _tip(ranked, n)) for n in svg.thinned(range(longest))]
     return svg.chart(axes, "Scores of clients, sorted", frame, *lines, svg.hover(axes, tips))
-
-
-def _whole(value: float) -> str:
-    return svg.plain(value) if value == round(value) else ""
 
 
 def _tip(ranked: dict[str, list[float]], place: int) -> str:
@@ -80,13 +76,13 @@ def _worst(facts: Facts, scores: Scores, data: ClientData) -> Html:
     rows = [
         [
             client,
-            int(data.counts[client].sum()),
             _classes(data, client),
+            int(data.counts[client].sum()),
             *(percent(each[client]) for each in scores.values()),
         ]
         for client in worst
     ]
-    return table(["client", "samples", "most of", *(f"{name} %" for name in scores)], rows, words=0)
+    return table(["client", "most of", "samples", *(f"{name} %" for name in scores)], rows, words=2)
 
 
 def _classes(data: ClientData, client: int) -> str:

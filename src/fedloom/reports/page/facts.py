@@ -18,6 +18,8 @@ from fedloom.reports.comparison import Comparison, ComparisonRow
 from fedloom.reports.compute_curve import ComputeCurve, compute_curves
 
 REMEDY = "put the earlier data back"
+# What settings of a stranger, or data that are gone, can lead to: the page says it and goes on.
+PROBLEMS = (UserError, RunError, OSError, ValueError, RuntimeError, ArithmeticError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -133,14 +135,14 @@ class Facts:
                 name: compute_curves(group, self.comparison.options, self._kept.macs)
                 for name, group in self.runs.items()
             }
-        except (UserError, RunError, OSError) as problem:
+        except PROBLEMS as problem:
             return str(problem)
 
 
 def _client_data(run: StoredRun) -> ClientData | str:
     try:
         return client_data(run, REMEDY)
-    except (UserError, RunError, OSError) as problem:
+    except PROBLEMS as problem:
         return str(problem)
 
 

@@ -64,12 +64,17 @@ def table(columns: Sequence[object], rows: Sequence[Sequence[object]], words: in
 
     It scrolls by itself where the screen is too narrow.
     """
-    head = element("tr", *(element("th", name, scope="col") for name in columns))
+    heads = [
+        element("th", name, scope="col", class_="n" if number >= words else None)
+        for number, name in enumerate(columns)
+    ]
     body = [
         element("tr", *(_cell(cell, number >= words) for number, cell in enumerate(row)))
         for row in rows
     ]
-    inside = element("table", element("thead", head), element("tbody", *body), class_="sortable")
+    inside = element(
+        "table", element("thead", element("tr", *heads)), element("tbody", *body), class_="sortable"
+    )
     return element("div", inside, class_="wide", tabindex="0", role="group", aria_label="table")
 
 

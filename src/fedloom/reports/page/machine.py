@@ -23,7 +23,7 @@ def _versions(facts: Facts) -> Html:
         described = {} if run.identity is None else run.identity.made_with.described()
         made.setdefault(tuple(described.items()), []).append(run)
     names = list(dict.fromkeys(name for known in made for name, _ in known))
-    heads = [several(len(runs), "run") for runs in made]
+    heads = [several(len(runs), "run") for runs in made.values()]
     rows = [[name, *(dict(known).get(name, UNKNOWN) for known in made)] for name in names]
     return table(["", *heads], rows, words=1 + len(heads)) if rows else note(UNKNOWN)
 

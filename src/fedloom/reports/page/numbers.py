@@ -19,10 +19,11 @@ def percent(share: float | None, digits: int = 1) -> str | None:
 def signed(share: float, digits: int = 1) -> str:
     """A difference of shares in points, with its sign.
 
-    >>> signed(0.034), signed(-0.034)
-    ('+3.4', '−3.4')
+    >>> signed(0.034), signed(-0.034), signed(-0.0001)
+    ('+3.4', '−3.4', '0.0')
     """
-    return f"{100 * share:+.{digits}f}".replace("-", MINUS)
+    points = round(100 * share, digits)
+    return f"{points:+.{digits}f}".replace("-", MINUS) if points else f"{0:.{digits}f}"
 
 
 def interval(difference: PairedDifference) -> str | None:
@@ -36,13 +37,13 @@ def interval(difference: PairedDifference) -> str | None:
 def size(count: float) -> str:
     """Bytes.
 
-    >>> size(12341200), size(3e9), size(900)
-    ('12.3 MB', '3.00 GB', '0.9 kB')
+    >>> size(12341200), size(3e9), size(900), size(0)
+    ('12.3 MB', '3 GB', '0.9 kB', '0')
     """
-    for unit, factor, digits in (("GB", 1e9, 2), ("MB", 1e6, 1)):
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= factor:
-            return f"{count / factor:.{digits}f} {unit}"
-    return f"{count / 1e3:.1f} kB"
+            return f"{_three_digits(count / factor)} {unit}"
+    return f"{_three_digits(count / 1e3)} kB" if count else "0"
 
 
 def engineering(value: float) -> str:
@@ -53,8 +54,12 @@ def engineering(value: float) -> str:
     """
     for letter, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= factor:
-            return f"{value / factor:.3g} {letter}"
-    return f"{value:.3g}"
+            return f"{_three_digits(value / factor)} {letter}"
+    return _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def several(count: int, noun: str, plural: str = "") -> str:

@@ -38,9 +38,9 @@ SECTIONS: dict[str, Callable[[Facts], Html | None]] = {
     "classes": classes,
     "clients": clients,
     "cost": cost,
-    "analysis": analysis,
-    "trouble": trouble,
-    "repeat": repeat,
+    "curvature": analysis,
+    "rejected": trouble,
+    "rerun": repeat,
     "machine": machine,
 }
 

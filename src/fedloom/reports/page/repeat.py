@@ -29,7 +29,7 @@ def repeat(facts: Facts) -> Html:
     for name, group in facts.runs.items():
         settings = element("pre", group[0].config.text())
         parts.append(folded(f"Settings of {name}, seed {group[0].config.seed}", settings))
-    return section("Run it again", "repeat", *parts)
+    return section("Run it again", "rerun", *parts)
 
 
 _FROM_FILE = "fedloom run --config run.toml"

@@ -17,7 +17,7 @@ from fedloom.reports.colours import Style
 from fedloom.reports.page.html import Html, element, joined
 
 WIDTH, HEIGHT = 560.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 14.0, 10.0, 44.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 24.0, 10.0, 44.0
 MAX_POINTS = 240  # of a line; more cannot be seen at this width
 T = TypeVar("T")
 Point = tuple[float, float]
@@ -50,7 +50,7 @@ class Axes:
         return self.left + across * (WIDTH - RIGHT - self.left), low - up * (low - TOP)
 
 
-def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+def ticks(low: float, high: float, wanted: int = 6) -> list[float]:
     """Round numbers between two values, about as many as wanted.
 
     >>> ticks(0, 97), ticks(1, 10)

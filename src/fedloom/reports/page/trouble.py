@@ -22,13 +22,13 @@ def trouble(facts: Facts) -> Html:
     if not any(record.rejected or record.skipped for record in every):
         asked = sum(len(record.participants) for record in every)
         calm = f"None: all {several(asked, 'reply', 'replies')} were used."
-        return section(title, "trouble", note(calm))
+        return section(title, "rejected", note(calm))
     rows = [[named(facts, name), *_counts(group)] for name, group in facts.runs.items()]
     columns = ["method", "asked", "rejected", "rounds", "skipped rounds"]
     reasons = [row for name, group in facts.runs.items() for row in _reasons(facts, name, group)]
     return section(
         title,
-        "trouble",
+        "rejected",
         table(columns, rows),
         element("h3", "Reasons"),
         table(["method", "what", "reason", "clients", "times"], reasons, words=4),
