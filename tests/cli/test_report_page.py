@@ -162,11 +162,7 @@ def test_nothing_in_a_run_becomes_markup(desk: Path) -> None:
     assert "<b onclick=alert(3)>" in section(text, "summary")
     assert re.search(r"script-src '(sha256-[^']+)'; ", html.unescape(text)) is not None
     assert "unsafe" not in text  # no policy that lets other scripts run
-    assert markdown_is_inert(folder)
-
-
-def markdown_is_inert(folder: Path) -> bool:
-    return "<script" not in fedloom("report", folder, "--md").out
+    assert "<script" not in fedloom("report", folder, "--md").out.replace(r"\<", "")
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000, '{"eigen": {"values": 3}}'])

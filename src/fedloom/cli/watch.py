@@ -38,7 +38,7 @@ def watch(
     for folder in folders:
         read_run(folder)  # a wrong folder is an error now, not a message on the page
     with open_server(LivePage(folders, options), port) as server:
-        say(f"http://{ADDRESS}:{server.server_address[1]}/ (Ctrl-C ends it)")
+        say(f"http://{ADDRESS}:{server.server_port}/ (Ctrl-C ends it)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

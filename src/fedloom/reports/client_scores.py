@@ -65,14 +65,14 @@ def by_class(
     if len(scores) < 2 or not all(scores.values()) or len(sizes) > 1:
         return None
     recalls = {name: mean_class_recall(seeds) for name, seeds in scores.items()}
-    classes = class_names(next(iter(runs.values()))[0], max(sizes))
+    classes = class_names(next((group[0] for group in runs.values()), None), max(sizes))
     return ClassRecalls(recalls, classes, "Recall by class, over the clients that have it")
 
 
-def class_names(run: StoredRun, size: int) -> list[str]:
+def class_names(run: StoredRun | None, size: int) -> list[str]:
     """The names of the classes; their numbers if the data of the run are not here."""
     try:
-        names = client_data(run).classes
+        names = () if run is None else client_data(run).classes
     except UserError:
         names = ()
     return list(names) if len(names) == size else [str(number) for number in range(size)]

@@ -89,14 +89,19 @@ def _message(text: str, state: str) -> str:
 
 def open_server(page: LivePage, port: int = 0) -> ThreadingHTTPServer:
     """A server of this page. port: 0 for any that is free."""
-    handler = type("Handler", (_Handler,), {"page": page})
+
+    class Handler(_Handler):
+        """Of this page."""
+
+    Handler.page = page
     try:
-        server = ThreadingHTTPServer((ADDRESS, port), handler)
+        server = ThreadingHTTPServer((ADDRESS, port), Handler)
     except OSError as error:
         raise UserError(
             f"port {port} cannot be used ({error.strerror}); choose another --port, or 0 for any"
         ) from error
     server.daemon_threads = True
+    Handler.hosts = frozenset(f"{name}:{server.server_port}" for name in NAMES)
     return server
 
 
@@ -104,6 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers `/` with the page and `/state` with its state."""
 
     page: LivePage
+    hosts: frozenset[str]  # names of this server, with its port
     server_version = "fedloom"
     sys_version = ""
     timeout = 30  # seconds that a request may take to arrive
@@ -120,9 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_for_us(self) -> bool:
         """Whether the request names this server, and not another name that leads here."""
-        port = self.server.server_address[1]
         named = self.headers.get_all("Host") or []
-        return len(named) == 1 and named[0] in {f"{name}:{port}" for name in NAMES}
+        return len(named) == 1 and named[0] in self.hosts
 
     def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
         data = text.encode()

@@ -39,9 +39,8 @@ def classes(facts: Facts) -> Html:
 def _lowest(recalls: Recalls) -> list[int]:
     """The classes that are shown, in their own order."""
     size = len(next(iter(recalls.values())))
-    lowest = [
-        min((r[c] for r in recalls.values() if r[c] is not None), default=1.0) for c in range(size)
-    ]
+    columns = zip(*recalls.values(), strict=True)
+    lowest = [min((r for r in column if r is not None), default=1.0) for column in columns]
     return sorted(sorted(range(size), key=lambda c: lowest[c])[:MAX_CLASSES])
 
 
