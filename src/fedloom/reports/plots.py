@@ -49,7 +49,8 @@ def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
     options = rows[0].options
     row_styles = styles([row.method or row.name for row in rows])
     for number in drawing_order(row_styles):
-        _draw_row(axes, rows, number, row_styles[number])
+        width = 1.8 + 2.4 * solid_twins_above(rows, number, row_styles)
+        _draw_row(axes, rows, number, row_styles[number], width)
     for target in options.targets:
         axes.axhline(
             100 * target, color="#777777", lw=0.9, ls=":", label=target_label(options, target)
@@ -62,7 +63,9 @@ def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
     return figure
 
 
-def _draw_row(axes: Any, rows: Sequence[ComparisonRow], number: int, style: Style) -> None:
+def _draw_row(
+    axes: Any, rows: Sequence[ComparisonRow], number: int, style: Style, width: float
+) -> None:
     row, colour = rows[number], style.light
     if row.band:
         numbers, low, high = zip(*row.band, strict=True)
@@ -75,7 +78,7 @@ def _draw_row(axes: Any, rows: Sequence[ComparisonRow], number: int, style: Styl
     axes.plot(
         *_in_percent(row.smoothed),
         color=colour,
-        lw=1.8,
+        lw=width,
         ls=line,
         marker="o" if len(row.smoothed) == 1 else None,
         label=label,
@@ -87,6 +90,16 @@ def same_curve_note(rows: Sequence[ComparisonRow], number: int) -> str:
     """Says which earlier row has exactly the same curve, where the two lie on each other."""
     twins = [row.name for row in rows[:number] if row.smoothed == rows[number].smoothed]
     return f" (same curve as {twins[0]})" if twins else ""
+
+
+def solid_twins_above(
+    rows: Sequence[ComparisonRow], number: int, row_styles: Sequence[Style]
+) -> int:
+    """How many solid lines lie exactly on that of a row; it is drawn wider, to show beside them."""
+    order = drawing_order(row_styles)
+    above = order[order.index(number) + 1 :]
+    twins = [other for other in above if rows[other].smoothed == rows[number].smoothed]
+    return sum(not row_styles[other].dashes for other in twins)
 
 
 def target_label(options: CurveOptions, target: float) -> str:

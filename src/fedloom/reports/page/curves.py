@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedloom.reports.colours import drawing_order
+from fedloom.reports.colours import Style, drawing_order
 from fedloom.reports.comparison import ComparisonRow
 from fedloom.reports.page import svg
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, element, folded, joined, note, section, table
 from fedloom.reports.page.numbers import percent
-from fedloom.reports.plots import same_curve_note, target_label
+from fedloom.reports.plots import same_curve_note, solid_twins_above, target_label
 
 SHOWN_ROUNDS = 12  # of the table under the chart
 
@@ -29,27 +29,38 @@ def curves(facts: Facts) -> Html:
 
 
 def _chart(facts: Facts) -> Html:
+    rows, options = facts.rows, facts.comparison.options
+    axes = _axes(facts)
+    row_styles = [facts.styles[row.name] for row in rows]
+    order = drawing_order(row_styles)
+    lines = [
+        svg.line(
+            axes,
+            in_percent(rows[n].smoothed),
+            row_styles[n],
+            under=solid_twins_above(rows, n, row_styles),
+        )
+        for n in order
+    ]
+    pieces = [
+        svg.frame(axes, "round", "test accuracy, %", x_text=whole),
+        *(svg.band(axes, _band(rows[n]), row_styles[n]) for n in order),
+        *(_averaged(axes, rows[n], row_styles[n]) for n in order),
+        *lines,
+        svg.hover(axes, _tips(rows)),
+        *(svg.level(axes, 100 * t, target_label(options, t)) for t in options.targets),
+    ]
+    return svg.chart(axes, "Test accuracy by round, a line per method", *pieces)
+
+
+def _axes(facts: Facts) -> svg.Axes:
+    """Room for all curves, bands and targets."""
     rows = facts.rows
     every = [y for row in rows for _, y in row.smoothed]
     every += [y for row in rows for _, *ends in row.band for y in ends]
     every += facts.comparison.options.targets
-    low, high = svg.bounds([100 * y for y in every])
-    last = max(row.smoothed[-1][0] for row in rows)
-    first = min(row.smoothed[0][0] for row in rows)
-    axes = svg.Axes((first, max(last, first + 1)), (low, high))
-    order = [rows[n] for n in drawing_order(facts.styles[row.name] for row in rows)]
-    pieces = [
-        svg.frame(axes, "round", "test accuracy, %", x_text=whole),
-        *(svg.band(axes, _band(row), facts.styles[row.name]) for row in order),
-        *(_averaged(axes, facts, row) for row in order),
-        *(svg.line(axes, in_percent(row.smoothed), facts.styles[row.name]) for row in order),
-        svg.hover(axes, _tips(rows)),
-        *(
-            svg.level(axes, 100 * t, target_label(facts.comparison.options, t))
-            for t in facts.comparison.options.targets
-        ),
-    ]
-    return svg.chart(axes, "Test accuracy by round, a line per method", *pieces)
+    first, last = (end(n for row in rows for n, _ in row.smoothed) for end in (min, max))
+    return svg.Axes((first, max(last, first + 1)), svg.bounds([100 * y for y in every]))
 
 
 def whole(value: float) -> str:
@@ -66,12 +77,11 @@ def _band(row: ComparisonRow) -> list[tuple[float, float, float]]:
     return [(float(number), 100 * low, 100 * high) for number, low, high in row.band]
 
 
-def _averaged(axes: svg.Axes, facts: Facts, row: ComparisonRow) -> Html | None:
+def _averaged(axes: svg.Axes, row: ComparisonRow, style: Style) -> Html | None:
     """The accuracies under a moving average, as a thin line."""
     if row.curve == row.smoothed:
         return None
-    thin = svg.line(axes, in_percent(row.curve), facts.styles[row.name])
-    return element("g", thin, class_="thin")
+    return element("g", svg.line(axes, in_percent(row.curve), style), class_="thin")
 
 
 def _tips(rows: Sequence[ComparisonRow]) -> list[tuple[float, str]]:

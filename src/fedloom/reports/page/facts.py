@@ -6,7 +6,7 @@ data that are missing or have changed leave a reason in place of the picture.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -144,8 +144,3 @@ def _client_data(run: StoredRun) -> ClientData | str:
         return client_data(run, REMEDY)
     except PROBLEMS as problem:
         return str(problem)
-
-
-def shared_rounds(curves: Sequence[Sequence[tuple[int, float]]]) -> list[int]:
-    """The rounds that all of these curves have, in order."""
-    return sorted(set.intersection(*({number for number, _ in curve} for curve in curves)))

@@ -104,8 +104,11 @@ def text(x: float, y: float, words: object, anchor: str = "start", kind: str | N
     return element("text", words, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=kind)
 
 
-def line(axes: Axes, points: Sequence[Point], style: Style) -> Html:
-    """A line through the points, in the colour and dashes of its row; one point is a dot."""
+def line(axes: Axes, points: Sequence[Point], style: Style, under: int = 0) -> Html:
+    """A line through the points, in the colour and dashes of its row; one point is a dot.
+
+    under: how many lines lie exactly on it; it is wider, so that it shows beside them.
+    """
     placed = [axes.at(*point) for point in thinned(points)]
     if len(placed) == 1:
         return dot(*placed[0], style)
