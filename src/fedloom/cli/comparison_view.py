@@ -63,6 +63,7 @@ def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]
     """The plots that can be drawn, by what they show."""
     from fedloom.reports import compute_curve, plots
     from fedloom.reports.client_scores import by_class
+    from fedloom.reports.comparison import described
     from fedloom.reports.sweep import by_setting
 
     rows, runs = comparison.rows, comparison.runs
@@ -71,7 +72,8 @@ def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]
     recalls = by_class({row.name: row.client_scores for row in rows}, runs, wanted.client)
     if recalls is not None:
         methods = [row.method for row in rows]
-        draw["classes"] = lambda path: plots.changes(*recalls[:2], path, recalls.title, methods)
+        title = f"{recalls.title}\n{described(every)}"
+        draw["classes"] = lambda path: plots.changes(*recalls[:2], path, title, methods)
     if wanted.compute:
         curves = compute_curve.compute_curves(every, comparison.options)
         draw["compute"] = lambda path: compute_curve.plot(curves, path)

@@ -192,6 +192,7 @@ def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
     left.set(xlabel="MACs per client and round", ylabel="test accuracy, %", title="After training")
     right.set(xlabel="MACs of all clients so far", title="During training")
     left.legend(frameon=False)
+    figure.suptitle("Accuracy against compute (MACs: multiply-accumulates of training)")
     for axes in (left, right):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(color="#e6e6e6", lw=0.6)

@@ -57,7 +57,7 @@ def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
         )
     axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
     last = f"mean of the last {LAST}"
-    averaging = last if options.ema is None else f"moving average {options.ema:g}"
+    averaging = f"accuracy: {last if options.ema is None else f'moving average {options.ema:g}'}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
     _save(figure, axes, path, averaging + band, len(rows))
     return figure
@@ -67,7 +67,7 @@ def _draw_row(
     axes: Any, rows: Sequence[ComparisonRow], number: int, style: Style, width: float
 ) -> None:
     row, colour = rows[number], style.light
-    if row.band:
+    if row.band and not same_curve_note(rows, number):  # a band is drawn once
         numbers, low, high = zip(*row.band, strict=True)
         bounds = [[100 * y for y in edge] for edge in (low, high)]
         axes.fill_between(numbers, *bounds, color=colour, alpha=0.13, lw=0)

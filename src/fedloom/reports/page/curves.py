@@ -44,7 +44,7 @@ def _chart(facts: Facts) -> Html:
     ]
     pieces = [
         svg.frame(axes, "round", "test accuracy, %", x_text=whole),
-        *(svg.band(axes, _band(rows[n]), row_styles[n]) for n in order),
+        *(svg.band(axes, _band(rows, n), row_styles[n]) for n in order),
         *(_averaged(axes, rows[n], row_styles[n]) for n in order),
         *lines,
         svg.hover(axes, _tips(rows)),
@@ -73,8 +73,11 @@ def in_percent(curve: Sequence[tuple[int, float]]) -> list[svg.Point]:
     return [(float(number), 100 * y) for number, y in curve]
 
 
-def _band(row: ComparisonRow) -> list[tuple[float, float, float]]:
-    return [(float(number), 100 * low, 100 * high) for number, low, high in row.band]
+def _band(rows: Sequence[ComparisonRow], row: int) -> list[tuple[float, float, float]]:
+    """The range over seeds; nothing if an earlier row has the same curve, and so its band."""
+    if same_curve_note(rows, row):
+        return []
+    return [(float(number), 100 * low, 100 * high) for number, low, high in rows[row].band]
 
 
 def _averaged(axes: svg.Axes, row: ComparisonRow, style: Style) -> Html | None:
