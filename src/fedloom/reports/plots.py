@@ -57,7 +57,7 @@ def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
         )
     axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
     last = f"mean of the last {LAST}"
-    averaging = f"accuracy: {last if options.ema is None else f'moving average {options.ema:g}'}"
+    averaging = last if options.ema is None else f"moving average {options.ema:g}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
     _save(figure, axes, path, averaging + band, len(rows))
     return figure
@@ -222,7 +222,7 @@ def _save(
     else:
         loc, anchor = "center left", (1.0, 0.5)
     legend = {"frameon": False, "title": legend_title, "loc": loc, "bbox_to_anchor": anchor}
-    axes.legend(handles, labels, **legend)
+    axes.legend(handles, labels, alignment="left", **legend)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
