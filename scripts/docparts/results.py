@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from docparts.markdown import table
-from fedloom.cli.output import rounds_to
 from fedloom.core.spec import parse
+from fedloom.metrics.curve import rounds_to
 
 INDICATORS = {
     "lambda_max": "largest eigenvalue",

@@ -14,6 +14,7 @@ from cli.talk import TINY, Said, fedloom, lines, run
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.records import EMPTY_SPREAD, ClientScores
 from fedloom.reports.client_scores import by_class, final_scores, training_counts
+from fedloom.reports.colours import styles
 from fedloom.reports.sweep import by_setting
 from fedloom.settings import presets
 from fedloom.settings.paper_table import table
@@ -145,9 +146,10 @@ def test_plots_by_class(runs: dict[str, Path], desk: Path) -> None:
     said = fedloom("report", *folders, "--out", "seen", "--json").json
     assert said["plots"] == {"curves": "seen/curves.png", "classes": "seen/classes.png"}
     whole = picture("seen/classes.png")
-    for number in (0, 1):  # a colour for each row but the first
-        colour = np.array([(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)][number]) / 255
-        assert (np.abs(whole - colour).max(axis=2) < 0.01).sum() > 300
+    both = (whole, picture("seen/curves.png"))
+    for style in styles(METHODS)[1:]:  # each row but the first, with one colour in both pictures
+        colour = np.array([int(style.light[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        assert all((np.abs(seen - colour).max(axis=2) < 0.01).sum() > 300 for seen in both)
     shown = fedloom("report", *folders, "--client", 0, "--out", "seen").out
     assert "classes: seen/classes.png" in shown
     assert not np.array_equal(picture("seen/classes.png"), whole)

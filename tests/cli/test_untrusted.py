@@ -120,6 +120,8 @@ def test_code_that_a_file_names_runs_only_with_trust(
     "words",
     [
         "report finished begun mine",
+        "report finished begun mine --html page.html",
+        "report finished mine --latex",
         "report finished mine --client 1 --out plots",
         "report finished mine --by train.lr --out plots",
         "data show --config method.toml",

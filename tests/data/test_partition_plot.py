@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,3 +66,16 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"fedloom\[plots\]"):
         save_png(np.ones((2, 2)), tmp_path / "a.png")
+
+
+def test_classes_are_named_if_there_is_room(tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    counts = np.arange(6).reshape(2, 3)
+    for name, classes in (("numbers", ()), ("names", ("calm", "wild", "asleep"))):
+        save_png(counts, tmp_path / f"{name}.png", "a title", classes)
+    pictures = [image.imread(tmp_path / f"{name}.png") for name in ("numbers", "names")]
+    assert not np.array_equal(*pictures)
+    many = np.ones((2, 40), dtype=int)
+    save_png(many, tmp_path / "few.png", "a title")
+    save_png(many, tmp_path / "many.png", "a title", [f"class {n}" for n in range(40)])
+    assert np.array_equal(image.imread(tmp_path / "few.png"), image.imread(tmp_path / "many.png"))

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from fedloom.metrics.curve import CurveOptions
+from fedloom.reports.colours import styles
 from fedloom.reports.comparison import ComparisonRow
 from fedloom.reports.paper_table import CellResult
 from fedloom.reports.plots import changes, curves, effects
@@ -52,18 +53,26 @@ def colour(path: Path, rgb: tuple[int, int, int]) -> np.ndarray:
     return same[:, : int(0.7 * pixels.shape[1])]
 
 
-BLUE, RED = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)
+def colours_of(*methods: str) -> list[tuple[int, int, int]]:
+    """The colours that these methods have in every picture."""
+    hexes = [style.light for style in styles(methods)]
+    return [(int(x[1:3], 16), int(x[3:5], 16), int(x[5:], 16)) for x in hexes]
+
+
+COLUMN = colours_of("c")[0]
 
 
 def test_gains_are_above_the_line_and_losses_below(tmp_path: Path) -> None:
-    recalls = {"base": [0.5, 0.5, None], "up": [0.9, 0.9, 0.9], "down": [0.1, 0.1, None]}
+    recalls = {"base": [0.5, 0.5, None], "fedmix": [0.9, 0.9, 0.9], "fedprox": [0.1, 0.1, None]}
     changes(recalls, ["0", "1", "2"], tmp_path / "both.png", "made")
-    (up, left), (down, right) = (np.nonzero(colour(tmp_path / "both.png", c)) for c in (BLUE, RED))
+    (up, left), (down, right) = (
+        np.nonzero(colour(tmp_path / "both.png", c)) for c in colours_of(*recalls)[1:]
+    )
     assert up.max() <= down.min() + 3 and len(up) > 1000
     assert abs((up.max() - up.min()) - (down.max() - down.min())) <= 3  # forty points each
     assert left.min() < right.min()  # side by side
-    changes({"base": [0.5, 0.5], "up": [0.9, 0.7]}, ["0", "1"], tmp_path / "half.png", "made")
-    inked = colour(tmp_path / "half.png", BLUE)
+    changes({"base": [0.5, 0.5], "fedmix": [0.9, 0.7]}, ["0", "1"], tmp_path / "half.png", "made")
+    inked = colour(tmp_path / "half.png", colours_of("base", "fedmix")[1])
     places = np.flatnonzero(inked.any(axis=0))
     heights = [inked[:, places[len(places) // 4 * k]].sum() for k in (1, 3)]
     assert heights[1] / heights[0] == pytest.approx(0.5, abs=0.02)
@@ -75,17 +84,17 @@ def result(row: str, ours: tuple[float, ...], printed: float | None = None) -> C
 
 def test_results_follow_the_rows_with_error_bars_over_seeds(tmp_path: Path) -> None:
     effects([result(f"p={n}", (10.0 * n,)) for n in range(1, 4)], tmp_path / "line.png", "made")
-    inked = colour(tmp_path / "line.png", BLUE)
+    inked = colour(tmp_path / "line.png", COLUMN)
     columns = np.flatnonzero(inked.any(axis=0))
     tops = [int(np.flatnonzero(inked[:, c])[0]) for c in columns[:: len(columns) // 8]]
     assert tops[0] - tops[-1] > 300 and all(a >= b - 8 for a, b in itertools.pairwise(tops))
     effects([result(f"p{n}", (10.0 * n,)) for n in range(1, 4)], tmp_path / "apart.png", "made")
-    apart = colour(tmp_path / "apart.png", BLUE)
+    apart = colour(tmp_path / "apart.png", COLUMN)
     assert apart.any(axis=0).sum() < 60 < len(columns)  # three markers and no line
     for name, spread in (("tight", 0.0), ("wide", 8.0)):
         results = [result("a", (50 - spread, 50 + spread)), result("b", (70.0, 70.0))]
         effects(results, tmp_path / f"{name}.png", "made")
-    first = [colour(tmp_path / f"{name}.png", BLUE) for name in ("tight", "wide")]
+    first = [colour(tmp_path / f"{name}.png", COLUMN) for name in ("tight", "wide")]
     heights = [np.ptp(np.flatnonzero(x[:, np.flatnonzero(x.any(axis=0))[0] + 5])) for x in first]
     assert heights[1] > heights[0]
 
@@ -100,6 +109,6 @@ def test_missing_values_leave_a_gap_and_printed_numbers_are_hollow(tmp_path: Pat
 
 def pieces_at_first_marker(path: Path) -> int:
     """Coloured segments on a vertical line through the leftmost marker, about 13 pixels wide."""
-    inked = colour(path, BLUE)
+    inked = colour(path, COLUMN)
     line = inked[:, np.flatnonzero(inked.any(axis=0))[0] + 6].astype(int)
     return int((np.diff(line, prepend=0) == 1).sum())

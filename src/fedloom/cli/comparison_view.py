@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from fedloom.cli.output import megabytes, out, print_json, print_table, rounds_to, say, table
+from fedloom.cli.output import megabytes, out, print_json, print_table, say, table
+from fedloom.metrics.curve import rounds_to
 
 if TYPE_CHECKING:
     from fedloom.metrics.curve import CurveOptions
@@ -62,6 +63,7 @@ def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]
     """The plots that can be drawn, by what they show."""
     from fedloom.reports import compute_curve, plots
     from fedloom.reports.client_scores import by_class
+    from fedloom.reports.comparison import described
     from fedloom.reports.sweep import by_setting
 
     rows, runs = comparison.rows, comparison.runs
@@ -69,7 +71,9 @@ def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]
     draw: dict[str, Callable[[Path], object]] = {"curves": comparison.plot}
     recalls = by_class({row.name: row.client_scores for row in rows}, runs, wanted.client)
     if recalls is not None:
-        draw["classes"] = lambda path: plots.changes(*recalls[:2], path, recalls.title)
+        methods = [row.method for row in rows]
+        title = f"{recalls.title}\n{described(every)}"
+        draw["classes"] = lambda path: plots.changes(*recalls[:2], path, title, methods)
     if wanted.compute:
         curves = compute_curve.compute_curves(every, comparison.options)
         draw["compute"] = lambda path: compute_curve.plot(curves, path)

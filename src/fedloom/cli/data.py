@@ -197,14 +197,16 @@ def _show_partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     import dataclasses
 
     from fedloom.data import partition_plot
+    from fedloom.data.partition import complete
     from fedloom.data.statistics import heterogeneity
     from fedloom.experiment.prepare import partition_counts
 
-    settings, counts = partition_counts(raw)
+    settings, counts, classes = partition_counts(raw)
     data, partition = settings.data.name, settings.data.partition.name
     statistics = dataclasses.asdict(heterogeneity(counts))
     if png is not None:
-        partition_plot.save_png(counts, png, f"{data}: {partition}, {len(counts)} clients")
+        split = complete(settings.data.partition)
+        partition_plot.save_png(counts, png, f"{data}: {split}, {len(counts)} clients", classes)
     if json_:
         report = {"data": data, "partition": partition, "counts": counts.tolist()}
         print_json({**report, **statistics})

@@ -23,6 +23,7 @@ from fedloom.cli import (
     run,
     sweep,
     tune,
+    watch,
 )
 from fedloom.engines.malloc import keep_freed_memory
 
@@ -62,6 +63,7 @@ app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
 app.command()(tune.tune)
 app.command()(report.report)
+app.command()(watch.watch)
 app.command()(analyze.analyze)
 app.command()(cost.cost)
 app.command()(export.export)

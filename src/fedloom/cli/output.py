@@ -122,20 +122,6 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.2f} GB"
 
 
-def rounds_to(each: Sequence[float | None], rounds: int) -> str:
-    """Rounds to a target accuracy as text: the mean over seeds if all of them reached it.
-
-    Otherwise the length of the runs with a plus, and how many seeds reached it.
-
-    >>> rounds_to([3, 8], 20), rounds_to([None, None], 20), rounds_to([3, None], 20)
-    ('5.5', '20+', '20+ (1 of 2)')
-    """
-    reached = [r for r in each if r is not None]
-    if len(reached) == len(each):
-        return f"{round(sum(reached) / len(reached), 1):g}"
-    return f"{rounds}+ ({len(reached)} of {len(each)})" if reached else f"{rounds}+"
-
-
 def facts(values: Mapping[str, Any]) -> Table:
     """Names and values, one per line."""
     result = table(["", ""], [[name, str(value)] for name, value in values.items()])

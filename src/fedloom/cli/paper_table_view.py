@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedloom.cli.comparison_view import drawn
-from fedloom.cli.output import out, print_json, print_table, rounds_to, say, table
+from fedloom.cli.output import out, print_json, print_table, say, table
+from fedloom.metrics.curve import rounds_to
 
 if TYPE_CHECKING:
     from fedloom.experiment.schedule import PlannedRun

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedloom.cli import curve_options as c
 from fedloom.cli import options as o
 from fedloom.cli.comparison_view import Plots, show
-from fedloom.cli.output import say, user_errors
+from fedloom.cli.output import printable, say, user_errors
+
+if TYPE_CHECKING:
+    from fedloom.experiment.stored_run import StoredRun
+    from fedloom.metrics.curve import CurveOptions
 
 
 @user_errors
@@ -39,25 +44,67 @@ def report(
         Path | None,
         typer.Option("--out", help="Folder for plots; without it none.", show_default=False),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            help="Write a page with everything known about the runs, a row per method over its "
+            "seeds, into this file. It needs no other file and no network.",
+            show_default=False,
+        ),
+    ] = None,
+    md: Annotated[
+        bool, typer.Option("--md", help="Print the table, a row per method, as Markdown.")
+    ] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="The same as LaTeX (booktabs).")] = False,
     trust: o.Trust = False,
     json_: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
     """Compare existing runs, finished or not.
 
-    Example: fedloom report runs/fedavg-s0 runs/fedprox-s0 --out plots
+    Example: fedloom report runs/fedavg-s0 runs/fedprox-s0 --html report.html
     """
     from fedloom.core.errors import UserError
 
     flags = locals()
+    if sum((md, latex, json_)) > 1:
+        raise UserError("--md, --latex and --json each fill stdout; choose one of them")
     options, wanted = c.options_from(flags), Plots(client, by, compute)
     if out_ is None and (flag := wanted.first_flag()) is not None:
         raise UserError(f"{flag} asks for a plot, and there is no folder for it; add --out FOLDER")
     from fedloom.experiment.stored_run import read_run
 
     o.trust_runs(trust, *folders)
-    for path in folders:
-        run = read_run(path)
+    runs = [read_run(path) for path in folders]
+    for path, run in zip(folders, runs, strict=True):
         if run.result is None and run.history:
             say(f"note: '{path}' is not finished; these are its first {len(run.history)} rounds")
-    show("run", {str(path): [path] for path in folders}, options, out_, json_, wanted)
+    if html is not None:
+        _write_page(runs, options, html)
+    if md or latex:
+        _print_text(runs, options, latex)
+    else:
+        show("run", {str(path): [path] for path in folders}, options, out_, json_, wanted)
+
+
+def _write_page(runs: Sequence[StoredRun], options: CurveOptions, path: Path) -> None:
+    """The page as a file; a row per method over its seeds."""
+    from fedloom.reports.by_method import by_method
+    from fedloom.reports.comparison import compare_runs
+    from fedloom.reports.page.page import render
+
+    text = render(compare_runs(by_method(runs), options))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    say(f"page: {path}")
+
+
+def _print_text(runs: Sequence[StoredRun], options: CurveOptions, as_latex: bool) -> None:
+    """The table as Markdown or LaTeX."""
+    from fedloom.reports.by_method import by_method
+    from fedloom.reports.comparison import compare_runs
+    from fedloom.reports.table_text import latex, markdown
+
+    comparison = compare_runs(by_method(runs), options)
+    typer.echo(printable(latex(comparison) if as_latex else markdown(comparison)))

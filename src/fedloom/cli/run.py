@@ -15,13 +15,13 @@ from fedloom.cli.output import (
     megabytes,
     out,
     print_json,
-    rounds_to,
     say,
     say_if,
     user_errors,
 )
 from fedloom.cli.prefork import prefork
 from fedloom.core.errors import UserError
+from fedloom.metrics.curve import rounds_to
 
 if TYPE_CHECKING:
     from fedloom.metrics.records import RunResult

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 RAMP = ("#f3f6fa", "#d3e2f1", "#9fc3e2", "#629bcb", "#2f6fac", "#134782", "#08264d")
 GLYPHS = " ░▒▓█"  # visible only in terminals without colour
 INK, QUIET, BAR = "#1c2733", "#6b7885", "#a9b7c6"
+MAX_CLASS_NAMES, MAX_NAME = 30, 20  # names beside the plot, and characters of each
 MAX_BUBBLES = 600  # with more cells circles overlap or vanish, so a heat map is drawn instead
 
 
@@ -75,10 +77,11 @@ def _level(value: float, levels: int) -> int:
     return 1 + min(int(value * (levels - 1)), levels - 2)
 
 
-def save_png(counts: np.ndarray, path: Path, title: str = "") -> None:
+def save_png(counts: np.ndarray, path: Path, title: str = "", classes: Sequence[str] = ()) -> None:
     """Write a PNG with clients from left to right and classes from top to bottom.
 
-    Bars show the size of each client (above) and the total of each class (right).
+    Bars show the size of each client (above) and the total of each class (right). classes: their
+    names, which are shown instead of numbers unless there are many.
     """
     try:
         from matplotlib.figure import Figure
@@ -98,6 +101,8 @@ def save_png(counts: np.ndarray, path: Path, title: str = "") -> None:
         shown, label = _by_main_class(counts), "clients, ordered by their most frequent class"
         legend = _heat_map(main, shown)
     _frame(main, shown, label)
+    if 0 < len(classes) <= MAX_CLASS_NAMES:
+        main.set_yticks(range(len(classes)), [name[:MAX_NAME] for name in classes])
     above = figure.add_subplot(grid[0, 0], sharex=main)
     right = figure.add_subplot(grid[1, 1], sharey=main)
     _bars(above, shown.sum(axis=1), "vertical")

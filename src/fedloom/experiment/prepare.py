@@ -168,8 +168,8 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     return method
 
 
-def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
-    """The settings and their partition's counts, clients by classes.
+def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray, tuple[str, ...]]:
+    """The settings, their partition's counts, clients by classes, and the names of the classes.
 
     Neither the model nor the method is built, so no code of the user is executed.
     """
@@ -177,7 +177,8 @@ def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray]:
     check_partition(config.data.partition)
     dataset = load_data(config)
     rows = partition_rows(config, dataset)
-    return config, class_counts(dataset.train.labels, rows, len(dataset.classes))
+    counts = class_counts(dataset.train.labels, rows, len(dataset.classes))
+    return config, counts, dataset.classes
 
 
 def _conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:

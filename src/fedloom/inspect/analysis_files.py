@@ -22,8 +22,9 @@ import numpy as np
 from fedloom.core.errors import UserError
 from fedloom.diagnostics.landscape import Landscape, save_png
 from fedloom.runs.durable_files import TMP_SUFFIX, file_error, write_durably
+from fedloom.runs.folder import ANALYSIS
 
-FOLDER = "analysis"
+FOLDER = ANALYSIS
 OLD_SUFFIX = ".old"
 
 

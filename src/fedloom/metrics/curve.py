@@ -83,13 +83,15 @@ class CurveOptions:
     """How figures are taken from accuracy curves.
 
     targets: accuracies whose first round is wanted. at: rounds whose accuracy is wanted. ema: the
-    momentum of the moving average; None takes the mean of the last evaluations instead.
+    momentum of the moving average; None takes the mean of the last evaluations instead. target_of:
+    the row whose accuracy is the target, where none was asked for.
     """
 
     targets: tuple[float, ...] = ()
     at: tuple[int, ...] = ()
     ema: float | None = None
     start: Start = "first"
+    target_of: str = ""
 
     def smoothed(self, curve: Curve) -> dict[int, float]:
         """The curve in which targets are looked for."""
@@ -120,3 +122,17 @@ def mean_of_all(values: Sequence[float | None]) -> float | None:
     """The mean over seeds; None if one of them has no value."""
     known = [v for v in values if v is not None]
     return statistics.fmean(known) if len(known) == len(values) else None
+
+
+def rounds_to(each: Sequence[float | None], rounds: int) -> str:
+    """Rounds to a target accuracy as text: the mean over seeds if all of them reached it.
+
+    Otherwise the length of the runs with a plus, and how many seeds reached it.
+
+    >>> rounds_to([3, 8], 20), rounds_to([None, None], 20), rounds_to([3, None], 20)
+    ('5.5', '20+', '20+ (1 of 2)')
+    """
+    reached = [r for r in each if r is not None]
+    if len(reached) == len(each):
+        return f"{round(sum(reached) / len(reached), 1):g}"
+    return f"{rounds}+ ({len(reached)} of {len(each)})" if reached else f"{rounds}+"

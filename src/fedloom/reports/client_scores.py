@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from fedloom.core.errors import UserError
 from fedloom.data.statistics import class_counts
@@ -18,6 +19,7 @@ from fedloom.experiment.identity import check_same_data, used_data
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import mean_of_all
+from fedloom.metrics.evaluate import score_clients
 from fedloom.metrics.records import EMPTY_SCORES, ClientScores
 from fedloom.settings.config import Config
 
@@ -62,19 +64,31 @@ def by_class(
     sizes = {len(s.class_recall) for seeds in scores.values() for s in seeds}
     if len(scores) < 2 or not all(scores.values()) or len(sizes) > 1:
         return None
-    recalls = {name: _mean_over_seeds(seeds) for name, seeds in scores.items()}
-    classes = [str(c) for c in range(max(sizes))]
+    recalls = {name: mean_class_recall(seeds) for name, seeds in scores.items()}
+    classes = class_names(next((group[0] for group in runs.values()), None), max(sizes))
     return ClassRecalls(recalls, classes, "Recall by class, over the clients that have it")
 
 
-def _mean_over_seeds(seeds: Sequence[ClientScores]) -> list[float | None]:
+def class_names(run: StoredRun | None, size: int) -> list[str]:
+    """The names of the classes; their numbers if the data of the run are not here."""
+    try:
+        names = () if run is None else client_data(run).classes
+    except UserError:
+        names = ()
+    return list(names) if len(names) == size else [str(number) for number in range(size)]
+
+
+def mean_class_recall(seeds: Sequence[ClientScores]) -> list[float | None]:
+    """By class, the mean over seeds; None where a seed has no value."""
     return [mean_of_all(each) for each in zip(*(s.class_recall for s in seeds), strict=True)]
 
 
 def _of_client(
     scores: Mapping[str, Sequence[ClientScores]], runs: Mapping[str, StoredRun], client: int
 ) -> ClassRecalls:
-    counts = {name: training_counts(run) for name, run in runs.items()}
+    held_by = {name: client_data(run) for name, run in runs.items()}
+    counts = {name: data.counts for name, data in held_by.items()}
+    names = next(iter(held_by.values())).classes
     first, last = next(iter(counts.values())), min(map(len, counts.values())) - 1
     if not 0 <= client <= last:
         raise UserError(
@@ -94,7 +108,7 @@ def _of_client(
             )
     held = np.flatnonzero(first[client]).tolist()
     recalls = {name: [_recall(s[0], client)[c] for c in held] for name, s in scores.items()}
-    classes = [f"{c}\n({first[client, c]})" for c in held]
+    classes = [f"{names[c]}\n({first[client, c]})" for c in held]
     return ClassRecalls(recalls, classes, f"Recall by class of client {client} (training samples)")
 
 
@@ -108,10 +122,49 @@ def _recall(scores: ClientScores, client: int) -> list[float | None]:
     return [hits / tested if tested else None for hits, tested in pairs]
 
 
+class ClientData(NamedTuple):
+    """Training samples, clients by classes; the names of the classes; test samples by class."""
+
+    counts: np.ndarray
+    classes: tuple[str, ...]
+    tested: np.ndarray
+
+
 def training_counts(run: StoredRun) -> np.ndarray:
     """Training samples of a run, clients by classes; raises if its data are not the same now."""
+    return client_data(run).counts
+
+
+def client_data(run: StoredRun, remedy: str = REMEDY) -> ClientData:
+    """What the clients of a run hold; raises if its data are not the same now."""
     whole = named_data(run.config.data.name)
     dataset = load_data(run.config, whole)
     rows = partition_rows(run.config, dataset)
-    check_same_data(run.name, run.identity, used_data(whole, rows), REMEDY)
-    return class_counts(dataset.train.labels, rows, len(dataset.classes))
+    check_same_data(run.name, run.identity, used_data(whole, rows), remedy)
+    size = len(dataset.classes)
+    counts = class_counts(dataset.train.labels, rows, size)
+    return ClientData(counts, dataset.classes, np.bincount(dataset.test.labels, minlength=size))
+
+
+def scores_by_client(run: StoredRun, data: ClientData) -> list[float | None]:
+    """Mean recall over the classes that each client has, of the model that it ends with.
+
+    None for a client without a score; empty if the run has none that fit its data.
+    """
+    scores, size = final_scores(run), len(data.classes)
+    if scores is None or len(scores.class_recall) != size:
+        return []
+    if not scores.correct:
+        recall = np.array([0.0 if r is None else r for r in scores.class_recall])
+        return _client_recalls(np.broadcast_to(recall, data.counts.shape), data)
+    if len(scores.correct) != len(data.counts) or len(scores.test_samples) != size:
+        return []
+    hits = [row if len(row) == size else (0,) * size for row in scores.correct]
+    recalls = _client_recalls(np.array(hits) / np.maximum(data.tested, 1), data)
+    return [None if client in scores.unscored else r for client, r in enumerate(recalls)]
+
+
+def _client_recalls(recall: np.ndarray, data: ClientData) -> list[float | None]:
+    seen, counts = torch.from_numpy(data.tested), torch.from_numpy(data.counts)
+    _, means = score_clients(torch.from_numpy(recall.copy()), seen, counts)
+    return list(means.tolist())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from fedloom.core.errors import UserError
 from fedloom.core.identity import UNSET, shortened
 from fedloom.experiment.stored_run import StoredRun
+from fedloom.reports.by_method import flattened
 
 # What a comparison is about, or what cannot change a result.
 EXPECTED = ("method", "seed", "engine", "workers", "checkpoint_every")
@@ -88,15 +88,7 @@ def _listed(names: Sequence[str]) -> str:
 def _settings(run: StoredRun) -> dict[str, str]:
     """All settings by their dotted names."""
     table = run.config.model_dump(mode="json", exclude=set(EXPECTED))
-    return {path: repr(value) for path, value in _flattened(table) if value is not None}
-
-
-def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flattened(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+    return {path: repr(value) for path, value in flattened(table).items() if value is not None}
 
 
 def _made_with(run: StoredRun) -> dict[str, str]:

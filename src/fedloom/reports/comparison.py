@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import UserError, raise_all
+from fedloom.core.spec import Spec
+from fedloom.core.user_code import short_reference
+from fedloom.data.partition import complete
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.metrics.curve import Curve, CurveOptions, mean_of_all
 from fedloom.metrics.records import FORMAT, ClientScores, History
+from fedloom.reports.by_method import method_title
 from fedloom.reports.client_scores import final_scores, is_personalised
 from fedloom.reports.comparable import check_comparable, comparison_notes
+from fedloom.settings.config import Config
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,9 @@ class ComparisonRow:
     rounds         rounds that all seeds have completed
     bytes          uploads and downloads, the mean over seeds; seconds likewise
     personalised   whether clients have models of their own
+    method         with its arguments; it decides the colour of the row in every picture
+    seeds          of the runs, in the order of the accuracies
+    band           round, lowest and highest value over seeds of the smoothed curve
     client_scores  of the models that clients end with, per seed; empty unless known for all seeds
     """
 
@@ -42,6 +50,9 @@ class ComparisonRow:
     seconds: float
     personalised: bool = False
     client_scores: tuple[ClientScores, ...] = ()
+    method: str = ""
+    seeds: tuple[int, ...] = ()
+    band: tuple[tuple[int, float, float], ...] = ()
 
     @property
     def mean(self) -> float:
@@ -139,7 +150,8 @@ class Comparison:
         """The accuracy curves as a matplotlib Figure, shown by notebooks; with a path, saved."""
         from fedloom.reports import plots
 
-        return plots.curves(self.rows, None if path is None else Path(path), title)
+        heading = f"{title}\n{described([run for runs in self.runs.values() for run in runs])}"
+        return plots.curves(self.rows, None if path is None else Path(path), heading)
 
 
 def compare_runs(
@@ -161,7 +173,7 @@ def compare_runs(
     if not options.targets:
         first = next(iter(runs.values()))
         reached = statistics.fmean(options.accuracy(run.history.accuracy) for run in first)
-        options = replace(options, targets=(reached,))
+        options = replace(options, targets=(reached,), target_of=next(iter(runs)))
     rows = tuple(_row(name, group, options) for name, group in runs.items())
     return Comparison(rows, runs, comparison_notes(every, expected))
 
@@ -182,6 +194,9 @@ def _row(name: str, runs: Sequence[StoredRun], options: CurveOptions) -> Compari
         seconds=round(_mean_total(runs, "seconds", "evaluation_seconds"), 3),
         personalised=any(map(is_personalised, runs)),
         client_scores=() if None in scores else tuple(s for s in scores if s is not None),
+        method=method_title(runs[0].config),
+        seeds=tuple(run.config.seed for run in runs),
+        band=_band([options.smoothed(c) for c in curves]),
     )
 
 
@@ -191,12 +206,38 @@ def _mean(curves: Sequence[Curve]) -> tuple[tuple[int, float], ...]:
     return tuple((r, statistics.fmean(c[r] for c in curves)) for r in shared)
 
 
+def _band(curves: Sequence[Curve]) -> tuple[tuple[int, float, float], ...]:
+    """Lowest and highest value over the rounds that all curves have; empty for a single curve."""
+    if len(curves) < 2:
+        return ()
+    shared = sorted(set.intersection(*(set(c) for c in curves)))
+    return tuple((r, min(c[r] for c in curves), max(c[r] for c in curves)) for r in shared)
+
+
 def _mean_total(runs: Sequence[StoredRun], *names: str) -> float:
     return statistics.fmean(_total(run.history, names) for run in runs)
 
 
 def _total(history: History, names: Sequence[str]) -> float:
     return sum(history.total(name) for name in names)
+
+
+def described(runs: Sequence[StoredRun]) -> str:
+    """Data, clients, partition, model and seeds in a line; what is not the same in all is left out.
+
+    This is the second line of a plot's title.
+    """
+    facts = [_facts(run.config) for run in runs]
+    same = [each[0] for each in zip(*facts, strict=True) if len(set(each)) == 1]
+    seeds = sorted({run.config.seed for run in runs})
+    return ", ".join([*same, f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"])
+
+
+def _facts(config: Config) -> list[str]:
+    clients = f"{config.data.clients} clients" if config.data.clients else "a client per user"
+    model = Spec(short_reference(config.model.name), config.model.args)
+    data = short_reference(config.data.name)
+    return [data, clients, str(complete(config.data.partition)), str(model)]
 
 
 def _unreadable(run: StoredRun, options: CurveOptions) -> str | None:

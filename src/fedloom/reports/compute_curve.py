@@ -29,6 +29,7 @@ from fedloom.experiment.identity import check_same_content
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import CurveOptions
+from fedloom.reports.colours import styles
 from fedloom.settings.config import Config
 
 PLAIN = CurveOptions()
@@ -84,9 +85,16 @@ class ComputePoint:
         }
 
 
-def compute_curves(runs: Sequence[StoredRun], options: CurveOptions = PLAIN) -> list[ComputeCurve]:
-    """Each run against compute; the cost of a sample is counted once for runs that share it."""
-    counted: dict[str, float] = {}
+def compute_curves(
+    runs: Sequence[StoredRun],
+    options: CurveOptions = PLAIN,
+    counted: dict[str, float] | None = None,
+) -> list[ComputeCurve]:
+    """Each run against compute; the cost of a sample is counted once for runs that share it.
+
+    counted: what earlier calls have counted, which is added to.
+    """
+    counted = {} if counted is None else counted
     return [_compute_curve(run, options, counted) for run in runs]
 
 
@@ -100,7 +108,7 @@ def _compute_curve(
     steps = list(itertools.accumulate(record.steps for record in run.history))
     done = dict(zip((record.round for record in run.history), steps, strict=True))
     replies = sum(len(record.participants) - len(record.rejected) for record in run.history)
-    local_steps = steps[-1] / replies
+    local_steps = steps[-1] / max(replies, 1)  # of no reply, if every client has failed
     smoothed = sorted(options.smoothed(curve).items())
     return ComputeCurve(
         method=_title(run.config),
@@ -173,8 +181,9 @@ def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
         ) from None
     figure = Figure(figsize=(11, 4.4), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for number, (method, points) in enumerate(_by_method(compute_points(curves))):
-        colour = f"C{number}"
+    groups = list(_by_method(compute_points(curves)))
+    for (method, points), style in zip(groups, styles([m for m, _ in groups]), strict=True):
+        colour = style.light
         macs, accuracies = zip(*((p.local_macs, 100 * p.accuracy) for p in points), strict=True)
         left.plot(macs, accuracies, "o-", color=colour, label=method)
         for curve in (c for c in curves if c.method == method):
@@ -183,6 +192,7 @@ def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
     left.set(xlabel="MACs per client and round", ylabel="test accuracy, %", title="After training")
     right.set(xlabel="MACs of all clients so far", title="During training")
     left.legend(frameon=False)
+    figure.suptitle("Accuracy against compute (MACs: multiply-accumulates of training)")
     for axes in (left, right):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(color="#e6e6e6", lw=0.6)

@@ -9,24 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.metrics.curve import LAST
+from fedloom.metrics.curve import LAST, CurveOptions
+from fedloom.reports.colours import Style, drawing_order, styles
 from fedloom.reports.comparison import ComparisonRow
 
 if TYPE_CHECKING:
     from fedloom.reports.paper_table import CellResult
 
 BARS = " ▁▂▃▄▅▆▇█"
-PALETTE = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#8C564B",
-    "#7F7F7F",
-)
 MAX_NAME_BESIDE_AXES = 32  # characters; with longer names the legend goes below the axes
 MAX_CLASS_NAMES = 20  # more names on the axis would overlap
 MAX_LEVEL_ROW_NAMES = 6  # more row names on the axis are rotated
@@ -52,43 +42,99 @@ def _bar(value: float, low: float, high: float) -> str:
 def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
     """Plot the mean accuracy by round, one line per row, and return the matplotlib figure.
 
-    A moving average is drawn over a thin line of the accuracies that it averages. Without a path
-    the figure is not saved.
+    The band of a line spans its seeds. A moving average is drawn over a thin line of the accuracies
+    that it averages. Without a path the figure is not saved.
     """
     figure, axes = _canvas()
     options = rows[0].options
-    for number, row in enumerate(rows):
-        dash, colour = _style(number)
-        if row.smoothed != row.curve:
-            axes.plot(*_in_percent(row.curve), "-", color=colour, lw=0.7, alpha=0.45)
-        label = f"{row.name}  {100 * row.mean:.1f}"
-        axes.plot(*_in_percent(row.smoothed), dash, color=colour, lw=1.8, label=label)
+    row_styles = styles([row.method or row.name for row in rows])
+    for number in drawing_order(row_styles):
+        width = 1.8 + 2.4 * solid_twins_above(rows, number, row_styles)
+        _draw_row(axes, rows, number, row_styles[number], width)
     for target in options.targets:
-        axes.axhline(100 * target, color="#999999", lw=0.8, ls=":")
+        axes.axhline(
+            100 * target, color="#777777", lw=0.9, ls=":", label=target_label(options, target)
+        )
     axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
     last = f"mean of the last {LAST}"
     averaging = last if options.ema is None else f"moving average {options.ema:g}"
-    _save(figure, axes, path, averaging)
+    band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
+    _save(figure, axes, path, averaging + band, len(rows))
     return figure
 
 
+def _draw_row(
+    axes: Any, rows: Sequence[ComparisonRow], number: int, style: Style, width: float
+) -> None:
+    row, colour = rows[number], style.light
+    if row.band and not same_curve_note(rows, number):  # a band is drawn once
+        numbers, low, high = zip(*row.band, strict=True)
+        bounds = [[100 * y for y in edge] for edge in (low, high)]
+        axes.fill_between(numbers, *bounds, color=colour, alpha=0.13, lw=0)
+    if row.smoothed != row.curve:
+        axes.plot(*_in_percent(row.curve), "-", color=colour, lw=0.7, alpha=0.45)
+    label = f"{row.name}  {100 * row.mean:.1f}{same_curve_note(rows, number)}"
+    line = _line_style(style)
+    axes.plot(
+        *_in_percent(row.smoothed),
+        color=colour,
+        lw=width,
+        ls=line,
+        marker="o" if len(row.smoothed) == 1 else None,
+        label=label,
+        gid=str(number),
+    )
+
+
+def same_curve_note(rows: Sequence[ComparisonRow], number: int) -> str:
+    """Says which earlier row has exactly the same curve, where the two lie on each other."""
+    twins = [row.name for row in rows[:number] if row.smoothed == rows[number].smoothed]
+    return f" (same curve as {twins[0]})" if twins else ""
+
+
+def solid_twins_above(
+    rows: Sequence[ComparisonRow], number: int, row_styles: Sequence[Style]
+) -> int:
+    """How many solid lines lie exactly on that of a row; it is drawn wider, to show beside them."""
+    order = drawing_order(row_styles)
+    above = order[order.index(number) + 1 :]
+    twins = [other for other in above if rows[other].smoothed == rows[number].smoothed]
+    return sum(not row_styles[other].dashes for other in twins)
+
+
+def target_label(options: CurveOptions, target: float) -> str:
+    """What the line of a target means."""
+    of = f", the accuracy of {options.target_of}" if options.target_of else ""
+    return f"target {100 * target:.1f} %{of}"
+
+
 def changes(
-    recalls: Mapping[str, Sequence[float | None]], classes: Sequence[str], path: Path, title: str
+    recalls: Mapping[str, Sequence[float | None]],
+    classes: Sequence[str],
+    path: Path,
+    title: str,
+    methods: Sequence[str] = (),
 ) -> None:
     """Plot the change in recall by class from the first row to each other row, as bars.
 
-    A class without a value in either row has no bar.
+    A class without a value in either row has no bar. methods: of the rows, which decide the
+    colours; default: the names of the rows.
     """
     figure, axes = _canvas()
     (baseline_name, baseline), *others = recalls.items()
+    row_styles = styles(methods or list(recalls))[1:]
     width = 0.8 / len(others)
     for number, (name, recall) in enumerate(others):
         offset = (number - (len(others) - 1) / 2) * width
         positions = [c + offset for c in range(len(classes))]
-        axes.bar(positions, _gains(recall, baseline), width, color=_style(number)[1], label=name)
+        colour, hatch = row_styles[number].light, "//" if row_styles[number].dash else None
+        bars = axes.bar(positions, _gains(recall, baseline), width, color=colour, label=name)
+        for bar in bars:
+            bar.set(hatch=hatch, edgecolor="white", lw=0)
     axes.axhline(0, color="#333333", lw=0.8)
     if len(classes) <= MAX_CLASS_NAMES:
-        axes.set_xticks(range(len(classes)), classes)
+        slanted = {"rotation": 30, "ha": "right"} if max(map(len, classes)) > 8 else {}
+        axes.set_xticks(range(len(classes)), classes, **slanted)
     axes.set(xlabel="class", ylabel="change in recall, points", title=title)
     _save(figure, axes, path, f"against {baseline_name}")
 
@@ -110,25 +156,29 @@ def effects(results: Sequence[CellResult], path: Path, title: str) -> None:
     figure, axes = _canvas()
     rows = list(dict.fromkeys(result.row for result in results))
     are_values = all("=" in row for row in rows)
-    for number, column in enumerate(dict.fromkeys(result.column for result in results)):
-        dash, colour = _style(number)
+    columns = list(dict.fromkeys(result.column for result in results))
+    for column, style in zip(columns, styles(columns), strict=True):
         of_column = [result for result in results if result.column == column]
         positions = [rows.index(result.row) for result in of_column]
-        _draw_column(axes, positions, of_column, f"o{dash}" if are_values else "o", colour)
+        line = _line_style(style) if are_values else ""
+        _draw_column(axes, positions, of_column, line, style.light)
     _name_rows(axes, rows)
     axes.set(ylabel="%", title=title)
     has_printed = any(result.printed for result in results)
-    _save(figure, axes, path, "hollow: printed" if has_printed else None)
+    error_bars = "bars: std over seeds" if any(result.std for result in results) else ""
+    hollow = "hollow: printed" if has_printed else ""
+    _save(figure, axes, path, "; ".join(filter(None, (error_bars, hollow))) or None)
 
 
 def _draw_column(
-    axes: Any, positions: Sequence[int], results: Sequence[CellResult], form: str, colour: str
+    axes: Any, positions: Sequence[int], results: Sequence[CellResult], line: Any, colour: str
 ) -> None:
     """The results of one column with error bars, and its printed numbers as hollow circles."""
     ours = [np.nan if result.mean is None else result.mean for result in results]
     spread = [result.std or 0.0 for result in results]
     label = results[0].column
-    axes.errorbar(positions, ours, spread, fmt=form, color=colour, capsize=3, lw=1.6, label=label)
+    form = {"fmt": "o", "ls": line, "capsize": 3, "lw": 1.6}
+    axes.errorbar(positions, ours, spread, color=colour, label=label, **form)
     printed = [np.nan if r.printed is None else r.printed.mean for r in results]
     axes.plot(positions, printed, "o", mfc="none", mec=colour)
 
@@ -151,21 +201,28 @@ def _canvas() -> tuple[Any, Any]:
     return figure, figure.add_subplot()
 
 
-def _style(number: int) -> tuple[str, str]:
-    """Dash pattern and colour of a line."""
-    return "-" if number < len(PALETTE) else "--", PALETTE[number % len(PALETTE)]
+def _line_style(style: Style) -> Any:
+    """The dashes as matplotlib takes them."""
+    return (0, style.dashes) if style.dashes else "-"
 
 
-def _save(figure: Any, axes: Any, path: Path | None, legend_title: str | None) -> None:
+def _save(
+    figure: Any, axes: Any, path: Path | None, legend_title: str | None, rows: int = 0
+) -> None:
+    """Grid, legend and file. rows: lines of the legend that come first, in their own order."""
     axes.set_axisbelow(True)
     axes.grid(color="#e6e6e6", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    _, labels = axes.get_legend_handles_labels()
+    handles, labels = axes.get_legend_handles_labels()
+    if rows:  # drawn in another order, with FedAvg last
+        handles = sorted(handles, key=lambda handle: int(handle.get_gid() or rows))
+        labels = [handle.get_label() for handle in handles]
     if any(len(label) > MAX_NAME_BESIDE_AXES for label in labels):
         loc, anchor = "upper left", (0.0, -0.12)
     else:
         loc, anchor = "center left", (1.0, 0.5)
-    axes.legend(frameon=False, title=legend_title, loc=loc, bbox_to_anchor=anchor)
+    legend = {"frameon": False, "title": legend_title, "loc": loc, "bbox_to_anchor": anchor}
+    axes.legend(handles, labels, alignment="left", **legend)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)

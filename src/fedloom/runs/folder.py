@@ -5,6 +5,7 @@
     checkpoint/      round-N.safetensors and MANIFEST-N.json of the last three checkpoints
     clients.sqlite   the clients' memories; only if the method has memories
     result.json      the summary of a finished run
+    analysis/        what `fedloom analyze` has found; only if it was asked to
     lock             held by the process that writes
     copying          only while rounds of another run are copied into this one
 
@@ -65,6 +66,7 @@ METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint"
 CLIENTS = "clients.sqlite"
 RESULT = "result.json"
+ANALYSIS = "analysis"
 LOCK = "lock"
 COPYING = "copying"
 

@@ -24,7 +24,7 @@ from fedloom.data.partition.draws import Parts, stream
 from fedloom.data.partition.published import SEEDS, fedafa
 from fedloom.data.partition.simple import classes, iid, quantity, shards, user
 
-__all__ = ["GIVEN", "PARTITIONS", "check", "partition", "stream"]
+__all__ = ["GIVEN", "PARTITIONS", "check", "complete", "partition", "stream"]
 
 PARTITIONS: Mapping[str, Callable[..., Parts]] = MappingProxyType(
     {
@@ -52,6 +52,22 @@ def check(spec: Spec) -> None:
         stream, seed, GIVEN
     )
     raise_all(problems, f"partition '{spec.name}'")
+
+
+def complete(spec: Spec) -> Spec:
+    """The spec with the defaults of the parameters that it leaves out, as titles show it.
+
+    The smallest size of a client is shown only if it was set: it is a safeguard.
+
+    >>> str(complete(Spec("dirichlet"))), str(complete(Spec("iid")))
+    ('dirichlet(alpha=0.5)', 'iid')
+    """
+    if spec.name not in PARTITIONS:
+        return spec
+    known = parameters(PARTITIONS[spec.name]).items()
+    defaults = {n: p.default for n, p in known if n not in GIVEN and not p.required}
+    shown = {name: value for name, value in defaults.items() if name != "min_size"}
+    return Spec(spec.name, {**shown, **spec.args})
 
 
 def partition(

@@ -1,0 +1,143 @@
+"""Accuracy by round, with a band over seeds; every line of every chart has a legend entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedloom.reports.colours import Style, drawing_order
+from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.page import svg
+from fedloom.reports.page.facts import Facts
+from fedloom.reports.page.html import Html, element, folded, joined, note, section, table
+from fedloom.reports.page.numbers import percent
+from fedloom.reports.plots import same_curve_note, solid_twins_above, target_label
+
+SHOWN_ROUNDS = 12  # of the table under the chart
+
+
+def curves(facts: Facts) -> Html:
+    """The chart, its legend, and the same values as a table."""
+    return section(
+        "Accuracy by round",
+        "curves",
+        _chart(facts),
+        legend(facts, notes=True),
+        _targets(facts),
+        note(_explanation(facts)),
+        folded("The values", _values(facts)),
+    )
+
+
+def _chart(facts: Facts) -> Html:
+    rows, options = facts.rows, facts.comparison.options
+    axes = _axes(facts)
+    row_styles = [facts.styles[row.name] for row in rows]
+    order = drawing_order(row_styles)
+    lines = [
+        svg.line(
+            axes,
+            in_percent(rows[n].smoothed),
+            row_styles[n],
+            under=solid_twins_above(rows, n, row_styles),
+        )
+        for n in order
+    ]
+    pieces = [
+        svg.frame(axes, "round", "test accuracy, %", x_text=whole),
+        *(svg.band(axes, _band(rows, n), row_styles[n]) for n in order),
+        *(_averaged(axes, rows[n], row_styles[n]) for n in order),
+        *lines,
+        svg.hover(axes, _tips(rows)),
+        *(svg.level(axes, 100 * t, target_label(options, t)) for t in options.targets),
+    ]
+    return svg.chart(axes, "Test accuracy by round, a line per method", *pieces)
+
+
+def _axes(facts: Facts) -> svg.Axes:
+    """Room for all curves, bands and targets."""
+    rows = facts.rows
+    every = [y for row in rows for _, y in row.smoothed]
+    every += [y for row in rows for _, *ends in row.band for y in ends]
+    every += facts.comparison.options.targets
+    first, last = (end(n for row in rows for n, _ in row.smoothed) for end in (min, max))
+    return svg.Axes((first, max(last, first + 1)), svg.bounds([100 * y for y in every]))
+
+
+def whole(value: float) -> str:
+    """A round; nothing between two rounds."""
+    return svg.plain(value) if value == round(value) else ""
+
+
+def in_percent(curve: Sequence[tuple[int, float]]) -> list[svg.Point]:
+    """Rounds and accuracies in percent."""
+    return [(float(number), 100 * y) for number, y in curve]
+
+
+def _band(rows: Sequence[ComparisonRow], row: int) -> list[tuple[float, float, float]]:
+    """The range over seeds; nothing if an earlier row has the same curve, and so its band."""
+    if same_curve_note(rows, row):
+        return []
+    return [(float(number), 100 * low, 100 * high) for number, low, high in rows[row].band]
+
+
+def _averaged(axes: svg.Axes, row: ComparisonRow, style: Style) -> Html | None:
+    """The accuracies under a moving average, as a thin line."""
+    if row.curve == row.smoothed:
+        return None
+    return element("g", svg.line(axes, in_percent(row.curve), style), class_="thin")
+
+
+def _tips(rows: Sequence[ComparisonRow]) -> list[tuple[float, str]]:
+    tables = {row.name: dict(row.smoothed) for row in rows}
+    numbers = sorted({number for known in tables.values() for number in known})
+    return [(float(n), "\n".join([f"round {n}", *_lines(tables, n)])) for n in svg.thinned(numbers)]
+
+
+def _lines(tables: dict[str, dict[int, float]], number: int) -> list[str]:
+    known = {name: curve[number] for name, curve in tables.items() if number in curve}
+    ranked = sorted(known, key=lambda name: -known[name])
+    return [f"{percent(known[name])} % {name}" for name in ranked]
+
+
+def legend(facts: Facts, names: Sequence[str] | None = None, notes: bool = False) -> Html:
+    """The rows with their colours. notes: say where two curves are the same."""
+    entries = []
+    for number, row in enumerate(facts.rows):
+        if names is None or row.name in names:
+            same = same_curve_note(facts.rows, number) if notes else ""
+            style = facts.styles[row.name]
+            entries.append(element("li", svg.swatch(style), f" {row.name}{same}"))
+    return element("ul", *entries, class_="legend")
+
+
+def _targets(facts: Facts) -> Html:
+    options = facts.comparison.options
+    stroke = element("path", d="M1 6H31", class_="target")
+    sample = element("svg", stroke, viewBox="0 0 32 12", class_="swatch", aria_hidden="true")
+    lines = [element("li", sample, f" {target_label(options, t)}") for t in options.targets]
+    return element("ul", *lines, class_="legend")
+
+
+def _explanation(facts: Facts) -> str:
+    parts = ["Mean over seeds."]
+    if any(row.band for row in facts.rows):
+        parts.append("The band spans the lowest and the highest seed.")
+    if facts.comparison.options.ema is not None:
+        parts.append("Thin lines: the evaluations that the moving average is taken over.")
+    if any(row.personalised for row in facts.rows):
+        parts.append("The curves are of the global model, also where clients have their own.")
+    return " ".join(parts)
+
+
+def _values(facts: Facts) -> Html:
+    every = sorted({number for row in facts.rows for number, _ in row.smoothed})
+    step = -(-len(every) // SHOWN_ROUNDS)
+    shown = sorted({*every[step - 1 :: step], every[-1]})
+    rows = [
+        [
+            joined([svg.swatch(facts.styles[row.name]), " ", row.name]),
+            *(percent(dict(row.smoothed).get(n)) for n in shown),
+        ]
+        for row in facts.rows
+    ]
+    return table(["accuracy % at round", *map(str, shown)], rows)
