@@ -12,11 +12,11 @@ from fedloom.api.inputs import Inputs
 from fedloom.core.errors import RunError, UserError, raise_all
 from fedloom.core.spec import parse
 from fedloom.core.user_code import allow
+from fedloom.experiment.callbacks import ignore
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import check_names
 from fedloom.experiment.schedule import PlannedRun, by_method, folder_name, run_all
 from fedloom.experiment.stored_run import StoredRun, gave_up, read_run
-from fedloom.experiment.train import ignore
 from fedloom.experiment.tune import Budget, Tuned, Tuning
 from fedloom.metrics.curve import CurveOptions
 from fedloom.reports.comparison import Comparison
