@@ -240,7 +240,7 @@ def test_a_round_with_too_few_valid_replies_is_skipped() -> None:
     ((state, report),), before, store = skipping({0: nan, 1: nan}, min_replies=2)
     why = "upload 'model': tensor 'head.weight' is not finite"
     assert report.skipped == (
-        f"only 1 of 3 replies are valid, and guard.min_replies=2 (client 0: {why}; client 1: {why})"
+        f"only 1 of 3 replies are valid, and guard.min_replies=2 (clients 0, 1: {why})"
     )
     assert report.rejected == {0: why, 1: why}
     assert report.loss is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedloom.core.errors import RunError
@@ -51,6 +51,20 @@ class Guard:
 
 
 def _listed(rejected: Mapping[int, str], most: int = 3) -> str:
-    reasons = [f"client {client}: {why}" for client, why in rejected.items()]
-    more = [f"and {len(reasons) - most} more"] if len(reasons) > most else []
-    return "; ".join([*reasons[:most], *more])
+    """The reasons, each with its clients; those with the most clients first."""
+    clients: dict[str, list[int]] = {}
+    for client, why in rejected.items():
+        clients.setdefault(why, []).append(client)
+    ranked = sorted(clients.items(), key=lambda item: -len(item[1]))
+    shown = [f"{_named(who)}: {why}" for why, who in ranked[:most]]
+    more = [f"and {len(ranked) - most} other reasons"] if len(ranked) > most else []
+    return "; ".join([*shown, *more])
+
+
+def _named(clients: Sequence[int], most: int = 5) -> str:
+    """
+    >>> _named([4]), _named([4, 7]), _named(range(9))
+    ('client 4', 'clients 4, 7', 'clients 0, 1, 2, 3, 4, ...')
+    """
+    numbers = ", ".join([*map(str, clients[:most]), *(["..."] if len(clients) > most else [])])
+    return f"client{'s' if len(clients) > 1 else ''} {numbers}"

@@ -110,7 +110,7 @@ def check_module_name(kind: str, name: str) -> None:
     if top == "torch" and kind == "model":
         return  # its modules are models; check_definition rejects everything else in it
     if _is_library(top) or (top == "fedloom" and not _is_below(name, _OWN_PACKAGES)):
-        raise _out_of_reach(kind, name, name)
+        raise _out_of_reach(kind, f"{name}:...", name)
 
 
 def module_by_name(kind: str, name: str) -> ModuleType:
