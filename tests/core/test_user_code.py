@@ -142,12 +142,17 @@ def test_nor_through_a_module_that_imports_them(place: Path, text: str, by: str)
 
 def test_what_a_user_may_name(place: Path) -> None:
     (place / "helpers.py").write_text("def make(): ...\n")
-    (place / "own.py").write_text(
+    (place / "user_own_names.py").write_text(
         "import functools\nfrom helpers import make\nfrom torch import nn\n"
         "class Net(nn.Module): ...\ntwice = functools.partial(Net)\nlayer = nn.Linear(1, 1)\n"
     )
-    names = [f"{place}/own.py:{n}" for n in ("make", "Net", "twice", "layer")]
-    names += ["own:Net", "own:twice", "own:layer", "torch.nn:Linear"]
+    names = [f"{place}/user_own_names.py:{n}" for n in ("make", "Net", "twice", "layer")]
+    names += [
+        "user_own_names:Net",
+        "user_own_names:twice",
+        "user_own_names:layer",
+        "torch.nn:Linear",
+    ]
     names += ["fedloom.models.simple:mlp", "fedloom.methods.fedprox:fedprox"]
     user_code.allow(names)
     assert all(callable(user_code.load("model", name)) for name in names)
