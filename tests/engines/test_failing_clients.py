@@ -42,7 +42,7 @@ def test_a_run_completes_and_names_every_fault(fault: str, engine: str) -> None:
 @pytest.mark.parametrize(("fault", "engine"), [("slow", "inprocess"), ("slow", "pool"),
                                                ("hung", "pool")])  # fmt: skip
 def test_a_client_has_a_time_limit(fault: str, engine: str) -> None:
-    outcome = run(fault, "6 of 20", engine, rounds=1, timeout=1.0, clean=None)
+    outcome = run(fault, "6 of 20", engine, rounds=1, timeout=3.0, clean=None)
     assert outcome.problems == ()
     assert outcome.hit == outcome.rejected > 0
 
@@ -50,7 +50,7 @@ def test_a_client_has_a_time_limit(fault: str, engine: str) -> None:
 def test_a_worker_stopped_from_outside_changes_nothing(pool: Pool) -> None:
     """It is replaced, and its client runs again."""
     alone = sha_per_round(prepare_small("scaffold"))
-    prepared = prepare_small("scaffold", pool, guard={"timeout": 2.0})
+    prepared = prepare_small("scaffold", pool, guard={"timeout": 4.0})
     victim, real, stopped = pool.workers[0].process.pid, pool._submit_next, list[int]()
 
     def stop_once(worker: Any, *given: Any) -> None:
