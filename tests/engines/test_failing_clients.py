@@ -85,7 +85,7 @@ def test_a_client_that_kills_every_worker_is_left_out(pool: Pool, tmp_path: Path
 def test_answers_left_unread_by_a_hung_worker_are_given_up(pool: Pool) -> None:
     prepared = prepare_small("fedavg", pool)
     sent = Broadcast(
-        "train", 0, init_state(prepared.simulation, prepared.model).params, timeout=1.0
+        "train", 0, init_state(prepared.simulation, prepared.model).params, timeout=3.0
     )
     answers = pool.map(sent, [ClientTask(c) for c in range(60)])
     while not all(worker.is_ready for worker in pool.workers):
