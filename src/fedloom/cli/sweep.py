@@ -149,7 +149,7 @@ def check_count(runs: int, what: str, yes: bool) -> None:
 def _combinations(
     axes: Sequence[Axis], random: int | None, seeds: int, seed: int, yes: bool
 ) -> list[Combination]:
-    """What to run: all combinations, or so many of them at random."""
+    """What to run: all combinations, or a given number of them at random."""
     from fedloom.core.errors import UserError
     from fedloom.settings.search_space import drawn, grid, grid_size
 

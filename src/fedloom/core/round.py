@@ -34,7 +34,7 @@ def rounds(
     """Run rounds from this state until `until` rounds are done; yields the state after each.
 
     model: the federation's model with its initial weights, if the caller has built one. Raises
-    TooManySkipped, after the last of them was yielded, if the guard does not allow so many.
+    TooManySkipped if more rounds in a row are skipped than the guard allows, after yielding them.
     """
     chain = model or build_isolated(simulation.federation.build)
     checks = valid_replies(simulation.federation, simulation.guard, chain, state)

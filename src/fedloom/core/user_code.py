@@ -7,8 +7,8 @@ It can also stand in a settings file or a run folder that someone else has writt
 is to run code. So `load` refuses every reference until `allow` has been called with it: by the
 command line for what was typed, by the Python interface for what was passed, and with `--trust` or
 `trust=True` for what a file names. What is allowed holds for the process, like sys.modules: code
-that was loaded once has run, whoever asks next, and a check at the one place where code is loaded
-cannot be forgotten on the way there.
+that was loaded once has run for the whole process, and a check at the one place where code is
+loaded cannot be forgotten on the way there.
 """
 
 from __future__ import annotations

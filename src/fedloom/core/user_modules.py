@@ -2,7 +2,7 @@
 
 A function that a reference names is called with arguments out of settings. `os:system` would thus
 make a shell of every settings file. So the standard library and the libraries that fedloom is built
-on are out of reach, whoever asks, and so is a function that a module has only imported from them.
+on are always out of reach, and so is a function that a module has only imported from them.
 """
 
 from __future__ import annotations

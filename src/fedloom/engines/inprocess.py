@@ -68,7 +68,7 @@ def late(client: int, timeout: float | None) -> Absent:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise OutOfTime in this thread after so many seconds.
+    """Raise OutOfTime in this thread after this many seconds.
 
     It interrupts Python code, also while it sleeps or waits, but no single call into a library that
     never returns. Only the main thread of a POSIX system can be interrupted; elsewhere there is no

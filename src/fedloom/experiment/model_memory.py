@@ -31,7 +31,7 @@ def check_memory(spec: Spec, dataset: Dataset, dtype: torch.dtype) -> None:
         chain = models.build(
             spec, dataset.shape, len(dataset.classes), Key.root(0), dtype, device="meta"
         )
-    except RuntimeError as error:  # torch cannot even count so many bytes
+    except RuntimeError as error:  # the number of bytes overflows in torch
         if "overflow" in str(error):
             raise too_large(spec) from error
         return  # another problem, which building it with values reports
@@ -39,7 +39,7 @@ def check_memory(spec: Spec, dataset: Dataset, dtype: torch.dtype) -> None:
 
 
 def check_fits(spec: Spec, chain: Chain, copies: int) -> None:
-    """Raise if there is no memory for so many copies of the model."""
+    """Raise if there is not enough memory for this many copies of the model."""
     needed, available = copies * _bytes_of(chain), available_memory()
     if available is not None and needed > available:
         count = sum(p.numel() for p in chain.parameters())

@@ -107,7 +107,7 @@ def _warn_of_pickles(name: str, program: bytes, warn: Message) -> None:
     if parts := pickled_parts(program):
         warn(
             f"note: {name} holds pickles, as torch {torch.__version__} writes them "
-            f"({', '.join(parts)}), so whoever loads it must trust it; --weights-only leaves it out"
+            f"({', '.join(parts)}), so load it only if you trust it; --weights-only leaves it out"
         )
 
 

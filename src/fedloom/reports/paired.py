@@ -73,7 +73,7 @@ def t_quantile(probability: float, freedom: int) -> float:
 
 
 def t_probability(value: float, freedom: int) -> float:
-    """The probability that Student's t with so many degrees of freedom is below a value >= 0.
+    """The probability that Student's t with these degrees of freedom is below a value >= 0.
 
     The finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4, with tan(angle) = t / sqrt(n).
     """

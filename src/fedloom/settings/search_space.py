@@ -155,7 +155,7 @@ def drawn(found: Sequence[Axis], count: int, seed: int) -> list[Combination]:
         return grid(found)
     draws = random.Random(seed)
     chosen: dict[str, Combination] = {}
-    for _ in range(1000 * count):  # a range of few integers may not have so many
+    for _ in range(1000 * count):  # a range of few integers may have fewer values
         combination = tuple((one.setting, one.draw(draws)) for one in found)
         chosen.setdefault(repr(combination), combination)
         if len(chosen) == count:

@@ -7,6 +7,7 @@ without it. A resumed run continues its log: rounds that the log lacks are writt
 from __future__ import annotations
 
 import importlib.util
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +49,7 @@ class RunLog(Protocol):
         """Say how the run ended; nothing is written after this."""
 
 
-class Tracker(Callback):
+class Tracker(Callback, ABC):
     """Base of the trackers. A subclass says how to open the log of a run.
 
     clients: also write, at the end, a score for each client: accuracy of its own model on all test
@@ -65,9 +66,9 @@ class Tracker(Callback):
         self._log: RunLog | None = None
         self._look: str | None = None
 
+    @abstractmethod
     def open_log(self, start: RunStart) -> RunLog:
         """The log of a run that begins or resumes."""
-        raise NotImplementedError
 
     @property
     def look(self) -> str | None:

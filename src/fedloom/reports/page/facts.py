@@ -33,7 +33,7 @@ class Measure:
 
 @dataclass
 class Kept:
-    """What is found once and used again when the page is drawn anew."""
+    """What is computed once and reused each time the page is drawn."""
 
     clients: dict[str, ClientData | str] = field(default_factory=dict)
     macs: dict[str, float] = field(default_factory=dict)
