@@ -167,6 +167,15 @@ class Run:
 
         return compare(self).plot(path)
 
+    def report(self, path: str | Path) -> Path:
+        """Write the report page of this run, one HTML file, and return its path.
+
+        `fedloom.compare(...).report(path)` writes the page of several runs.
+        """
+        from fedloom.api.compare import compare
+
+        return compare(self).report(path)
+
     def save(self, path: str | Path) -> Path:
         """Write the weights of the global model to a safetensors file, and return its path."""
         with self._reopened() as run:

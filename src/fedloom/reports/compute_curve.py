@@ -170,7 +170,7 @@ def _mean_over_seeds(seeds: Sequence[ComputeCurve]) -> ComputePoint:
     )
 
 
-def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
+def plot(curves: Sequence[ComputeCurve], path: Path, accuracy_name: str = "test accuracy") -> None:
     """Both figures side by side, one colour per method."""
     try:
         from matplotlib.figure import Figure
@@ -189,7 +189,8 @@ def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
         for curve in (c for c in curves if c.method == method):
             macs, accuracies = zip(*((p.macs, 100 * p.accuracy) for p in curve.points), strict=True)
             right.plot(macs, accuracies, color=colour, lw=1.2)
-    left.set(xlabel="MACs per client and round", ylabel="test accuracy, %", title="After training")
+    left.set(xlabel="MACs per client and round", ylabel=f"{accuracy_name}, %")
+    left.set_title("After training")
     right.set(xlabel="MACs of all clients so far", title="During training")
     left.legend(frameon=False)
     figure.suptitle("Accuracy against compute (MACs: multiply-accumulates of training)")
