@@ -36,11 +36,18 @@ def test_the_page_of_one_run(desk: Path) -> None:
     assert Path("python.html").read_bytes() == Path("command.html").read_bytes()
 
 
-def test_a_run_in_memory_has_a_page(desk: Path) -> None:
+def test_a_run_on_arrays_has_a_page_with_every_picture(desk: Path) -> None:
+    """As long as the arrays are there: in the session that made the run, or if passed again."""
     x, y = np.random.default_rng(0).normal(size=(80, 5)).astype("float32"), np.arange(80) % 2
-    run = experiment(data=(x, y), partition="iid").run()
-    text = run.report("page.html").read_text(encoding="utf-8")
-    assert f"{100 * np.mean(list(run.history.accuracy.values())):.2f}" in text
+    made = experiment(data=(x, y), partition="iid")
+    text = made.run().report("page.html").read_text(encoding="utf-8")
+    assert "80 training samples" not in text and "64 training samples" in text
+    assert "not shown" not in text
+    folder = made.run("kept").folder
+    again = fl.open(folder or "", data=(x, y)).report("again.html").read_text(encoding="utf-8")
+    assert "64 training samples" in again and "not shown" not in again
+    alone = fl.open(folder or "").report("alone.html").read_text(encoding="utf-8")
+    assert "pass them again with fedloom.open(FOLDER, data=...)" in alone
 
 
 def test_a_run_without_a_round_has_no_page_yet(desk: Path) -> None:

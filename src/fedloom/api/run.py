@@ -69,7 +69,7 @@ class Run:
         # the settings as a folder stores them, so that runs in memory and in folders compare equal
         config = resolve_auto(inputs.config)
         result = trained.result
-        stored = StoredRun(config, trained.history, result, path, result.identity)
+        stored = StoredRun(config, trained.history, result, path, result.identity, inputs.dataset)
         return cls(inputs, stored, trained if path is None else None)
 
     def __repr__(self) -> str:
@@ -260,6 +260,7 @@ def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data:
     objects = {"method": method, "model": model, "data": data, **data_options}
     given = collect({name: value for name, value in objects.items() if value is not None})
     _check_same(stored.config, given, objects)
+    stored = replace(stored, dataset=given.dataset)
     return Run(replace(given, raw=stored.config.model_dump(mode="json")), stored)
 
 

@@ -125,7 +125,7 @@ def _sample_macs(run: StoredRun, counted: dict[str, float]) -> float:
     config = run.config
     label = json.dumps([_title(config), config.model_dump(mode="json", include={"model", "data"})])
     if label not in counted:
-        whole = named_data(config.data.name)
+        whole = run.dataset or named_data(config.data.name)
         check_same_content(run.name, run.identity, whole, REMEDY)
         data, method = load_data(config, whole), build_method(config.method_specs)
 
