@@ -79,7 +79,11 @@ def report(
     runs = [read_run(path) for path in folders]
     for path, run in zip(folders, runs, strict=True):
         if run.result is None and run.history:
-            say(f"note: '{path}' is not finished; these are its first {len(run.history)} rounds")
+            done = len(run.history)
+            rounds = (
+                "this is its first round" if done == 1 else f"these are its first {done} rounds"
+            )
+            say(f"note: '{path}' is not finished; {rounds}")
     if html is not None:
         from fedloom.reports.page.write import write_page
 

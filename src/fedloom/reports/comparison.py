@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -279,7 +280,10 @@ def _unreadable(run: StoredRun, options: CurveOptions) -> str | None:
     """Why a run cannot be compared, or None."""
     curve = run.history.accuracy
     if not curve:
-        return f"'{run.name}' has no evaluation yet; resume it first: fedloom resume {run.name}"
+        return (
+            f"'{run.name}' has no evaluation yet; resume it first: "
+            f"fedloom resume {shlex.quote(run.name)} (or leave it out)"
+        )
     try:
         options.at_rounds(curve)
     except UserError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ def _compute_curve(
 ) -> ComputeCurve:
     curve = run.history.accuracy
     if not curve:
-        raise UserError(f"'{run.name}' has no evaluation yet; resume it: fedloom resume {run.name}")
+        raise UserError(
+            f"'{run.name}' has no evaluation yet; resume it: fedloom resume {shlex.quote(run.name)}"
+        )
     step_macs = run.config.train.batch * _sample_macs(run, counted)
     steps = list(itertools.accumulate(record.steps for record in run.history))
     done = dict(zip((record.round for record in run.history), steps, strict=True))
