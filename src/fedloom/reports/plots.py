@@ -39,7 +39,12 @@ def _bar(value: float, low: float, high: float) -> str:
     return BARS[1 + round((len(BARS) - 2) * share - 0.01)]
 
 
-def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
+def curves(
+    rows: Sequence[ComparisonRow],
+    path: Path | None,
+    title: str,
+    accuracy_name: str = "test accuracy",
+) -> Any:
     """Plot the mean accuracy by round, one line per row, and return the matplotlib figure.
 
     The band of a line spans its seeds. A moving average is drawn over a thin line of the accuracies
@@ -62,7 +67,7 @@ def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str) -> None:
         axes.axhline(
             100 * target, color="#777777", lw=0.9, ls=":", label=target_label(options, target)
         )
-    axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
+    axes.set(xlabel="round", ylabel=f"{accuracy_name}, %", title=title)
     last = f"mean of the last {LAST}"
     averaging = last if options.ema is None else f"moving average {options.ema:g}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
