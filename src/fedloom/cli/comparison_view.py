@@ -86,8 +86,7 @@ def plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]:
         title = f"{recalls.title}\n{described(comparison.all_runs)}"
         draw["classes"] = lambda path: plots.changes(*recalls[:2], path, title, methods)
     if any(row.personalised for row in rows) and all(row.client_scores for row in rows):
-        heading = f"Models that the clients end with\n{described(every)}"
-        draw["personal"] = lambda path: personal_plot.plot(rows, path, heading)
+        draw["personal"] = lambda path: personal_plot.plot(comparison, path)
     if wanted.compute:
         curves = compute_curve.compute_curves(comparison.all_runs, comparison.options)
         name = comparison.accuracy_name

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedloom.metrics.records import ClientScores
 from fedloom.reports.colours import Style, styles
-from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.comparison import Comparison, described
 from fedloom.reports.plots import canvas, finish, save
 
 ALL = "all classes\nof a client"
@@ -17,18 +17,20 @@ GROUPS = {"head": "frequent\nclasses", "middle": "middle\nclasses", "tail": "rar
 WIDTH = 0.7  # of the points of one group, in distances between groups
 
 
-def plot(rows: Sequence[ComparisonRow], path: Path, title: str) -> None:
+def plot(comparison: Comparison, path: Path) -> None:
     """Plot the scores of the clients' models, a group of points per kind of class."""
     figure, axes = canvas()
-    draw(axes, rows, title)
+    draw(axes, comparison)
     save(figure, path)
 
 
-def draw(axes: Any, rows: Sequence[ComparisonRow], title: str) -> None:
+def draw(axes: Any, comparison: Comparison) -> None:
     """Draw the scores into existing axes: the mean over seeds, with a line from lowest to highest.
 
     All rows need the scores of their clients.
     """
+    rows = comparison.rows
+    title = f"Models that the clients end with\n{described(comparison.all_runs)}"
     scored = [[_recalls(scores) for scores in row.client_scores] for row in rows]
     groups = [group for group in (ALL, *GROUPS.values()) if all(group in s[0] for s in scored)]
     row_styles = styles([row.method or row.name for row in rows])

@@ -51,12 +51,12 @@ def curves(
     that it averages. Without a path the figure is not saved.
     """
     figure, axes = canvas()
-    draw_curves(axes, rows, title)
+    draw_curves(axes, rows, title, accuracy_name)
     save(figure, path)
     return figure
 
 
-def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str) -> None:
+def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str, accuracy_name: str) -> None:
     """Draw the curves into existing axes, with their legend."""
     options = rows[0].options
     row_styles = styles([row.method or row.name for row in rows])
