@@ -1,6 +1,6 @@
 """What a release needs to know, from the tag: that it fits the version, and what has changed.
 
-    python scripts/release.py check v0.1.0    fails unless version and changelog are those of the tag
+    python scripts/release.py check v0.1.0    fails unless version and changelog fit the tag
     python scripts/release.py notes v0.1.0    prints the changelog's section of that version
 
 The standard library is enough: nothing has to be installed.
@@ -28,7 +28,7 @@ def package_version(root: Path) -> str:
     text = (root / VERSION_FILE).read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
     if found is None:
-        raise ReleaseError(f"{VERSION_FILE} has no line __version__ = \"...\"")
+        raise ReleaseError(f'{VERSION_FILE} has no line __version__ = "..."')
     return found[1]
 
 
