@@ -56,7 +56,7 @@ bench: $(READY) ## Measure what steps, rounds and runs cost, in time and memory,
 	$(BIN)/python -m benchmarks.crowd
 	$(BIN)/python -m benchmarks.steps
 
-bench-peers: $(READY) ## Measure Flower, pfl, fluke and BlazeFL beside ours, each in an environment of its own under .peers
+bench-peers: $(READY) ## Measure Flower, pfl, fluke and BlazeFL in the same way, each in an environment of its own under .peers
 	$(BIN)/python -m benchmarks.peers
 
 wheel: $(READY) ## Build the wheel into dist/
