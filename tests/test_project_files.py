@@ -20,6 +20,7 @@ WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 FORMS = sorted((GITHUB / "ISSUE_TEMPLATE").glob("*.yml"))
 TEXTS = [*WORKFLOWS, *FORMS, *sorted(GITHUB.glob("*.md")), ROOT / "CONTRIBUTING.md"]
 READS = {"contents": "read"}
+BASH = {"shell": "bash"}
 RELEASE = ROOT / "scripts/release.py"
 
 every_workflow = pytest.mark.parametrize("file", WORKFLOWS, ids=lambda f: f.stem)
@@ -120,6 +121,7 @@ def test_the_tests_of_other_systems_exist() -> None:
     lines = (GITHUB / "in_process_tests.txt").read_text(encoding="utf-8").split()
     assert lines and all((ROOT / line).exists() for line in lines)
     (test,) = [c for c in commands(GITHUB / "workflows/ci.yml") if "-m pytest" in c]
+    assert read(GITHUB / "workflows/ci.yml")["jobs"]["in-process"]["defaults"]["run"] == BASH
     assert "not posix" in test and "@.github/in_process_tests.txt" in test
 
 
