@@ -4,11 +4,13 @@ import html
 import html.parser
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
+import fedloom as fl
 from cli.talk import TINY, fedloom, run
 from fedloom.experiment.stored_run import read_run
 from fedloom.reports.by_method import by_method
@@ -199,6 +201,32 @@ def test_thirty_runs_of_many_rounds_and_clients_stay_small(desk: Path) -> None:
     text = page(*(desk / f"r{n}" for n in range(30)))
     assert "10 methods" in section(text, "summary")
     assert len(text.encode()) < 2_000_000
+
+
+class Crash(fl.Callback):
+    """Ends a run after its first round, as a crash would."""
+
+    def on_round(self, record: fl.RoundRecord) -> None:
+        raise OSError("the power fails")
+
+
+def after_a_round(folder: Path, evaluated_every: int) -> None:
+    settings = {"data": "tiny", "model": "mlp(layers=1,width=4)", "clients": 8, "per_round": 3}
+    evaluate = {"every": evaluated_every}
+    with pytest.raises(OSError, match="power"):
+        fl.Experiment(rounds=3, evaluate=evaluate, **settings).run(folder, callbacks=[Crash()])
+
+
+def test_runs_that_cannot_be_shown_yet_are_named_with_a_command_that_works(desk: Path) -> None:
+    begun, other, half = desk / "a <b>'s", desk / "begun", desk / "half"
+    for folder, every in ((begun, 3), (other, 3), (half, 1)):
+        after_a_round(folder, every)
+    said = fedloom("report", half, begun, other, "--html", "page.html", code=2).flat
+    assert f"'{half}' is not finished; this is its first round" in said
+    assert said.count("has no evaluation yet") == 2
+    assert f"fedloom resume {shlex.quote(str(begun))} (or leave it out)" in said
+    assert not Path("page.html").exists()
+    assert "1 of 3" in section(page(half), "summary")
 
 
 def test_tables_for_papers(desk: Path) -> None:

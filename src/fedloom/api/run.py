@@ -69,7 +69,7 @@ class Run:
         # the settings as a folder stores them, so that runs in memory and in folders compare equal
         config = resolve_auto(inputs.config)
         result = trained.result
-        stored = StoredRun(config, trained.history, result, path, result.identity)
+        stored = StoredRun(config, trained.history, result, path, result.identity, inputs.dataset)
         return cls(inputs, stored, trained if path is None else None)
 
     def __repr__(self) -> str:
@@ -167,6 +167,15 @@ class Run:
 
         return compare(self).plot(path)
 
+    def report(self, path: str | Path) -> Path:
+        """Write the report page of this run, one HTML file, and return its path.
+
+        `fedloom.compare(...).report(path)` writes the page of several runs.
+        """
+        from fedloom.api.compare import compare
+
+        return compare(self).report(path)
+
     def save(self, path: str | Path) -> Path:
         """Write the weights of the global model to a safetensors file, and return its path."""
         with self._reopened() as run:
@@ -251,6 +260,7 @@ def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data:
     objects = {"method": method, "model": model, "data": data, **data_options}
     given = collect({name: value for name, value in objects.items() if value is not None})
     _check_same(stored.config, given, objects)
+    stored = replace(stored, dataset=given.dataset)
     return Run(replace(given, raw=stored.config.model_dump(mode="json")), stored)
 
 

@@ -64,22 +64,23 @@ def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]
     from fedloom.reports import compute_curve, plots
     from fedloom.reports.client_scores import by_class
     from fedloom.reports.comparison import described
-    from fedloom.reports.sweep import by_setting
+    from fedloom.reports.sweep import by_setting, score_name
 
     rows, runs = comparison.rows, comparison.runs
-    every = [run for group in runs.values() for run in group]
     draw: dict[str, Callable[[Path], object]] = {"curves": comparison.plot}
     recalls = by_class({row.name: row.client_scores for row in rows}, runs, wanted.client)
     if recalls is not None:
         methods = [row.method for row in rows]
-        title = f"{recalls.title}\n{described(every)}"
+        title = f"{recalls.title}\n{described(comparison.all_runs)}"
         draw["classes"] = lambda path: plots.changes(*recalls[:2], path, title, methods)
     if wanted.compute:
-        curves = compute_curve.compute_curves(every, comparison.options)
-        draw["compute"] = lambda path: compute_curve.plot(curves, path)
+        curves = compute_curve.compute_curves(comparison.all_runs, comparison.options)
+        name = comparison.accuracy_name
+        draw["compute"] = lambda path: compute_curve.plot(curves, path, name)
     if wanted.by is not None:
-        figures, by = by_setting(every, wanted.by), wanted.by
-        draw["effects"] = lambda path: plots.effects(figures, path, f"By {by}")
+        figures, score = by_setting(comparison.all_runs, wanted.by), score_name(comparison)
+        heading = f"{score.capitalize()} by {wanted.by}"
+        draw["effects"] = lambda path: plots.effects(figures, path, heading)
     paths = {name: folder / f"{name}.png" for name in draw}
     return {name: str(paths[name]) for name, make in draw.items() if drawn(make, paths[name])}
 
@@ -136,7 +137,7 @@ def _columns(kind: str, comparison: Comparison, personal: bool) -> list[str]:
     return [
         kind,
         *(CLIENT_COLUMNS if personal else ()),
-        "accuracy %",
+        f"{comparison.accuracy_heading} %",
         "std",
         *(f"at {r}" for r in options.at),
         *(f"to {100 * t:.1f} %" for t in options.targets),

@@ -79,25 +79,19 @@ def report(
     runs = [read_run(path) for path in folders]
     for path, run in zip(folders, runs, strict=True):
         if run.result is None and run.history:
-            say(f"note: '{path}' is not finished; these are its first {len(run.history)} rounds")
+            done = len(run.history)
+            rounds = (
+                "this is its first round" if done == 1 else f"these are its first {done} rounds"
+            )
+            say(f"note: '{path}' is not finished; {rounds}")
     if html is not None:
-        _write_page(runs, options, html)
+        from fedloom.reports.page.write import write_page
+
+        say(f"page: {write_page(runs, options, html)}")
     if md or latex:
         _print_text(runs, options, latex)
     else:
         show("run", {str(path): [path] for path in folders}, options, out_, json_, wanted)
-
-
-def _write_page(runs: Sequence[StoredRun], options: CurveOptions, path: Path) -> None:
-    """The page as a file; a row per method over its seeds."""
-    from fedloom.reports.by_method import by_method
-    from fedloom.reports.comparison import compare_runs
-    from fedloom.reports.page.page import render
-
-    text = render(compare_runs(by_method(runs), options))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    say(f"page: {path}")
 
 
 def _print_text(runs: Sequence[StoredRun], options: CurveOptions, as_latex: bool) -> None:

@@ -227,9 +227,10 @@ def _print(result: RunResult, path: Path, settings: Config, as_json: bool) -> No
     if as_json:
         print_json({**result.to_json(), "folder": str(path)})
         return
+    accuracy = "validation accuracy" if settings.data.validation else "accuracy"
     shown = {
         "method": result.method,
-        "accuracy": f"{result.accuracy:.4f}",
+        accuracy: f"{result.accuracy:.4f}",
         "rounds": result.rounds,
         "seconds": result.seconds,
         "sent": f"{megabytes(result.bytes_up)} up, {megabytes(result.bytes_down)} down",

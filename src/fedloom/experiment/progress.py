@@ -38,6 +38,7 @@ class Progress(Callback):
 
     def on_start(self, start: RunStart) -> None:
         self._title = self._title or start.title
+        self._accuracy = "validation accuracy" if start.config.data.validation else "accuracy"
         self._rounds, self._first, self._began = start.rounds, start.completed, time.perf_counter()
         if self._console.is_terminal:
             self._bar = _bar(self._console)
@@ -48,9 +49,9 @@ class Progress(Callback):
 
     def on_round(self, record: RoundRecord) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=record.round, note=_note(record))
+            self._bar.update(self._task, completed=record.round, note=self._note(record))
             return
-        done = f"{self._title}: round {record.round}/{self._rounds}{_note(record)}"
+        done = f"{self._title}: round {record.round}/{self._rounds}{self._note(record)}"
         self._console.print(f"{done}, {self._left(record.round)}", markup=False, highlight=False)
 
     def on_end(self, result: RunResult) -> None:
@@ -60,6 +61,17 @@ class Progress(Callback):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+    def _note(self, record: RoundRecord) -> str:
+        score, loss = record.accuracy, record.train_loss
+        parts = [
+            f"{len(record.participants)} clients",
+            "" if score is None else f"{self._accuracy} {score:.4f}",
+            "" if loss is None else f"loss {loss:.4f}",
+            f"{len(record.rejected)} rejected" if record.rejected else "",
+            "" if record.skipped is None else "round skipped",
+        ]
+        return ", " + ", ".join(filter(None, parts))
 
     def _left(self, round: int) -> str:
         """The time left, judged from the rounds of this process."""
@@ -77,11 +89,3 @@ def _bar(console: Console) -> Bar:
         TextColumn("{task.fields[note]}"),
         console=console,
     )
-
-
-def _note(record: RoundRecord) -> str:
-    accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.4f}"
-    loss = "" if record.train_loss is None else f", loss {record.train_loss:.4f}"
-    rejected = f", {len(record.rejected)} rejected" if record.rejected else ""
-    skipped = ", round skipped" if record.skipped is not None else ""
-    return f", {len(record.participants)} clients{accuracy}{loss}{rejected}{skipped}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedloom.core.errors import RunError
 from fedloom.core.identity import RunIdentity
@@ -11,13 +12,17 @@ from fedloom.metrics.records import History, RoundRecord, RunResult
 from fedloom.runs.folder import CONFIG, METRICS, RESULT, RunFolder
 from fedloom.settings.config import Config, load_file
 
+if TYPE_CHECKING:
+    from fedloom.data.dataset import Dataset
+
 
 @dataclass(frozen=True)
 class StoredRun:
     """What is known of a run, finished or not.
 
     path: None for a run that was kept in memory. identity: what it depends on besides the settings;
-    None before the first checkpoint.
+    None before the first checkpoint. dataset: what was passed as a Python object in this session,
+    which no name leads to.
     """
 
     config: Config
@@ -25,6 +30,7 @@ class StoredRun:
     result: RunResult | None
     path: Path | None = None
     identity: RunIdentity | None = None
+    dataset: Dataset | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -137,7 +137,7 @@ def training_counts(run: StoredRun) -> np.ndarray:
 
 def client_data(run: StoredRun, remedy: str = REMEDY) -> ClientData:
     """What the clients of a run hold; raises if its data are not the same now."""
-    whole = named_data(run.config.data.name)
+    whole = run.dataset or named_data(run.config.data.name)
     dataset = load_data(run.config, whole)
     rows = partition_rows(run.config, dataset)
     check_same_data(run.name, run.identity, used_data(whole, rows), remedy)

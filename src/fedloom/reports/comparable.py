@@ -13,22 +13,42 @@ from fedloom.reports.by_method import flattened
 EXPECTED = ("method", "seed", "engine", "workers", "checkpoint_every")
 SHOWN_NAMES = 3
 VALIDATED = (
-    "accuracies with data.validation above 0 are on training samples that were held out, "
+    "accuracies and recalls are on training samples that were held out (data.validation), "
     "not on the test data"
 )
 
 
 def check_comparable(runs: Sequence[StoredRun]) -> None:
-    """Raise if two of the runs were made with different data.
+    """Raise if two of the runs were made with different data, or evaluated on different data.
 
     The split among clients depends on seed and settings, so it counts only where these are equal.
     """
+    _check_same_evaluation(runs)
     known = [run for run in runs if run.identity is not None and run.identity.data is not None]
     same_split: dict[str, StoredRun] = {}
     for run in known:
         _check_pair(known[0], run, partition=False)
         label = f"{run.config.seed} {run.config.data.model_dump_json()}"
         _check_pair(same_split.setdefault(label, run), run, partition=True)
+
+
+def _check_same_evaluation(runs: Sequence[StoredRun]) -> None:
+    """Raise if some runs were evaluated on the test data and some on held-out samples."""
+    validated = [run for run in runs if run.config.data.validation]
+    tested = [run for run in runs if not run.config.data.validation]
+    if validated and tested:
+        raise UserError(
+            f"'{tested[0].name}' was evaluated on the test data, and '{validated[0].name}' on "
+            f"held-out training samples (data.validation={validated[0].config.data.validation:g}), "
+            "so their accuracies cannot be compared; compare runs with data.validation=0, or runs "
+            "with data.validation above 0"
+        )
+
+
+def accuracy_name(runs: Sequence[StoredRun]) -> str:
+    """What the accuracies of comparable runs are: on the test data or on held-out samples."""
+    validated = any(run.config.data.validation for run in runs)
+    return "validation accuracy" if validated else "test accuracy"
 
 
 def _check_pair(one: StoredRun, other: StoredRun, partition: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from fedloom.metrics.curve import Curve, CurveOptions, mean_of_all
 from fedloom.metrics.records import FORMAT, ClientScores, History
 from fedloom.reports.by_method import method_title
 from fedloom.reports.client_scores import final_scores, is_personalised
-from fedloom.reports.comparable import check_comparable, comparison_notes
+from fedloom.reports.comparable import accuracy_name, check_comparable, comparison_notes
 from fedloom.settings.config import Config
 
 
@@ -115,6 +116,21 @@ class Comparison:
         """How accuracies are taken from the curves."""
         return self.rows[0].options
 
+    @property
+    def all_runs(self) -> list[StoredRun]:
+        """Every run of every row."""
+        return [run for group in self.runs.values() for run in group]
+
+    @property
+    def accuracy_name(self) -> str:
+        """What the accuracies are, for axes and titles: test accuracy or validation accuracy."""
+        return accuracy_name(self.all_runs)
+
+    @property
+    def accuracy_heading(self) -> str:
+        """The same for tables, where accuracy is understood to be on the test data."""
+        return self.accuracy_name.removeprefix("test ")
+
     def __getitem__(self, name: str) -> ComparisonRow:
         found = next((row for row in self.rows if row.name == name), None)
         if found is None:
@@ -124,9 +140,11 @@ class Comparison:
     def __str__(self) -> str:
         """A plain table (name, accuracy in percent, deviation over seeds, rounds), then notes."""
         width = max(len(row.name) for row in self.rows)
-        head = f"{'':{width}}  accuracy %    std  rounds"
+        heading = f"{self.accuracy_heading} %"
+        room = len(heading)
+        head = f"{'':{width}}  {heading}    std  rounds"
         lines = [
-            f"{row.name:{width}}  {100 * row.mean:10.2f}  {100 * row.std:5.2f}  {row.rounds:6}"
+            f"{row.name:{width}}  {100 * row.mean:{room}.2f}  {100 * row.std:5.2f}  {row.rounds:6}"
             for row in self.rows
         ]
         return "\n".join([head, *lines, *(f"note: {note}" for note in self.notes)])
@@ -146,12 +164,30 @@ class Comparison:
             ) from None
         return pandas.json_normalize([row.to_json() for row in self.rows]).set_index("name")
 
-    def plot(self, path: Path | str | None = None, title: str = "Test accuracy by round") -> Any:
-        """The accuracy curves as a matplotlib Figure, shown by notebooks; with a path, saved."""
+    def plot(self, path: Path | str | None = None, title: str | None = None) -> Any:
+        """The accuracy curves as a matplotlib Figure, shown by notebooks; with a path, saved.
+
+        title: its first line; default: "Test accuracy by round", or "Validation accuracy by round".
+        """
         from fedloom.reports import plots
 
-        heading = f"{title}\n{described([run for runs in self.runs.values() for run in runs])}"
-        return plots.curves(self.rows, None if path is None else Path(path), heading)
+        first_line = title or f"{self.accuracy_name.capitalize()} by round"
+        heading = f"{first_line}\n{described(self.all_runs)}"
+        target = None if path is None else Path(path)
+        return plots.curves(self.rows, target, heading, self.accuracy_name)
+
+    def report(self, path: Path | str) -> Path:
+        """Write the report page, one HTML file that needs no other file, and return its path.
+
+        It is the page of `fedloom report RUN... --html FILE`: its rows are methods with their
+        settings over their seeds, FedAvg first, whatever the rows of this comparison are.
+        """
+        from fedloom.reports.page.write import write_page
+
+        options = self.options
+        if options.target_of:  # the user gave no target; the page takes it from its own first row
+            options = replace(options, targets=(), target_of="")
+        return write_page(self.all_runs, options, Path(path))
 
 
 def compare_runs(
@@ -244,7 +280,10 @@ def _unreadable(run: StoredRun, options: CurveOptions) -> str | None:
     """Why a run cannot be compared, or None."""
     curve = run.history.accuracy
     if not curve:
-        return f"'{run.name}' has no evaluation yet; resume it first: fedloom resume {run.name}"
+        return (
+            f"'{run.name}' has no evaluation yet; resume it first: "
+            f"fedloom resume {shlex.quote(run.name)} (or leave it out)"
+        )
     try:
         options.at_rounds(curve)
     except UserError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ def _compute_curve(
 ) -> ComputeCurve:
     curve = run.history.accuracy
     if not curve:
-        raise UserError(f"'{run.name}' has no evaluation yet; resume it: fedloom resume {run.name}")
+        raise UserError(
+            f"'{run.name}' has no evaluation yet; resume it: fedloom resume {shlex.quote(run.name)}"
+        )
     step_macs = run.config.train.batch * _sample_macs(run, counted)
     steps = list(itertools.accumulate(record.steps for record in run.history))
     done = dict(zip((record.round for record in run.history), steps, strict=True))
@@ -125,7 +128,7 @@ def _sample_macs(run: StoredRun, counted: dict[str, float]) -> float:
     config = run.config
     label = json.dumps([_title(config), config.model_dump(mode="json", include={"model", "data"})])
     if label not in counted:
-        whole = named_data(config.data.name)
+        whole = run.dataset or named_data(config.data.name)
         check_same_content(run.name, run.identity, whole, REMEDY)
         data, method = load_data(config, whole), build_method(config.method_specs)
 
@@ -170,7 +173,7 @@ def _mean_over_seeds(seeds: Sequence[ComputeCurve]) -> ComputePoint:
     )
 
 
-def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
+def plot(curves: Sequence[ComputeCurve], path: Path, accuracy_name: str = "test accuracy") -> None:
     """Both figures side by side, one colour per method."""
     try:
         from matplotlib.figure import Figure
@@ -189,7 +192,8 @@ def plot(curves: Sequence[ComputeCurve], path: Path) -> None:
         for curve in (c for c in curves if c.method == method):
             macs, accuracies = zip(*((p.macs, 100 * p.accuracy) for p in curve.points), strict=True)
             right.plot(macs, accuracies, color=colour, lw=1.2)
-    left.set(xlabel="MACs per client and round", ylabel="test accuracy, %", title="After training")
+    left.set(xlabel="MACs per client and round", ylabel=f"{accuracy_name}, %")
+    left.set_title("After training")
     right.set(xlabel="MACs of all clients so far", title="During training")
     left.legend(frameon=False)
     figure.suptitle("Accuracy against compute (MACs: multiply-accumulates of training)")

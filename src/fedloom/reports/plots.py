@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedloom.reports.paper_table import CellResult
 
 BARS = " ▁▂▃▄▅▆▇█"
-MAX_NAME_BESIDE_AXES = 32  # characters; with longer names the legend goes below the axes
+MAX_NAME_NEXT_TO_AXES = 32  # characters; with longer names the legend goes below the axes
 MAX_CLASS_NAMES = 20  # more names on the axis would overlap
 MAX_LEVEL_ROW_NAMES = 6  # more row names on the axis are rotated
 
@@ -39,7 +39,12 @@ def _bar(value: float, low: float, high: float) -> str:
     return BARS[1 + round((len(BARS) - 2) * share - 0.01)]
 
 
-def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
+def curves(
+    rows: Sequence[ComparisonRow],
+    path: Path | None,
+    title: str,
+    accuracy_name: str = "test accuracy",
+) -> Any:
     """Plot the mean accuracy by round, one line per row, and return the matplotlib figure.
 
     The band of a line spans its seeds. A moving average is drawn over a thin line of the accuracies
@@ -55,7 +60,7 @@ def curves(rows: Sequence[ComparisonRow], path: Path | None, title: str) -> Any:
         axes.axhline(
             100 * target, color="#777777", lw=0.9, ls=":", label=target_label(options, target)
         )
-    axes.set(xlabel="round", ylabel="test accuracy, %", title=title)
+    axes.set(xlabel="round", ylabel=f"{accuracy_name}, %", title=title)
     last = f"mean of the last {LAST}"
     averaging = last if options.ema is None else f"moving average {options.ema:g}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
@@ -95,7 +100,7 @@ def same_curve_note(rows: Sequence[ComparisonRow], number: int) -> str:
 def solid_twins_above(
     rows: Sequence[ComparisonRow], number: int, row_styles: Sequence[Style]
 ) -> int:
-    """How many solid lines lie exactly on that of a row; it is drawn wider, to show beside them."""
+    """How many solid lines lie exactly on that of a row; it is drawn wider, to be seen."""
     order = drawing_order(row_styles)
     above = order[order.index(number) + 1 :]
     twins = [other for other in above if rows[other].smoothed == rows[number].smoothed]
@@ -217,7 +222,7 @@ def _save(
     if rows:  # drawn in another order, with FedAvg last
         handles = sorted(handles, key=lambda handle: int(handle.get_gid() or rows))
         labels = [handle.get_label() for handle in handles]
-    if any(len(label) > MAX_NAME_BESIDE_AXES for label in labels):
+    if any(len(label) > MAX_NAME_NEXT_TO_AXES for label in labels):
         loc, anchor = "upper left", (0.0, -0.12)
     else:
         loc, anchor = "center left", (1.0, 0.5)

@@ -125,15 +125,23 @@ def sweep_points(
 
     It is the recall of the clients' own models if any combination makes them, else accuracy.
     """
-    personal = any(row.personalised for row in comparison.rows)
+    personal = _is_personal(comparison)
     points = [
         SweepPoint(combination, _scores(comparison[label(combination)], personal))
         for combination in combinations
     ]
-    configs = [run.config for group in comparison.runs.values() for run in group]
-    held_out = all(config.data.validation for config in configs)
+    return points, score_name(comparison)
+
+
+def score_name(comparison: Comparison) -> str:
+    """What rows are scored by, in words."""
+    held_out = any(run.config.data.validation for run in comparison.all_runs)
     where = "held-out samples" if held_out else "test data"
-    return points, f"{'personal recall' if personal else 'accuracy'} on {where}"
+    return f"{'personal recall' if _is_personal(comparison) else 'accuracy'} on {where}"
+
+
+def _is_personal(comparison: Comparison) -> bool:
+    return any(row.personalised for row in comparison.rows)
 
 
 def _scores(row: ComparisonRow, personal: bool) -> tuple[float | None, ...]:

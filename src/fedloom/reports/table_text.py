@@ -51,7 +51,7 @@ def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     scored = all(row.client_scores for row in rows)
     columns = [
         "method",
-        "accuracy %",
+        f"{comparison.accuracy_heading} %",
         *(f"at round {r}" for r in options.at),
         *(f"rounds to {100 * t:.1f} %" for t in options.targets),
         *(["clients' recall %", "worst tenth %"] if scored else []),

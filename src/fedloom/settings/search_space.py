@@ -113,13 +113,18 @@ def axes(over: Mapping[str, Any]) -> list[Axis]:
 
 
 def check_axes(found: Sequence[Axis]) -> None:
-    """Raise for a setting that occurs twice, and for the seed."""
+    """Raise for a setting that occurs twice, and for what cannot be varied."""
     names = [one.setting for one in found]
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"--over names '{name}' twice; list all of its values once")
         if name == "seed":
             raise UserError("--over seed: seeds are counted, not listed; write --seeds 3")
+        if name == "data.validation":
+            raise UserError(
+                "--over data.validation: runs that are evaluated on different samples cannot be "
+                "compared; set it once for all of them: --set data.validation=0.2"
+            )
 
 
 def grid(found: Sequence[Axis]) -> list[Combination]:
@@ -146,7 +151,7 @@ def grid_size(found: Sequence[Axis]) -> int | None:
 
 
 def drawn(found: Sequence[Axis], count: int, seed: int) -> list[Combination]:
-    """So many different combinations at random; all of them if there are no more.
+    """A number of different combinations at random; all of them if there are no more.
 
     A larger count begins with the combinations of a smaller one, unless it takes all of them.
     """

@@ -71,7 +71,7 @@ def _chart(facts: Facts, curves: Curves, what: str, as_text: svg.Format) -> Html
     order = [names[n] for n in drawing_order(facts.styles[name] for name in names)]
     lines = [svg.line(axes, curves[name], facts.styles[name]) for name in order]
     ends = [_end(axes, facts, name, curves[name], as_text) for name in order]
-    frame = svg.frame(axes, what, "test accuracy, %", x_text=as_text)
+    frame = svg.frame(axes, what, f"{facts.comparison.accuracy_name}, %", x_text=as_text)
     return svg.chart(axes, f"Accuracy against {what}", frame, *lines, *ends)
 
 
@@ -102,4 +102,5 @@ def _totals(facts: Facts) -> Html:
                 f"{row.seconds:.1f}",
             ]
         )
-    return table(["method", "accuracy %", "uploads", "downloads", "MACs", "seconds"], rows)
+    accuracy = f"{facts.comparison.accuracy_heading} %"
+    return table(["method", accuracy, "uploads", "downloads", "MACs", "seconds"], rows)

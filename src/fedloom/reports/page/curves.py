@@ -43,14 +43,15 @@ def _chart(facts: Facts) -> Html:
         for n in order
     ]
     pieces = [
-        svg.frame(axes, "round", "test accuracy, %", x_text=whole),
+        svg.frame(axes, "round", f"{facts.comparison.accuracy_name}, %", x_text=whole),
         *(svg.band(axes, _band(rows, n), row_styles[n]) for n in order),
         *(_averaged(axes, rows[n], row_styles[n]) for n in order),
         *lines,
         svg.hover(axes, _tips(rows)),
         *(svg.level(axes, 100 * t, target_label(options, t)) for t in options.targets),
     ]
-    return svg.chart(axes, "Test accuracy by round, a line per method", *pieces)
+    what = facts.comparison.accuracy_name.capitalize()
+    return svg.chart(axes, f"{what} by round, a line per method", *pieces)
 
 
 def _axes(facts: Facts) -> svg.Axes:
@@ -140,4 +141,5 @@ def _values(facts: Facts) -> Html:
         ]
         for row in facts.rows
     ]
-    return table(["accuracy % at round", *map(str, shown)], rows)
+    heading = f"{facts.comparison.accuracy_heading} % at round"
+    return table([heading, *map(str, shown)], rows)

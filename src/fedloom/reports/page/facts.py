@@ -53,7 +53,7 @@ class Facts:
     @property
     def all_runs(self) -> list[StoredRun]:
         """Every run of every row."""
-        return [run for group in self.runs.values() for run in group]
+        return self.comparison.all_runs
 
     @property
     def is_finished(self) -> bool:
@@ -71,7 +71,8 @@ class Facts:
         accuracy = {
             row.name: dict(zip(row.seeds, row.accuracies, strict=True)) for row in self.rows
         }
-        found = [Measure("accuracy", "accuracy of the global model", accuracy)]
+        name = self.comparison.accuracy_heading
+        found = [Measure(name, f"{name} of the global model", accuracy)]
         if any(row.personalised for row in self.rows):
             title = "mean recall over the classes of each client, of the model it ends with"
             found.insert(0, Measure("clients' recall", title, self._client_recalls()))

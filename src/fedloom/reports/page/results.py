@@ -19,7 +19,7 @@ def results(facts: Facts) -> Html:
     options = facts.comparison.options
     columns = [
         "method",
-        "accuracy %",
+        f"{facts.comparison.accuracy_heading} %",
         "std",
         *(f"at round {r}" for r in options.at),
         *(f"rounds to {100 * t:.1f} %" for t in options.targets),
