@@ -11,7 +11,7 @@ SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-long check-trust lint types docs docs-check bench bench-peers wheel clean
+.PHONY: help setup demo test check-long check-trust lint types docs docs-check bench bench-peers wheel dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,11 +56,14 @@ bench: $(READY) ## Measure what steps, rounds and runs cost, in time and memory,
 	$(BIN)/python -m benchmarks.crowd
 	$(BIN)/python -m benchmarks.steps
 
-bench-peers: $(READY) ## Measure Flower, pfl, fluke and BlazeFL beside ours, each in an environment of its own under .peers
+bench-peers: $(READY) ## Measure Flower, pfl, fluke and BlazeFL in the same way, each in an environment of its own under .peers
 	$(BIN)/python -m benchmarks.peers
 
 wheel: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist
+
+dist: $(READY) ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m build --outdir dist
 
 clean: ## Remove caches and built files; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

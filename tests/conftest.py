@@ -11,6 +11,8 @@ sys.path.insert(
     0, str(Path(__file__).parent)
 )  # importlib mode leaves the path alone, and tests share `support`
 
+from support.skip_check import pytest_addoption, pytest_configure  # noqa: F401
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:

@@ -6,7 +6,7 @@
     run.accuracy, run.history[-1].train_loss, run.model, run.client(7).model
     fl.compare(run, fl.open("runs/second")).plot()
 
-Everything a user needs is here; the modules behind these names may move.
+Everything a user needs is here; the modules that define these names may move.
 """
 
 from __future__ import annotations

@@ -216,6 +216,7 @@ def test_what_is_not_a_model_of_the_data_is_rejected(model: Any, message: str) -
         experiment(model=model).check()
 
 
+@pytest.mark.posix
 def test_importable_objects_have_the_same_bits_in_the_pool(user: ModuleType) -> None:
     made = experiment(model=user.two_layers, method=user.confident)
     with warnings.catch_warnings():
@@ -225,6 +226,7 @@ def test_importable_objects_have_the_same_bits_in_the_pool(user: ModuleType) -> 
     assert sha(there) == sha(here)
 
 
+@pytest.mark.posix
 def test_other_objects_run_in_this_process_with_a_warning_that_names_them() -> None:
     quiet = fl.Method("quiet", fl.Phase(terms=term))
     made = experiment(method=fl.method("fedprox") + quiet, model=lambda shape, classes: flat())

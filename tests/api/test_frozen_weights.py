@@ -58,6 +58,7 @@ def test_frozen_weights_are_not_uploaded(method: str, desk: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "ditto"])
+@pytest.mark.posix
 def test_every_engine_and_a_resumed_run_agree(method: str, desk: Path) -> None:
     whole = sha(frozen_run(method))
     settings = {"model": MODEL, "method": method, "train": {**TRAIN, "batch": 10}}

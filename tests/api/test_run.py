@@ -146,6 +146,7 @@ def test_resume_of_a_finished_run_returns_at_once(
     assert run.resume() is run and memory.resume() is memory
 
 
+@pytest.mark.posix
 def test_resume_with_another_engine_has_the_same_bits(desk: Path) -> None:
     made = experiment(method="scaffold", engine="pool", workers=1)
     interrupted(made, "run", 1)

@@ -46,6 +46,7 @@ def whole() -> tuple[str, int, int]:
     return finished(settings())
 
 
+@pytest.mark.posix
 def test_workers_give_the_same_bits(whole: tuple[str, int, int]) -> None:
     assert finished(settings("pool")) == whole
 

@@ -182,6 +182,7 @@ def test_a_nul_character_is_rejected() -> None:
         user_code.allow(["a\0b.py:f"])
 
 
+@pytest.mark.posix
 def test_a_file_must_be_a_regular_file(place: Path) -> None:
     os.mkfifo(place / "pipe.py")
     (place / "folder.py").mkdir()

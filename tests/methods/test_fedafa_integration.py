@@ -170,6 +170,7 @@ def pool() -> Iterator[Pool]:
 @pytest.mark.parametrize(
     "text", ["fedafa", "fedafa(features=local, norms=batch)", "m2m(accept=0.1)"]
 )
+@pytest.mark.posix
 def test_the_finale_is_bit_identical_on_a_pool(text: str, pool: Pool) -> None:
     few = {
         **FEW_CLIENTS,

@@ -66,7 +66,7 @@ def without_network(*command: object, code: int = 0) -> str:
         words, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=120
     )
     if done.returncode == NO_NAMESPACE:
-        pytest.skip(done.stderr)
+        pytest.skip(f"no network namespace is available here: {done.stderr}")
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""`fedloom reproduce PAPER/TABLE`: a table of a paper, our figures beside the printed ones."""
+"""`fedloom reproduce PAPER/TABLE`: a table of a paper, our figures next to the printed ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reproduce(
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
-    """Run a table of a paper and print our figures beside the printed ones.
+    """Run a table of a paper and print our figures next to the printed ones.
 
     Example: fedloom reproduce fedalign/table1 --rows fedavg,fedalign
     """

@@ -31,7 +31,7 @@ NOT_REGULAR = errno.ELOOP  # the error number of NotRegular, as O_NOFOLLOW raise
 
 
 class NotRegular(OSError):
-    """There is something else in the place of a regular file or of a real folder."""
+    """There is something else in place of a regular file or of a real folder."""
 
     def __init__(self, path: Path, mode: int, wanted: str = "a regular file") -> None:
         super().__init__(NOT_REGULAR, f"it is {kind_of(mode)}, not {wanted}", str(path))

@@ -40,7 +40,7 @@ class Reply:
 class Absent:
     """A client that gave no answer: it failed, was late, or could not be reached.
 
-    error: the exception behind it, for a run that stops at the first failure.
+    error: the exception that caused it, for a run that stops at the first failure.
     """
 
     client: int

@@ -81,7 +81,7 @@ def _base(node: ast.ImportFrom, module: str, file: Path) -> str:
 
 
 def _local_parts(name: str, search: list[str]) -> list[tuple[str, Path]]:
-    """The user's files behind a dotted name: those of its packages, and its own."""
+    """The user's files that a dotted name imports: those of its packages, and its own."""
     parts = name.split(".")
     found: list[tuple[str, Path]] = []
     if parts[0] in sys.stdlib_module_names:

@@ -28,6 +28,7 @@ LIBRARIES = frozenset(
         "_distutils_hack",
         "annotated_types",
         "click",
+        "colorama",  # of click, on Windows
         "filelock",
         "fsspec",
         "functorch",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RAMP = ("#f3f6fa", "#d3e2f1", "#9fc3e2", "#629bcb", "#2f6fac", "#134782", "#08264d")
 GLYPHS = " ░▒▓█"  # visible only in terminals without colour
 INK, QUIET, BAR = "#1c2733", "#6b7885", "#a9b7c6"
-MAX_CLASS_NAMES, MAX_NAME = 30, 20  # names beside the plot, and characters of each
+MAX_CLASS_NAMES, MAX_NAME = 30, 20  # names next to the plot, and characters of each
 MAX_BUBBLES = 600  # with more cells circles overlap or vanish, so a heat map is drawn instead
 
 

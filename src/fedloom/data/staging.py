@@ -3,7 +3,7 @@
 What is new is first written to a hidden folder, which its process holds locked. One rename then
 makes it count: of the folder if the data set is new, of info.json if it is replaced (the files of
 the splits have other names than the old ones), of the folder away from its name if it is removed.
-What a killed process leaves behind is locked by no one, and the next command deletes it.
+Files left by a killed process are not locked, and the next command deletes it.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class Pool:
             yield client, Absent(client, reason)
 
     def _new_worker_for(self, lost: WorkerHandle) -> WorkerHandle:
-        """A new worker in the place of one that is dead or hangs, which is killed."""
+        """A new worker in place of one that is dead or hangs, which is killed."""
         lost.close(grace=0)
         worker = self.workers[self.workers.index(lost)] = self._new_worker()
         if self.recipe:

@@ -56,7 +56,7 @@ def export(
 ) -> Exported:
     """Write the model of a client, or the global one if client is None, into the folder `out`.
 
-    warn receives notes for the user. program=False leaves out the .pt2 file. A link in the place of
+    warn receives notes for the user. program=False leaves out the .pt2 file. A link in place of
     `out` is an error if it lies in the run's own folder, which may be someone else's.
     """
     if out.parent == path:

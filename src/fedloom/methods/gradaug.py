@@ -20,7 +20,7 @@ State: none. Uploads: the model. Needs: layers whose channels can be slimmed and
 resized, a convolutional model that takes images of any size.
 Reference: Yang et al., NeurIPS 2020, at every client as in FedAlign's comparison. Departures: none.
 As in the authors' code, the gradient of one sub-network is computed before the next one runs, so
-the activations of only one are in memory beside the full model's.
+the activations of only one are in memory at a time, next to the full model's.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedloom.reports.paper_table import CellResult
 
 BARS = " ▁▂▃▄▅▆▇█"
-MAX_NAME_BESIDE_AXES = 32  # characters; with longer names the legend goes below the axes
+MAX_NAME_NEXT_TO_AXES = 32  # characters; with longer names the legend goes below the axes
 MAX_CLASS_NAMES = 20  # more names on the axis would overlap
 MAX_LEVEL_ROW_NAMES = 6  # more row names on the axis are rotated
 
@@ -106,7 +106,7 @@ def same_curve_note(rows: Sequence[ComparisonRow], number: int) -> str:
 def solid_twins_above(
     rows: Sequence[ComparisonRow], number: int, row_styles: Sequence[Style]
 ) -> int:
-    """How many solid lines lie exactly on that of a row; it is drawn wider, to show beside them."""
+    """How many solid lines lie exactly on that of a row; it is drawn wider, to be seen."""
     order = drawing_order(row_styles)
     above = order[order.index(number) + 1 :]
     twins = [other for other in above if rows[other].smoothed == rows[number].smoothed]
@@ -229,7 +229,7 @@ def finish(axes: Any, legend_title: str | None, rows: int = 0) -> None:
     if rows:  # drawn in another order, with FedAvg last
         handles = sorted(handles, key=lambda handle: int(handle.get_gid() or rows))
         labels = [handle.get_label() for handle in handles]
-    if any(len(label) > MAX_NAME_BESIDE_AXES for label in labels):
+    if any(len(label) > MAX_NAME_NEXT_TO_AXES for label in labels):
         loc, anchor = "upper left", (0.0, -0.12)
     else:
         loc, anchor = "center left", (1.0, 0.5)

@@ -256,8 +256,10 @@ class SqliteStore:
         return self._db
 
     def _is_written(self) -> bool:
-        """Whether the file exists and is not empty; raises if it or one that SQLite keeps beside it
-        is a link or anything else but a file."""
+        """Whether the file exists and is not empty.
+
+        Raises if it, or a file that SQLite keeps next to it, is a link or anything but a file.
+        """
         for suffix in _SIDE_FILES:
             check_regular(self.path.with_name(self.path.name + suffix))
         return check_regular(self.path) and self.path.stat().st_size > 0

@@ -1,7 +1,7 @@
 """Files that survive a crash, and errors that say what to do about a disk.
 
 A file is written under a temporary name, synced, and renamed, so that it is whole or not there.
-Links, pipes and devices in the place of a file are errors: a run folder may come from someone else.
+Links, pipes and devices in place of a file are errors: a run folder may come from someone else.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 TOML, the command line and Python can all bring values that no setting takes: a date, a number of
 5,000 digits, text with a zero byte, tables in tables in tables. They are rejected here, once, so
-that the code behind can rely on tables, lists, text and numbers of a usual size.
+that later code can rely on tables, lists, text and numbers of a usual size.
 """
 
 from __future__ import annotations

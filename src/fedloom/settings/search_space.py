@@ -151,7 +151,7 @@ def grid_size(found: Sequence[Axis]) -> int | None:
 
 
 def drawn(found: Sequence[Axis], count: int, seed: int) -> list[Combination]:
-    """So many different combinations at random; all of them if there are no more.
+    """A number of different combinations at random; all of them if there are no more.
 
     A larger count begins with the combinations of a smaller one, unless it takes all of them.
     """

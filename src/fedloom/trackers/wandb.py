@@ -13,7 +13,7 @@ import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedloom.core.child_process import module_command
 from fedloom.core.errors import UserError
@@ -72,7 +72,7 @@ class WandB(Tracker):
         return WandbRun(wandb, run, memory, max(memory.rounds, run.step - 1, on_disk))
 
 
-def choose_mode(wandb: Any) -> str | None:
+def choose_mode(wandb: Any) -> Literal["online", "offline"] | None:
     """How to run: what the user has configured, else online only for someone who is logged in."""
     if os.environ.get("WANDB_MODE"):
         return None

@@ -108,7 +108,7 @@ def _bar(
 
 
 def short(name: str, length: int) -> str:
-    """A name that fits beside a chart.
+    """A name that fits next to a chart.
 
     >>> short("fedprox(mu=0.1)+fedavgm", 18)
     'fedprox(mu=0.1)+f…'

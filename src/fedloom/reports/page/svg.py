@@ -107,7 +107,7 @@ def text(x: float, y: float, words: object, anchor: str = "start", kind: str | N
 def line(axes: Axes, points: Sequence[Point], style: Style, under: int = 0) -> Html:
     """A line through the points, in the colour and dashes of its row; one point is a dot.
 
-    under: how many lines lie exactly on it; it is wider, so that it shows beside them.
+    under: how many lines lie exactly on it; it is wider, so that it can be seen under them.
     """
     placed = [axes.at(*point) for point in thinned(points)]
     if len(placed) == 1:
