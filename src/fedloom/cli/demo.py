@@ -33,10 +33,11 @@ class Part:
     about: str
 
 
-LABEL_SKEW = Part(
+FEW_SAMPLES = Part(
     "demo",
-    ("fedavg", "fedalign", "fedmlb", "fedmix"),
-    "Label skew: 100 clients with few samples, mostly of a few classes, train one model.",
+    ("fedavg", "fedalign", "fedmlb(ce=0.1,kl=0.1)", "fedmix(lam=0.05,size=5)"),
+    "Few samples, uneven classes: 20 clients with 50 images each train one model, 20 epochs a "
+    "round, and overfit.",
 )
 LONG_TAIL = Part(
     "longtail",
@@ -64,7 +65,7 @@ def demo(
     """
     target = folder.with_name(folder.name + "-quick") if quick else folder
     with scheduler(jobs) as run_all:
-        plans = {part: _planned(part, target, quick) for part in (LABEL_SKEW, LONG_TAIL)}
+        plans = {part: _planned(part, target, quick) for part in (FEW_SAMPLES, LONG_TAIL)}
         run_all([planned for of_part in plans.values() for planned in of_part])
         shown = {part: _show(part, of_part, target, json_) for part, of_part in plans.items()}
         picture = _picture(shown, target / "demo.png")
@@ -105,7 +106,7 @@ def _picture(shown: dict[Part, Comparison], path: Path) -> str | None:
     """The path of the picture of both parts; None if it could not be drawn."""
     from fedloom.reports import overview_plot
 
-    both = shown[LABEL_SKEW], shown[LONG_TAIL]
+    both = shown[FEW_SAMPLES], shown[LONG_TAIL]
     return str(path) if drawn(lambda path: overview_plot.plot(*both, path), path) else None
 
 

@@ -1,4 +1,4 @@
-"""Plot of the models that clients end with: their recall over all classes, head, middle and tail."""
+"""Plot of the models that clients end with: recall over all classes, frequent and rare ones."""
 
 from __future__ import annotations
 
