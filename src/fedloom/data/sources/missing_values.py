@@ -89,7 +89,7 @@ def check_no_stray_words(
         places = np.flatnonzero(np.isin(column, words)).tolist()
         named = shortened((f"{row(i)}: '{column[i]}'" for i in places), CELLS_NAMED)
         found = f"numbers in {numeric} rows and {listed} in {other} ({named})"
-        fix = remedies.words.format(words=",".join(words[:CELLS_NAMED]))
+        fix = remedies.words.replace("{words}", ",".join(words[:CELLS_NAMED]))
         raise data_error(where, found, "numbers or categories, not both", fix)
 
 
@@ -109,7 +109,8 @@ def _other_format(
     odd = [c for c in cells if form.plain(c) is None and better[0].plain(c) is not None]
     found = f"numbers written as {shortened(map(repr, odd), 3)}"
     expected = f"numbers with {form}" if form != PLAIN else "numbers such as 1234.5"
-    remedy = remedies.number_format.format(options=format_hint(odd[0], better, form))
+    hint = format_hint(odd[0], better, form)
+    remedy = remedies.number_format.replace("{options}", hint)
     return data_error(where, found, expected, remedy)
 
 

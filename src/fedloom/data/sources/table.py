@@ -58,12 +58,6 @@ Missing = Annotated[
     Param("what stands for a missing value, comma-separated, apart from ?, NA, null and the like"),
 ]
 
-CATEGORIES = "if the column holds categories, set categorical='{0}'"
-REMEDIES = Remedies(
-    words="if they stand for missing values, set na={{words}}; "
-    f"{CATEGORIES}; or correct them, or leave the column out with drop='{{0}}'",
-    number_format=f"{{{{options}}}}; {CATEGORIES}",
-)
 REGRESSION = (
     "it looks like a target for regression, and fedloom supports classification only: "
     "name another column with target=, or sort the values into classes first"
@@ -188,13 +182,21 @@ def _check_words(
     for name, column in rows.frame.items():
         if name in exempt:
             continue
-        remedies = Remedies(REMEDIES.words.format(name), REMEDIES.number_format.format(name))
         where = f"{path}, column '{name}'"
-        check_no_stray_words(column, where, remedies, options.form, rows.row)
+        check_no_stray_words(column, where, _remedies(name), options.form, rows.row)
         if name != target and (oddity := numbers_among_words(column, options.form)):
             meant = f"if that is meant, set categorical='{name}'"
             warnings.append(f"warning: column '{name}': {oddity}; {meant}")
     return warnings
+
+
+def _remedies(column: str) -> Remedies:
+    categories = f"if the column holds categories, set categorical='{column}'"
+    return Remedies(
+        words="if they stand for missing values, set na={words}; "
+        f"{categories}; or correct them, or leave the column out with drop='{column}'",
+        number_format=f"{{options}}; {categories}",
+    )
 
 
 def _pop_column(frame: Frame, name: str, path: Path) -> np.ndarray:
