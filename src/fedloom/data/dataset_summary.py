@@ -105,13 +105,13 @@ def _feature_lines(features: Mapping[str, Any]) -> dict[str, str]:
     numeric = [c for c in columns if c["kind"] == "numeric"]
     one_hot = [c for c in columns if c["kind"] != "numeric" and c["one_hot"]]
     ranked = [c for c in columns if c["kind"] != "numeric" and not c["one_hot"]]
-    lines = {"features": f"{counted(len(columns), 'column')}, {shape} inputs of the model"}
+    inputs = counted(features["shape"][0], "input")
+    lines = {"features": f"{counted(len(columns), 'column')}, {inputs} of the model"}
     if numeric:
         lines["  numeric"] = f"{len(numeric)}, standardised: {_names(numeric)}"
     if one_hot:
-        inputs = sum(column["inputs"] for column in one_hot)
-        encoded = f"one-hot encoded as {counted(inputs, 'input')}"
-        lines["  categorical"] = f"{len(one_hot)}, {encoded}: {_names(one_hot)}"
+        inputs = counted(sum(column["inputs"] for column in one_hot), "input")
+        lines["  categorical"] = f"{len(one_hot)}, one-hot encoded as {inputs}: {_names(one_hot)}"
     if ranked:
         lines["  many values"] = f"{len(ranked)}, as positions in the sorted list: {_names(ranked)}"
     return lines

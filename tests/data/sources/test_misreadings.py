@@ -206,7 +206,7 @@ def test_a_target_of_numbers_with_a_word_is_refused(write, tmp_path):
 def test_decimal_commas_are_no_categories(tmp_path):
     lines = ["a;y"] + [f"{i % 4},5;{i % 2}" for i in range(20)]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"written as '0,5', '1,5', '2,5', .*; set decimal=,"):
+    with pytest.raises(UserError, match=r"written as '0,5', '1,5', '2,5', .*; set decimal=','"):
         read(tmp_path / "t.csv")
 
 

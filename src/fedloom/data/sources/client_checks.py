@@ -48,8 +48,8 @@ def _small(names: Sequence[str], sizes: np.ndarray) -> list[str]:
         return []
     listed = shortened((f"'{names[c]}' ({sizes[c]})" for c in small), NAMED)
     return [
-        f"{len(small)} of {len(sizes)} clients have fewer than {FEW_SAMPLES} samples, training "
-        f"and test together: {listed}; the partition 'user(min_size={FEW_SAMPLES})' leaves out "
+        f"few samples at {len(small)} of {len(sizes)} clients (fewer than {FEW_SAMPLES}, training "
+        f"and test together): {listed}; the partition 'user(min_size={FEW_SAMPLES})' leaves out "
         "clients with fewer training samples"
     ]
 
@@ -72,6 +72,6 @@ def _of_one_class(
         NAMED,
     )
     return [
-        f"{int(is_single.sum())} of {len(sizes)} clients have a single class: {listed}; "
+        f"a single class at {int(is_single.sum())} of {len(sizes)} clients: {listed}; "
         "check that their labels are complete"
     ]

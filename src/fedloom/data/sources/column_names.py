@@ -103,13 +103,22 @@ def _filled(table: FileTable, names: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def _check_same_columns(table: FileTable, first: FileTable) -> None:
-    if differing := sorted(table.frame.keys() ^ first.frame.keys()):
-        remedy = (
-            f"add or remove: {shortened(differing)}; or set columns=OTHER:NAME if a column has two "
-            "names, or missing_columns=fill to treat absent columns as missing values"
-        )
+    more = [name for name in table.frame if name not in first.frame]
+    fewer = [name for name in first.frame if name not in table.frame]
+    if more or fewer:
         expected = f"the columns of {first.file.name}"
-        raise data_error(table.file, shortened(table.frame), expected, remedy)
+        raise data_error(table.file, shortened(table.frame), expected, _remedies(more, fewer))
+
+
+def _remedies(more: Sequence[str], fewer: Sequence[str]) -> str:
+    """What to do about columns that a file has, and lacks, compared with the first."""
+    other_names = "columns=OTHER:NAME if a column has two names"
+    if len(more) == len(fewer) == 1:
+        other_names = f"columns='{more[0]}:{fewer[0]}' if these are the same"
+    return (
+        f"add or remove: {shortened(sorted([*more, *fewer]))}; or set {other_names}, "
+        "or missing_columns=fill to treat absent columns as missing values"
+    )
 
 
 def _check_names_occur(

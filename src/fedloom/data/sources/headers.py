@@ -14,6 +14,7 @@ from fedloom.data.sources.number_format import looks_like_number
 Rows = list[list[str]]
 
 TAKE_FIRST_LINE = "yes"
+NEVER_NAMES = ("yes", "no", "true", "false")  # of a column
 REMEDY = (
     "add a header line, or name the columns with header=NAME,NAME,... "
     f"(header={TAKE_FIRST_LINE} if the first line holds names after all)"
@@ -80,12 +81,15 @@ def doubt_about_header(columns: Mapping[str, np.ndarray]) -> str | None:
     if any(_are_numbers(column) for column in columns.values()):
         return None
     again = [name for name, column in columns.items() if name in column]
-    if not again:
+    answers = [name for name in columns if name.lower() in NEVER_NAMES]
+    if not (again or answers):
         return None
+    reason = f"{shortened(map(repr, again or answers), 4)} " + (
+        "also occurs below it in the same column" if again else "is an odd name of a column"
+    )
     return (
-        f"the first line may be a row of data: {shortened(map(repr, again), 4)} also occurs below "
-        f"it in the same column; if the file has no header, name the columns with "
-        f"header=NAME,NAME,... (header={TAKE_FIRST_LINE} if it has one)"
+        f"the first line may be a row of data: {reason}; if the file has no header, name the "
+        f"columns with header=NAME,NAME,... (header={TAKE_FIRST_LINE} if it has one)"
     )
 
 

@@ -58,8 +58,8 @@ class NumberFormat:
         return {name: value for name, value in given.items() if value != getattr(PLAIN, name)}
 
     def __str__(self) -> str:
-        """The options as a user writes them: decimal=, and thousands=."""
-        return " and ".join(f"{name}={value}" for name, value in self.options().items())
+        """The options as a user writes them: decimal=',' and thousands='.'"""
+        return " and ".join(f"{name}='{value}'" for name, value in self.options().items())
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -80,8 +80,8 @@ def number_format(decimal: str = ".", thousands: str = "") -> NumberFormat:
     if decimal == thousands:
         other = "," if decimal == "." else "."
         raise UserError(
-            f"decimal={decimal} and thousands={thousands} are the same character; "
-            f"for numbers such as 1{thousands}234{other}5 set decimal={other} as well"
+            f"decimal='{decimal}' and thousands='{thousands}' are the same character; "
+            f"for numbers such as 1{thousands}234{other}5 set decimal='{other}'"
         )
     return NumberFormat(decimal, _WORDS.get(thousands, thousands))
 
@@ -112,7 +112,8 @@ def count_numbers(cells: Mapping[str, int], form: NumberFormat) -> int:
 def better_formats(cells: Mapping[str, int], current: NumberFormat) -> list[NumberFormat]:
     """The simplest formats in which most of the cells are numbers, if more than in the current.
 
-    There are two if the cells do not tell: 1,234 is 1234 with thousands=, and 1.234 with decimal=,
+    There are two if the cells do not tell: 1,234 is 1234 with thousands="," and 1.234 with
+    decimal=",".
     """
     counts = {form: count_numbers(cells, form) for form in FORMATS}
     most = max(counts.values())
@@ -127,7 +128,7 @@ def format_hint(cell: str, formats: Sequence[NumberFormat], current: NumberForma
     """Which options to set so that such a cell is a number, as the remedy of a message.
 
     >>> format_hint("1,234", [NumberFormat(","), NumberFormat(".", ",")], PLAIN)
-    'set decimal=, if 1,234 means 1.234, or set thousands=, if 1,234 means 1234'
+    "set decimal=',' if 1,234 means 1.234, or set thousands=',' if 1,234 means 1234"
     """
     changes = [f"leave out {current}" if form == PLAIN else f"set {form}" for form in formats]
     if len(changes) == 1:
