@@ -98,6 +98,15 @@ def test_the_wrong_option_is_named(tmp_path):
         column(tmp_path, "0.5", "1.5", decimal=",")
 
 
+def test_the_options_already_set_are_kept(tmp_path):
+    with pytest.raises(UserError) as caught:
+        column(tmp_path, "331.400", "242.000", decimal=",")
+    assert (
+        "leave out decimal=',' if 242.000 means 242.000, "
+        "or set decimal=',' and thousands='.' if 242.000 means 242000" in str(caught.value)
+    )
+
+
 def test_a_cell_in_another_format_is_a_word(tmp_path):
     with pytest.raises(UserError, match=r"numbers in 24 rows and '2.5' in 12 \(row 4: '2.5', .*"):
         column(tmp_path, "0,5", "1,5", "2.5", decimal=",")

@@ -127,3 +127,23 @@ def test_warnings_are_stored(tmp_path):
     assert any(
         line.startswith("warning: column 'size'") for line in store.check("t", tmp_path / "r")
     )
+
+
+def test_points_that_may_separate_thousands(tmp_path):
+    file = text_file(
+        tmp_path, "n,y", *(f"{('950', '1.234', '7')[i % 3]},{i % 2}" for i in range(30))
+    )
+    (warning,) = warnings_about(read(file))
+    assert warning == (
+        "column 'n': the '.' in 1.234 is taken as the decimal mark; "
+        "if it means 1234, set decimal=',' and thousands='.'"
+    )
+    assert warnings_about(read(file, decimal=",", thousands=".")) == []
+
+
+@pytest.mark.parametrize(
+    "cells", [("0.125", "950"), ("1.25", "950"), ("1.234", "7"), ("1", "2000")]
+)
+def test_usual_numbers_with_a_point(cells, tmp_path):
+    file = text_file(tmp_path, "n,y", *(f"{cells[i % 2]},{i // 2 % 2}" for i in range(30)))
+    assert warnings_about(read(file)) == []

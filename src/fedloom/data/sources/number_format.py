@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -56,6 +56,10 @@ class NumberFormat:
         """The options of the reader that differ from the defaults."""
         given = {"decimal": self.decimal, "thousands": self.thousands}
         return {name: value for name, value in given.items() if value != getattr(PLAIN, name)}
+
+    def changes_from(self, other: NumberFormat) -> int:
+        """How many options differ."""
+        return (self.decimal != other.decimal) + (self.thousands != other.thousands)
 
     def __str__(self) -> str:
         """The options as a user writes them: decimal=',' and thousands='.'"""
@@ -110,7 +114,9 @@ def count_numbers(cells: Mapping[str, int], form: NumberFormat) -> int:
 
 
 def better_formats(cells: Mapping[str, int], current: NumberFormat) -> list[NumberFormat]:
-    """The simplest formats in which most of the cells are numbers, if more than in the current.
+    """The formats in which most of the cells are numbers, if more than in the current one.
+
+    Only those that change the fewest options are given.
 
     There are two if the cells do not tell: 1,234 is 1234 with thousands="," and 1.234 with
     decimal=",".
@@ -119,9 +125,32 @@ def better_formats(cells: Mapping[str, int], current: NumberFormat) -> list[Numb
     most = max(counts.values())
     if most <= count_numbers(cells, current) or 2 * most < sum(cells.values()):
         return []
-    best = [form for form, count in counts.items() if count == most]
-    simplest = min(len(form.options()) for form in best)
-    return [form for form in best if len(form.options()) == simplest]
+    changes = {f: f.changes_from(current) for f, count in counts.items() if count == most}
+    return [form for form, count in changes.items() if count == min(changes.values())]
+
+
+def ambiguous_thousands(cells: Iterable[str], form: NumberFormat) -> str | None:
+    """A number such as 1.234 whose point may separate thousands, or None if there is no doubt.
+
+    There is doubt if all numbers of a column are below 1000 or have three digits after the point,
+    and some without a point reach 100: this is how counts such as 950 and 1.234 are written.
+
+    >>> ambiguous_thousands(["950", "1.234"], PLAIN), ambiguous_thousands(["950", "1.25"], PLAIN)
+    ('1.234', None)
+    """
+    if form.thousands:
+        return None
+    pattern = re.compile(
+        rf"(?P<small>0|[1-9]\d?)|(?P<hundreds>[1-9]\d\d)|"
+        rf"(?P<grouped>[1-9]\d{{0,2}}(?:{re.escape(form.decimal)}\d{{3}})+)"
+    )
+    examples: dict[str | None, str] = {}
+    for cell in cells:
+        match = pattern.fullmatch(cell)
+        if match is None:
+            return None
+        examples.setdefault(match.lastgroup, cell)
+    return examples.get("grouped") if "hundreds" in examples else None
 
 
 def format_hint(cell: str, formats: Sequence[NumberFormat], current: NumberFormat) -> str:

@@ -13,7 +13,7 @@ from fedloom.data.sources.column_names import with_all_columns, with_common_name
 from fedloom.data.sources.errors import shortened
 from fedloom.data.sources.frames import FileTable, Frame, concatenated, read_table
 from fedloom.data.sources.headers import doubt_about_header
-from fedloom.data.sources.number_format import NumberFormat
+from fedloom.data.sources.number_format import NumberFormat, ambiguous_thousands
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,12 @@ def read_rows(files: Sequence[Path], options: ReadingOptions, where: Path) -> Ta
         np.repeat(np.arange(len(files)), sizes),
         np.concatenate([table.rows for table in tables]),
         {name: [t.file.name for t in where_not] for name, where_not in lacking.items()},
-        (*remarks, *(f"note: {note}" for note in notes), *_filled_notes(lacking)),
+        (
+            *remarks,
+            *_doubts_about_thousands(tables, options.form),
+            *(f"note: {note}" for note in notes),
+            *_filled_notes(lacking),
+        ),
     )
 
 
@@ -80,8 +85,23 @@ def _doubts_about_headers(tables: Sequence[FileTable]) -> list[str]:
     return [f"warning: {file}: {doubt}" for file, doubt in doubts if doubt]
 
 
+def _doubts_about_thousands(tables: Sequence[FileTable], form: NumberFormat) -> list[str]:
+    mark, other = form.decimal, "," if form.decimal == "." else "."
+    doubts = []
+    for name in tables[0].frame:
+        columns = [t.frame[name] for t in tables if t.frame[name].dtype.kind != "f"]
+        cells = (cell for column in columns for cell in column.tolist() if cell)
+        if example := ambiguous_thousands(cells, form):
+            meant = example.replace(mark, "")
+            doubts.append(
+                f"warning: column '{name}': the '{mark}' in {example} is taken as the decimal "
+                f"mark; if it means {meant}, set decimal='{other}' and thousands='{mark}'"
+            )
+    return doubts
+
+
 def _filled_notes(lacking: Mapping[str, list[FileTable]]) -> list[str]:
-    """What was filled in; a column that only one file has deserves a second look."""
+    """What was filled in, and where."""
     return [
         f"note: column '{name}' is absent from {shortened(t.file.name for t in tables)}: "
         f"its {sum(len(t.rows) for t in tables)} values there are treated as missing"
