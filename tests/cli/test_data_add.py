@@ -22,6 +22,7 @@ def test_what_was_understood(desk: Path) -> None:
     assert shown["rows"].startswith("44: 35 to train, 9 to test")
     assert shown["clients"].strip() == "2, 4 to 40 rows each: north, south"
     assert shown["classes"].strip() == "2: no (30), yes (14)"
+    assert shown["format"].strip() == "table" and shown["source"].strip().endswith("sites")
     assert "[/dose]" in said.out, "a name is no markup"
     assert said.flat.startswith("warning: few samples at 1 of 2 clients (fewer than 10")
     assert "warning" not in said.out

@@ -38,7 +38,7 @@ def add(
     Example: fedloom data add heart --from heart/ --option target=disease
     """
     from fedloom.data import listing, store
-    from fedloom.data.dataset_summary import summary, summary_lines
+    from fedloom.data.dataset_summary import SUMMARISED, summary, summary_lines
     from fedloom.data.sources.checks import problems_and_notes
     from fedloom.settings.overrides import assignment
 
@@ -51,7 +51,7 @@ def add(
         apart = _problems_and_notes_apart(remarks)
         print_json({**listing.describe(name), "understood": understood, **apart})
         return
-    about = {field: dataset.about[field] for field in ("format", "source")}
+    about = {field: text for field, text in dataset.about.items() if field not in SUMMARISED}
     out.print(facts({"name": name, **about, **summary_lines(understood)}), highlight=False)
     for line in remarks:
         if not line.startswith("warning: "):  # those went to stderr

@@ -14,6 +14,8 @@ import numpy as np
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources.errors import shortened
 
+# Entries of Dataset.about that the summary or the remarks of the checks contain.
+SUMMARISED = ("target", "test split", "columns", "features", "remarks")
 NAMED = 6  # features, clients and columns that a line names
 CLASSES_NAMED = 10
 FILLED = "a missing number becomes the median, and an extra 0/1 input marks missing values"

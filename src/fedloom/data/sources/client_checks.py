@@ -43,8 +43,8 @@ def _hardly_repeating(sizes: np.ndarray) -> list[str]:
 
 
 def _small(names: Sequence[str], sizes: np.ndarray) -> list[str]:
-    small = np.flatnonzero((sizes < FEW_SAMPLES) & (sizes > 0))
-    if not len(small):
+    small = np.flatnonzero((sizes < FEW_SAMPLES) & (sizes > 0)).tolist()
+    if not small:
         return []
     listed = shortened((f"'{names[c]}' ({sizes[c]})" for c in small), NAMED)
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ from fedloom.data.sources.missing_values import (
     check_no_stray_words,
     numbers_among_words,
 )
-from fedloom.data.sources.number_format import Decimal, Thousands, number_format
+from fedloom.data.sources.number_format import Decimal, NumberFormat, Thousands, number_format
 from fedloom.data.sources.table_rows import ReadingOptions, TableRows, read_rows
 
 LOOKS_FOR = (
@@ -85,6 +86,8 @@ def read(
     missing_columns: MissingColumns = "refuse",
 ) -> Dataset:
     """The data set of a table: its columns as features (columns.py) and its target as classes."""
+    if not (files := _table_files(path)):
+        raise data_error(path, folder_listing(path), LOOKS_FOR, "give a table")
     options = ReadingOptions(
         number_format(decimal, thousands),
         header,
@@ -93,47 +96,63 @@ def read(
         _listed(drop),
         missing_columns == "fill",
     )
-    files = _table_files(path)
-    if not files:
-        raise data_error(path, folder_listing(path), LOOKS_FOR, "give a table")
     rows = read_rows(files, options, path)
-    return _dataset(rows, options, path, name, target, client, _listed(categorical), test_share)
+    samples = _labelled(rows, target, client, _listed(categorical), options.form, path)
+    return _dataset(samples, name or default_name(path), test_share, path)
 
 
-def _dataset(
+@dataclass(frozen=True)
+class _LabelledRows:
+    """The rows of a table with their classes and clients apart from the features."""
+
+    rows: TableRows
+    features: Frame
+    target: str
+    y: np.ndarray
+    classes: tuple[str, ...]
+    users: np.ndarray | None
+    categories: list[str]
+    warnings: list[str]
+
+
+def _labelled(
     rows: TableRows,
-    options: ReadingOptions,
-    path: Path,
-    name: str | None,
     target: str | None,
     client: str | None,
     categories: list[str],
-    test_share: float,
-) -> Dataset:
-    frame = dict(rows.frame)
-    _check_columns(categories, frame, path)
+    form: NumberFormat,
+    path: Path,
+) -> _LabelledRows:
+    _check_columns(categories, rows.frame, path)
     target = target or _default_target(rows, path)
-    remarks = _check_words(rows, {*categories, client}, target, options, path)
+    warnings = _check_words(rows, {*categories, client}, target, form, path)
+    frame = dict(rows.frame)
     y, classes = _pop_classes(frame, target, rows, path)
     users = _pop_clients(frame, client, rows, path) if client else None
     if users is None and _is_file_per_client(rows.files):
         users = rows.stems
-    test, test_made = _test_rows(rows, y, users, test_share)
-    features = encoding.encode(_rows(frame, ~test), _rows(frame, test), categories, path)
+    return _LabelledRows(rows, frame, target, y, classes, users, categories, warnings)
+
+
+def _dataset(samples: _LabelledRows, name: str, test_share: float, path: Path) -> Dataset:
+    frame, y, users = samples.features, samples.y, samples.users
+    test, test_made = _test_rows(samples.rows, y, users, test_share)
+    features = encoding.encode(_rows(frame, ~test), _rows(frame, test), samples.categories, path)
+    facts = encoding.column_facts(frame, features, samples.categories)
     about = {
         "format": "table",
         "source": str(path),
-        "target": f"column '{target}'",
+        "target": f"column '{samples.target}'",
         "test split": test_made,
         "columns": json.dumps([feature.described() for feature in features]),
-        "features": json.dumps(encoding.column_facts(frame, features, categories)),
-        "remarks": json.dumps([*rows.remarks, *remarks]),
+        "features": json.dumps(facts),
+        "remarks": json.dumps([*samples.rows.remarks, *samples.warnings]),
     }
     train, held_out = (
         raw_split(x, y[rows], path, None if users is None else users[rows])
         for x, rows in zip(encoding.feature_matrices(features), (~test, test), strict=True)
     )
-    return build_dataset(name or default_name(path), "table", train, held_out, about, classes)
+    return build_dataset(name, "table", train, held_out, about, samples.classes)
 
 
 def _test_rows(
@@ -175,7 +194,7 @@ def _check_columns(names: list[str], frame: Frame, path: Path) -> None:
 
 
 def _check_words(
-    rows: TableRows, exempt: set[str | None], target: str, options: ReadingOptions, path: Path
+    rows: TableRows, exempt: set[str | None], target: str, form: NumberFormat, path: Path
 ) -> list[str]:
     """Refuse columns of numbers with words among them; warnings where it may be the other way."""
     warnings = []
@@ -183,8 +202,8 @@ def _check_words(
         if name in exempt:
             continue
         where = f"{path}, column '{name}'"
-        check_no_stray_words(column, where, _remedies(name), options.form, rows.row)
-        if name != target and (oddity := numbers_among_words(column, options.form)):
+        check_no_stray_words(column, where, _remedies(name), form, rows.row)
+        if name != target and (oddity := numbers_among_words(column, form)):
             meant = f"if that is meant, set categorical='{name}'"
             warnings.append(f"warning: column '{name}': {oddity}; {meant}")
     return warnings

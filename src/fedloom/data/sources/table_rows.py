@@ -34,7 +34,8 @@ class TableRows:
     @property
     def stems(self) -> np.ndarray:
         """The name of each row's file, without its suffix."""
-        return np.array([file.stem for file in self.files])[self.file_of_row]
+        stems: np.ndarray = np.array([file.stem for file in self.files])[self.file_of_row]
+        return stems
 
     def row(self, place: int) -> str:
         """Where a row stands, for a message; its file is named if there are several."""
