@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data import writers
@@ -46,6 +46,7 @@ def plain(tmp_path):
     return sha(sites(tmp_path / "plain"))
 
 
+@settings(max_examples=30, deadline=None)
 @given(order=st.permutations(NAMES))
 def test_the_order_of_columns_does_not_matter(order):
     with tempfile.TemporaryDirectory() as folder:
@@ -59,6 +60,7 @@ def spelt(name: str) -> st.SearchStrategy[str]:
     return st.tuples(*letter).map("".join)
 
 
+@settings(max_examples=30, deadline=None)
 @given(headers=st.tuples(*(spelt(name) for name in NAMES)))
 def test_case_and_blanks_do_not_matter(headers):
     with tempfile.TemporaryDirectory() as folder:
@@ -168,6 +170,7 @@ def test_refused(case, tmp_path):
     assert [piece for piece in says if piece not in str(caught.value)] == [], str(caught.value)
 
 
+@settings(max_examples=30, deadline=None)
 @given(lacking=st.sets(st.sampled_from(NAMES[:3]), max_size=2))
 def test_an_absent_column_equals_an_empty_one(lacking):
     kept = [name for name in NAMES if name not in lacking]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedloom.core.errors import UserError
@@ -32,6 +32,7 @@ def dataset(folder: Path, numbers: list[Decimal], form: NumberFormat, **options:
     return read(file, **options)
 
 
+@settings(max_examples=30, deadline=None)
 @given(numbers=st.lists(values, min_size=12, max_size=30), form=st.sampled_from(FORMATS))
 def test_a_format_changes_nothing_but_the_file(numbers, form):
     with tempfile.TemporaryDirectory() as folder:
@@ -40,6 +41,7 @@ def test_a_format_changes_nothing_but_the_file(numbers, form):
     assert identity_sha256(other) == identity_sha256(plain)
 
 
+@settings(max_examples=30, deadline=None)
 @given(value=values, form=st.sampled_from(FORMATS))
 def test_a_written_number_is_understood(value, form):
     plain = form.plain(written(value, form))
