@@ -12,7 +12,7 @@ from torch import nn
 import fedloom as fl
 from api.tiny import experiment, sha
 from cli import talk
-from fedloom.api.warn import FedloomWarning
+from fedloom.core.warn import FedloomWarning
 from fedloom.experiment.callbacks import RunStart
 from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import load

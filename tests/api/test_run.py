@@ -15,7 +15,7 @@ from torch import nn
 import fedloom as fl
 from api.tiny import experiment, sha
 from cli import talk
-from fedloom.api.warn import FedloomWarning
+from fedloom.core.warn import FedloomWarning
 from fedloom.experiment.execute import execute
 from fedloom.experiment.train import Interrupted
 

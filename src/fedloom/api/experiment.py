@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedloom.api.inputs import Inputs, collect
-from fedloom.api.warn import warn_user
 from fedloom.core.spec import Spec
 from fedloom.core.user_code import short_reference
+from fedloom.core.warn import warn_user
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import prepare
 from fedloom.settings.config import Config

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.api.inputs import Inputs, collect
-from fedloom.api.warn import warn_user
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.params import Params
+from fedloom.core.warn import warn_user
 from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
 from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedloom.cli import options as o
-from fedloom.cli.output import facts, out, print_json, table, user_errors
+from fedloom.cli.output import facts, out, print_json, say, table, user_errors
 
 app = typer.Typer(help="Data sets: add, list, check, show, remove.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name of the data set.")]
@@ -33,22 +33,28 @@ def add(
     ] = False,
     json_: o.Json = False,
 ) -> None:
-    """Read a data set and store it under a name.
+    """Read a data set, say what was understood, and store it under a name.
 
     Example: fedloom data add heart --from heart/ --option target=disease
     """
     from fedloom.data import listing, store
+    from fedloom.data.dataset_summary import SUMMARISED, summary, summary_lines
     from fedloom.data.sources.checks import problems_and_notes
     from fedloom.settings.overrides import assignment
 
     options = dict(assignment(text, "--option", "target=disease") for text in option or ())
-    dataset = store.add(name, path, format_, options, replace=replace)
-    description, remarks = listing.describe(name), problems_and_notes(dataset)
+    dataset = store.add(
+        name, path, format_, options, replace=replace, warn=lambda text: say(f"warning: {text}")
+    )
+    understood, remarks = summary(dataset), problems_and_notes(dataset)
     if json_:
-        print_json({**description, **_problems_and_notes_apart(remarks)})
-    else:
-        out.print(facts({field: v for field, v in description.items() if field != "columns"}))
-        for line in remarks:
+        apart = _problems_and_notes_apart(remarks)
+        print_json({**listing.describe(name), "understood": understood, **apart})
+        return
+    about = {field: text for field, text in dataset.about.items() if field not in SUMMARISED}
+    out.print(facts({"name": name, **about, **summary_lines(understood)}), highlight=False)
+    for line in remarks:
+        if not line.startswith("warning: "):  # those went to stderr
             out.print(line, markup=False, highlight=False)
 
 
@@ -109,8 +115,8 @@ def check(name: Name, json_: o.Json = False) -> None:
 
 
 def _problems_and_notes_apart(lines: list[str]) -> dict[str, list[str]]:
-    """The lines of a check in two lists, without the word that each starts with."""
-    apart = {"problems": "problem: ", "notes": "note: "}
+    """The lines of a check in three lists, without the word that each starts with."""
+    apart = {"problems": "problem: ", "warnings": "warning: ", "notes": "note: "}
     return {
         name: [line.removeprefix(start) for line in lines if line.startswith(start)]
         for name, start in apart.items()

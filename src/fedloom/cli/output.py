@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedloom.core.errors import RunError, UserError, shown_text
@@ -124,6 +125,6 @@ def megabytes(count: float) -> str:
 
 def facts(values: Mapping[str, Any]) -> Table:
     """Names and values, one per line."""
-    result = table(["", ""], [[name, str(value)] for name, value in values.items()])
+    result = table(["", ""], [[name, escape(str(value))] for name, value in values.items()])
     result.show_header = False
     return result

@@ -3,6 +3,8 @@
 load(name)          a stored data set, such as "fashion-mnist"
 names()             all of them
 add(name, path)     read files in one of the supported formats and store them under a name
+read(path)          the same, without storing them
+summary(dataset)    what was understood: rows, clients, features, classes, missing values
 as_dataset(...)     arrays, a torch Dataset or a DataFrame as a Dataset
 from_torch(...)     a torch Dataset as a Dataset, with a name and class names
 save(dataset)       store a Dataset under its name
@@ -18,6 +20,8 @@ _EXPORTS = {
     "load": "fedloom.data.store",
     "names": "fedloom.data.store",
     "add": "fedloom.data.store",
+    "read": "fedloom.data.from_files:read_files",
+    "summary": "fedloom.data.dataset_summary",
     "save": "fedloom.data.store",
     "remove": "fedloom.data.store",
     "as_dataset": "fedloom.data.from_python",

@@ -35,6 +35,8 @@ PACKAGED_ABOUT = {
     "licence": "MIT, (c) 2017 Zalando SE",
     "subset": "the first 1,000 training and 200 test images of each class, in their original order",
 }
+# In `about`, but for the summary (dataset_summary.py) and the checks (sources/checks.py).
+READER_FACTS = ("features", "remarks")
 
 Root = str | Path | None
 
@@ -106,5 +108,5 @@ def _description(info: dict[str, Any]) -> dict[str, Any]:
         "classes": len(info["classes"]),
         "shape": " x ".join(map(str, shape)),
         "users": len(info["users"]),
-        **info["about"],
+        **{field: text for field, text in info["about"].items() if field not in READER_FACTS},
     }

@@ -6,7 +6,7 @@ NAME/train-SHA.safetensors, NAME/test-SHA.safetensors, and NAME/info.json with t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,8 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.warn import warn_user
 from fedloom.data import fashion, synthetic
 from fedloom.data.dataset import Dataset, Kind, Split
+from fedloom.data.from_files import read_files
 from fedloom.data.info_file import (
     INFO,
     SPLITS,
@@ -27,7 +29,6 @@ from fedloom.data.info_file import (
     split_files,
 )
 from fedloom.data.listing import ADD_HINT, NAME, PACKAGED, Root, home, names
-from fedloom.data.sources import read
 from fedloom.data.sources.checks import problems_and_notes
 from fedloom.data.staging import exclusive, put_in_place, staging_folder, sync
 
@@ -39,10 +40,14 @@ def add(
     options: Mapping[str, Any] | None = None,
     root: Root = None,
     replace: bool = False,
+    warn: Callable[[str], None] = warn_user,
 ) -> Dataset:
-    """Read and check a source, and store it under a name."""
+    """Read and check a source, and store it under a name.
+
+    warn: what to do with each warning; by default it becomes a Python warning.
+    """
     _free_folder(name, root, replace)
-    dataset = read(path, format, **{**(options or {}), "name": name})
+    dataset = read_files(path, format, warn=warn, **{**(options or {}), "name": name})
     save(dataset, root, replace)
     return dataset
 
@@ -76,9 +81,9 @@ def load(name: str, root: Root = None) -> Dataset:
 
 
 def check(name: str, root: Root = None) -> list[str]:
-    """Problems and notes about a stored data set; empty if nothing is unusual.
+    """Problems, warnings and notes about a stored data set; empty if nothing is unusual.
 
-    Each line starts with 'problem: ' or 'note: '.
+    Each line starts with 'problem: ', 'warning: ' or 'note: '.
     """
     try:
         return problems_and_notes(load(name, root))

@@ -171,7 +171,8 @@ def test_words_among_numbers_are_named(write, tmp_path):
     with pytest.raises(UserError) as caught:
         read(with_words(write, tmp_path, 4, "-", "-", "old"))
     for piece in (
-        "column 'age': found numbers in 31 rows and '-', 'old' in 3 (the first is row 2)",
+        "column 'age': found numbers in 31 rows and '-', 'old' in 3 "
+        "(row 3: '-', row 4: '-', row 5: 'old')",
         "set na=-,old",
         "set categorical='age'",
         "drop='age'",
@@ -205,7 +206,7 @@ def test_a_target_of_numbers_with_a_word_is_refused(write, tmp_path):
 def test_decimal_commas_are_no_categories(tmp_path):
     lines = ["a;y"] + [f"{i % 4},5;{i % 2}" for i in range(20)]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"with a comma \(0,5, 1,5, 2,5, .*\), expected a decimal"):
+    with pytest.raises(UserError, match=r"written as '0,5', '1,5', '2,5', .*; set decimal=','"):
         read(tmp_path / "t.csv")
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedloom.data.sources import read
+from fedloom.data.sources.checks import warnings_about
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 
@@ -44,6 +45,7 @@ def counts(values):
 
 def test_heart(unpacked):
     dataset = read(unpacked("heart") / "heart")
+    assert warnings_about(dataset) == []
     assert dataset.users == ("cleveland", "hungarian", "switzerland", "va")
     both = [
         a + b for a, b in zip(counts(dataset.train.users), counts(dataset.test.users), strict=True)
@@ -61,6 +63,7 @@ def test_heart(unpacked):
 
 def test_mnist_writers(unpacked):
     dataset = read(unpacked("mnist-writers") / "mnist-writers")
+    assert warnings_about(dataset) == []
     assert (len(dataset.train), len(dataset.test), dataset.shape) == (60_000, 10_000, (1, 28, 28))
     assert len(dataset.train.users.unique()) == 539
     assert len(dataset.test.users.unique()) == 297
@@ -103,6 +106,7 @@ def test_leaf(unpacked):
     assert (counts(letters.train.y), counts(letters.test.y)) == ([44] * 62, [11] * 62)
     assert len(letters.users) == 55
     text = read(folder / "shakespeare")
+    assert warnings_about(letters) == warnings_about(text) == []
     assert (text.kind, text.shape) == ("text", (80,))
     assert len(text.train.users.unique()) == len(text.users)
     sixty = read(folder / "shakespeare", users=60, min_samples=250)

@@ -8,7 +8,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from fedloom.core.errors import UserError, unknown_name
-from fedloom.core.spec import call
+from fedloom.core.spec import Parameter, call, parameters
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import cifar, idx, image_folder, leaf, npz, table, tiny_imagenet
 from fedloom.data.sources.torch_dataset import from_torch
@@ -38,7 +38,10 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
         raise UserError(f"no file or folder {place}; check the path of the data")
     try:
         name = detect(place) if format == "auto" else format
-        dataset: Dataset = call("data format", name, SOURCES[name].read, options, path=place)
+        reader = SOURCES[name].read
+        accepted = parameters(reader)
+        given = {n: _as_text(v, accepted.get(n)) for n, v in options.items()}
+        dataset: Dataset = call("data format", name, reader, given, path=place)
     except UnicodeDecodeError as error:
         raise UserError(
             f"cannot read {place}: a text file in it is not UTF-8 ({error}); save it again as UTF-8"
@@ -49,6 +52,16 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
             "check the file and its permissions"
         ) from None
     return dataset
+
+
+def _as_text(value: Any, parameter: Parameter | None) -> Any:
+    """Numbers and lists as text for a parameter that takes text: drop=5, na=-9,-99."""
+    if parameter is None or str not in parameter.kinds or parameter.problem(value) is None:
+        return value
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return str(value) if is_number else value
 
 
 def detect(path: Path) -> str:

@@ -1,8 +1,12 @@
-"""Checks of a data set that could be read: problems spoil a result, notes are worth knowing."""
+"""Checks of a data set that could be read.
+
+Problems spoil a result, warnings say what may not be meant, notes are worth knowing.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -10,6 +14,7 @@ import numpy as np
 import torch
 
 from fedloom.data.dataset import Dataset, Split
+from fedloom.data.sources.client_checks import doubtful_clients
 from fedloom.data.sources.errors import shortened
 
 # If more than this share of the test images occurs in training, the measured accuracy is spoilt.
@@ -17,17 +22,31 @@ MAX_SHARED = 0.01
 
 
 def problems_and_notes(dataset: Dataset) -> list[str]:
-    """One line each, starting with 'problem: ' or 'note: '; empty if nothing is unusual."""
+    """One line each, starting with 'problem: ', 'warning: ' or 'note: '; empty if all is usual."""
     defects = [*_defects(dataset, "train"), *_defects(dataset, "test")]
     if defects:
         return [f"problem: {defect}" for defect in defects]
     return [
+        *(f"warning: {warning}" for warning in warnings_about(dataset)),
+        *_recorded(dataset, "note: "),
         *_absent_classes(dataset),
         *_gaps_in_class_numbers(dataset),
         *_shared_samples(dataset),
         *_constant_values(dataset),
         *_idle_users(dataset),
     ]
+
+
+def warnings_about(dataset: Dataset) -> list[str]:
+    """What may not be meant: of the files, as recorded when they were read, and of the clients."""
+    recorded = [line.removeprefix("warning: ") for line in _recorded(dataset, "warning: ")]
+    return [*recorded, *doubtful_clients(dataset)]
+
+
+def _recorded(dataset: Dataset, start: str) -> list[str]:
+    """The reader's remarks that start with this word."""
+    remarks: list[str] = json.loads(dataset.about.get("remarks", "[]"))
+    return [line for line in remarks if line.startswith(start)]
 
 
 def _defects(dataset: Dataset, name: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ Categories:  one 0/1 column per category (one-hot), up to 20 categories; beyond 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,12 +22,16 @@ MAX_ONE_HOT = 20  # more categories than this become one column of numbers
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature: its name, its values in both splits, (median, mean, std) if standardised."""
+    """A feature: its name, its values in both splits, (median, mean, std) if standardised.
+
+    column: the column of the table that it comes from.
+    """
 
     name: str
     train: np.ndarray
     test: np.ndarray
     scale: tuple[float, float, float] | None = None
+    column: str = ""
 
     def described(self) -> dict[str, object]:
         """What is needed to encode a new table in the same way, as JSON."""
@@ -57,14 +61,36 @@ def encode(
     features: list[Feature] = []
     for name in train:
         place, remedy = f"{where}, column '{name}'", drop.format(name)
-        if train[name].dtype.kind != "f" or name in categorical:
+        if is_categorical(name, train, categorical):
             texts = as_text(train[name]), as_text(test[name])
-            features += _categories(name, *texts, place, remedy)
+            encoded = _categories(name, *texts, place, remedy)
         elif standardise:
-            features += _standardised(name, train[name], test[name], place, remedy)
+            encoded = _standardised(name, train[name], test[name], place, remedy)
         else:
-            features.append(_unchanged(name, train[name], test[name], place, remedy))
+            encoded = [_unchanged(name, train[name], test[name], place, remedy)]
+        features += [replace(feature, column=name) for feature in encoded]
     return features
+
+
+def is_categorical(name: str, frame: Frame, categorical: Collection[str]) -> bool:
+    """Whether a column holds categories: it is text, or named in `categorical`."""
+    return frame[name].dtype.kind != "f" or name in categorical
+
+
+def column_facts(
+    frame: Frame, features: Sequence[Feature], categorical: Collection[str]
+) -> list[dict[str, object]]:
+    """What became of each column of the whole table, as JSON."""
+    return [
+        {
+            "name": name,
+            "kind": "categorical" if is_categorical(name, frame, categorical) else "numeric",
+            "inputs": sum(feature.column == name for feature in features),
+            "one_hot": any(f.name.startswith(f"{name}=") for f in features if f.column == name),
+            "missing": int(is_missing(frame[name]).sum()),
+        }
+        for name in frame
+    ]
 
 
 def feature_matrices(features: Sequence[Feature]) -> tuple[np.ndarray, np.ndarray]:

@@ -9,11 +9,13 @@ import numpy as np
 from fedloom.core.errors import unknown_name
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.frames import Frame
-from fedloom.data.sources.missing_values import check_no_stray_words
+from fedloom.data.sources.missing_values import Remedies, check_no_stray_words
 
-STRAY_WORDS = (
-    "convert the column with pandas.to_numeric(column, errors='coerce') and fill in what is "
-    "missing, or with astype('category')"
+REMEDIES = Remedies(
+    words="convert the column with pandas.to_numeric(column, errors='coerce') and fill in what is "
+    "missing, or with astype('category')",
+    number_format="{options} in pandas.read_csv, or convert the column with astype('category') "
+    "if it holds categories",
 )
 
 
@@ -57,7 +59,7 @@ def _column(series: Any, where: str) -> np.ndarray:
     values = [_as_category(value, where) for value in without_missing(series)]
     column = np.array(values, dtype=str)
     if str(series.dtype) != "category":
-        check_no_stray_words(column, where, STRAY_WORDS)
+        check_no_stray_words(column, where, REMEDIES)
     return column
 
 

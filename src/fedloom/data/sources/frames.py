@@ -2,62 +2,54 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.data.sources.errors import data_error, missing_extra, shortened
-from fedloom.data.sources.headers import split_header
+from fedloom.data.sources.csv_files import read_csv
+from fedloom.data.sources.errors import data_error, missing_extra
 from fedloom.data.sources.memory import check_fits_in_memory
 from fedloom.data.sources.missing_values import without_missing
+from fedloom.data.sources.number_format import PLAIN, NumberFormat
 
 Frame = dict[str, np.ndarray]
 
-SEPARATORS = ",;\t"
 BYTES_PER_CELL = 64  # while a table is read: a Python object and its place in a list
 
 
-def read_frame(file: Path, header: str | None = None, missing: Collection[str] = ()) -> Frame:
+@dataclass(frozen=True)
+class FileTable:
+    """The columns of one file, and for each value the row of the file where it stands."""
+
+    file: Path
+    frame: Frame
+    rows: np.ndarray
+
+
+def read_table(
+    file: Path,
+    header: str | None = None,
+    missing: Collection[str] = (),
+    form: NumberFormat = PLAIN,
+) -> FileTable:
     """The columns of a CSV, TSV or Parquet file; those of CSV and TSV as text.
 
     header: see headers.split_header. missing: words that stand for a missing value, apart from the
-    usual ones.
+    usual ones. form: how numbers are written in columns of text.
     """
-    frame = READERS[file.suffix.lower()](file, header)
-    if not frame or not len(next(iter(frame.values()))):
+    frame, rows = READERS[file.suffix.lower()](file, header)
+    if not frame or not len(rows):
         expected, remedy = "a header and at least one row", "check that the file is complete"
         raise data_error(file, "no rows", expected, remedy)
-    return {name: without_missing(column, missing) for name, column in frame.items()}
+    filled = {name: without_missing(column, missing, form) for name, column in frame.items()}
+    return FileTable(file, filled, rows)
 
 
-def _read_csv(file: Path, header: str | None) -> Frame:
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        separator = max(SEPARATORS, key=text.partition("\n")[0].count)
-        lines = csv.reader(io.StringIO(text), delimiter=separator, strict=True)
-        rows = [[value.strip() for value in line] for line in lines if line]
-    except (UnicodeDecodeError, csv.Error) as error:
-        found, remedy = f"no readable text ({error})", "save it again as CSV in UTF-8"
-        raise data_error(file, found, "a CSV file in UTF-8", remedy) from None
-    _check_lengths(rows, file)
-    names, data = split_header(rows, header, file)
-    return {name: np.array([row[i] for row in data], dtype=str) for i, name in enumerate(names)}
-
-
-def _check_lengths(rows: Sequence[Sequence[str]], file: Path) -> None:
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(rows[0]):
-            found = f"row {number} of length {len(row)}"
-            expected = f"{len(rows[0])} as the header"
-            raise data_error(file, found, expected, "fill or quote the row")
-
-
-def _read_parquet(file: Path, header: str | None) -> Frame:
+def _read_parquet(file: Path, header: str | None) -> tuple[Frame, np.ndarray]:
     if header is not None:
         remedy = "leave out header="
         raise data_error(file, "a file that names its columns", "a CSV file with header=", remedy)
@@ -76,7 +68,8 @@ def _read_parquet(file: Path, header: str | None) -> Frame:
     except (pyarrow.ArrowException, OSError) as error:
         found = f"no readable Parquet ({error})"
         raise data_error(file, found, "a Parquet file", "write it again") from None
-    return {name: _from_arrow(table.column(name), name, file) for name in table.column_names}
+    frame = {name: _from_arrow(table.column(name), name, file) for name in table.column_names}
+    return frame, np.arange(1, table.num_rows + 1)
 
 
 def _from_arrow(column: Any, name: str, file: Path) -> np.ndarray:
@@ -98,32 +91,38 @@ def _from_arrow(column: Any, name: str, file: Path) -> np.ndarray:
     return np.array(strings, dtype=str)
 
 
-READERS: dict[str, Callable[[Path, str | None], Frame]] = {
-    ".csv": _read_csv,
-    ".tsv": _read_csv,
+READERS: dict[str, Callable[[Path, str | None], tuple[Frame, np.ndarray]]] = {
+    ".csv": read_csv,
+    ".tsv": read_csv,
     ".parquet": _read_parquet,
 }
 
 
-def concatenated(frames: Sequence[Frame], files: Sequence[Path]) -> Frame:
-    """The rows of all files; every file must have the columns of the first."""
-    for frame, file in zip(frames, files, strict=True):
-        if differing := sorted(frame.keys() ^ frames[0].keys()):
-            expected = f"the columns of {files[0].name}"
-            remedy = f"add or remove: {shortened(differing)}"
-            raise data_error(file, shortened(frame), expected, remedy)
-    return {name: _joined_column([frame[name] for frame in frames]) for name in frames[0]}
+def concatenated(tables: Sequence[FileTable], form: NumberFormat = PLAIN) -> Frame:
+    """The rows of all files, which have the same columns."""
+    return {
+        name: _joined_column([table.frame[name] for table in tables], form)
+        for name in tables[0].frame
+    }
 
 
-def _joined_column(pieces: Sequence[np.ndarray]) -> np.ndarray:
+def _joined_column(pieces: Sequence[np.ndarray], form: NumberFormat) -> np.ndarray:
     """The pieces of one column as numbers if all of its values are numbers, else as text."""
-    if all(piece.dtype.kind == "f" for piece in pieces):
-        return np.concatenate(pieces)
-    column = np.concatenate([as_text(piece) for piece in pieces])
-    try:
-        return np.where(column == "", "nan", column).astype(np.float64)
-    except ValueError:
+    numbers = [_as_numbers(piece, form) for piece in pieces]
+    if all(piece is not None for piece in numbers):
+        return np.concatenate([piece for piece in numbers if piece is not None])
+    return np.concatenate([as_text(piece) for piece in pieces])
+
+
+def _as_numbers(column: np.ndarray, form: NumberFormat) -> np.ndarray | None:
+    """The column as float64 with NaN for missing values; None if a value is no number."""
+    if column.dtype.kind == "f":
         return column
+    cells, places = np.unique(column, return_inverse=True)
+    plain = ["nan" if cell == "" else form.plain(cell) for cell in cells.tolist()]
+    if any(text is None for text in plain):
+        return None
+    return np.array(plain, dtype=str).astype(np.float64)[places]
 
 
 def as_text(column: np.ndarray) -> np.ndarray:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from fedloom.data.sources.errors import data_error, shortened
-from fedloom.data.sources.missing_values import is_number
+from fedloom.data.sources.number_format import looks_like_number
 
 Rows = list[list[str]]
 
 TAKE_FIRST_LINE = "yes"
+NEVER_NAMES = ("yes", "no", "true", "false")  # of a column
 REMEDY = (
     "add a header line, or name the columns with header=NAME,NAME,... "
     f"(header={TAKE_FIRST_LINE} if the first line holds names after all)"
@@ -41,12 +44,12 @@ def split_header(rows: Rows, header: str | None, file: Path) -> tuple[list[str],
 
 def _check_is_no_data(names: Sequence[str], data: Rows, file: Path) -> None:
     expected = "the names of the columns"
-    numbers = [name for name in names if is_number(name)]
+    numbers = [name for name in names if looks_like_number(name)]
     if numbers and (len(numbers) == len(names) or not _are_positions(numbers)):
         found = f"numbers ({shortened(numbers, 4)}) in the first line, which looks like data"
         raise data_error(file, found, expected, REMEDY)
     again = [name for i, name in enumerate(names) if any(row[i] == name for row in data)]
-    if 2 * len(again) >= len(names) and not all(is_number(name) for name in again):
+    if 2 * len(again) >= len(names) and not all(looks_like_number(name) for name in again):
         found = f"values of the same columns ({shortened(again, 4)}) in the first line"
         raise data_error(file, f"{found}, which looks like data", expected, REMEDY)
 
@@ -68,3 +71,28 @@ def _check_names(header: Sequence[str], file: Path) -> None:
     if duplicates:
         found = f"column '{duplicates[0]}' twice"
         raise data_error(file, found, "each name once", "rename one of them")
+
+
+def doubt_about_header(columns: Mapping[str, np.ndarray]) -> str | None:
+    """Why the first line may be a row of data after all, given the columns of text under it.
+
+    A name above a column of numbers cannot be a value of that column, so there is no doubt then.
+    """
+    if any(_are_numbers(column) for column in columns.values()):
+        return None
+    again = [name for name, column in columns.items() if name in column]
+    answers = [name for name in columns if name.lower() in NEVER_NAMES]
+    if not (again or answers):
+        return None
+    reason = f"{shortened(map(repr, again or answers), 4)} " + (
+        "also occurs below it in the same column" if again else "is an odd name of a column"
+    )
+    return (
+        f"the first line may be a row of data: {reason}; if the file has no header, name the "
+        f"columns with header=NAME,NAME,... (header={TAKE_FIRST_LINE} if it has one)"
+    )
+
+
+def _are_numbers(column: np.ndarray) -> bool:
+    cells = np.unique(column[column != ""]).tolist()
+    return bool(cells) and all(map(looks_like_number, cells))

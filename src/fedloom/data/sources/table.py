@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,19 +13,20 @@ import numpy as np
 from fedloom.core.errors import unknown_name
 from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset
-from fedloom.data.sources import columns, holdout
+from fedloom.data.sources import columns as encoding
+from fedloom.data.sources import holdout
 from fedloom.data.sources.build import Name, build_dataset, default_name, raw_split
 from fedloom.data.sources.client_column import check_ids_repeat
+from fedloom.data.sources.column_names import Columns, MissingColumns, parse_columns
 from fedloom.data.sources.errors import data_error, folder_listing, shortened
-from fedloom.data.sources.frames import (
-    READERS,
-    Frame,
-    as_text,
-    concatenated,
-    is_missing,
-    read_frame,
+from fedloom.data.sources.frames import READERS, Frame, as_text, is_missing
+from fedloom.data.sources.missing_values import (
+    Remedies,
+    check_no_stray_words,
+    numbers_among_words,
 )
-from fedloom.data.sources.missing_values import check_no_stray_words
+from fedloom.data.sources.number_format import Decimal, NumberFormat, Thousands, number_format
+from fedloom.data.sources.table_rows import ReadingOptions, TableRows, read_rows
 
 LOOKS_FOR = (
     "a .csv, .tsv or .parquet file, train.* and test.* in a folder, "
@@ -56,10 +59,6 @@ Missing = Annotated[
     Param("what stands for a missing value, comma-separated, apart from ?, NA, null and the like"),
 ]
 
-STRAY_WORDS = (
-    "if they stand for missing values, set na={{words}}; "
-    "if the column holds categories, set categorical='{0}'; or leave it out with drop='{0}'"
-)
 REGRESSION = (
     "it looks like a target for regression, and fedloom supports classification only: "
     "name another column with target=, or sort the values into classes first"
@@ -81,43 +80,88 @@ def read(
     test_share: holdout.TestShare = 0.2,
     header: Header = None,
     na: Missing = "",
+    decimal: Decimal = ".",
+    thousands: Thousands = "",
+    columns: Columns = "",
+    missing_columns: MissingColumns = "refuse",
 ) -> Dataset:
     """The data set of a table: its columns as features (columns.py) and its target as classes."""
-    files = _table_files(path)
-    frame, origin = _read_rows(path, files, header, _listed(str(na)))
-    for column in _listed(drop):
-        _pop_column(frame, column, path)
-    categories = _listed(categorical)
-    _check_columns(categories, frame, path)
-    _check_stray_words(frame, {*categories, client}, path)
-    target = target or _default_target(frame, path)
-    y, classes = _pop_classes(frame, target, path)
-    users = _pop_clients(frame, client, path) if client else None
-    if users is None and _is_file_per_client(files):
-        users = origin
-    test, test_made = _test_rows(files, origin, y, users, test_share)
-    features = columns.encode(_rows(frame, ~test), _rows(frame, test), categories, path)
+    if not (files := _table_files(path)):
+        raise data_error(path, folder_listing(path), LOOKS_FOR, "give a table")
+    options = ReadingOptions(
+        number_format(decimal, thousands),
+        header,
+        _listed(str(na)),
+        parse_columns(columns),
+        _listed(drop),
+        missing_columns == "fill",
+    )
+    rows = read_rows(files, options, path)
+    samples = _labelled(rows, target, client, _listed(categorical), options.form, path)
+    return _dataset(samples, name or default_name(path), test_share, path)
+
+
+@dataclass(frozen=True)
+class _LabelledRows:
+    """The rows of a table with their classes and clients apart from the features."""
+
+    rows: TableRows
+    features: Frame
+    target: str
+    y: np.ndarray
+    classes: tuple[str, ...]
+    users: np.ndarray | None
+    categories: list[str]
+    warnings: list[str]
+
+
+def _labelled(
+    rows: TableRows,
+    target: str | None,
+    client: str | None,
+    categories: list[str],
+    form: NumberFormat,
+    path: Path,
+) -> _LabelledRows:
+    _check_columns(categories, rows.frame, path)
+    target = target or _default_target(rows, path)
+    warnings = _check_words(rows, {*categories, client}, target, form, path)
+    frame = dict(rows.frame)
+    y, classes = _pop_classes(frame, target, rows, path)
+    users = _pop_clients(frame, client, rows, path) if client else None
+    if users is None and _is_file_per_client(rows.files):
+        users = rows.stems
+    return _LabelledRows(rows, frame, target, y, classes, users, categories, warnings)
+
+
+def _dataset(samples: _LabelledRows, name: str, test_share: float, path: Path) -> Dataset:
+    frame, y, users = samples.features, samples.y, samples.users
+    test, test_made = _test_rows(samples.rows, y, users, test_share)
+    features = encoding.encode(_rows(frame, ~test), _rows(frame, test), samples.categories, path)
+    facts = encoding.column_facts(frame, features, samples.categories)
     about = {
         "format": "table",
         "source": str(path),
-        "target": f"column '{target}'",
+        "target": f"column '{samples.target}'",
         "test split": test_made,
         "columns": json.dumps([feature.described() for feature in features]),
+        "features": json.dumps(facts),
+        "remarks": json.dumps([*samples.rows.remarks, *samples.warnings]),
     }
     train, held_out = (
         raw_split(x, y[rows], path, None if users is None else users[rows])
-        for x, rows in zip(columns.feature_matrices(features), (~test, test), strict=True)
+        for x, rows in zip(encoding.feature_matrices(features), (~test, test), strict=True)
     )
-    return build_dataset(name or default_name(path), "table", train, held_out, about, classes)
+    return build_dataset(name, "table", train, held_out, about, samples.classes)
 
 
 def _test_rows(
-    files: list[Path], origin: np.ndarray, y: np.ndarray, users: np.ndarray | None, share: float
+    rows: TableRows, y: np.ndarray, users: np.ndarray | None, share: float
 ) -> tuple[np.ndarray, str]:
     """The mask of the test split, and how it was made."""
-    if _is_train_test_pair(files):
-        return origin == "test", "the file test"
-    where = files[0] if len(files) == 1 else files[0].parent
+    if _is_train_test_pair(rows.files):
+        return rows.stems == "test", "the file test"
+    where = rows.files[0] if len(rows.files) == 1 else rows.files[0].parent
     mask = holdout.held_out_mask(y, users, share, where)
     return mask, holdout.description(share, users is not None)
 
@@ -127,23 +171,12 @@ def _table_files(path: Path) -> list[Path]:
     return [p for p in candidates if p.suffix.lower() in READERS and p.is_file()]
 
 
-def _is_train_test_pair(files: list[Path]) -> bool:
+def _is_train_test_pair(files: Sequence[Path]) -> bool:
     return sorted(file.stem for file in files) == ["test", "train"]
 
 
-def _is_file_per_client(files: list[Path]) -> bool:
+def _is_file_per_client(files: Sequence[Path]) -> bool:
     return len(files) > 1 and not _is_train_test_pair(files)
-
-
-def _read_rows(
-    path: Path, files: list[Path], header: str | None, missing: list[str]
-) -> tuple[Frame, np.ndarray]:
-    """All rows, and for each the stem of its file."""
-    if not files:
-        raise data_error(path, folder_listing(path), LOOKS_FOR, "give a table")
-    frames = [read_frame(file, header, missing) for file in files]
-    lengths = [len(next(iter(frame.values()))) for frame in frames]
-    return concatenated(frames, files), np.repeat([file.stem for file in files], lengths)
 
 
 def _rows(frame: Frame, rows: np.ndarray) -> Frame:
@@ -160,10 +193,29 @@ def _check_columns(names: list[str], frame: Frame, path: Path) -> None:
             raise unknown_name(f"column of {path}", name, frame)
 
 
-def _check_stray_words(frame: Frame, exempt: set[str | None], path: Path) -> None:
-    for name, column in frame.items():
-        if name not in exempt:
-            check_no_stray_words(column, f"{path}, column '{name}'", STRAY_WORDS.format(name))
+def _check_words(
+    rows: TableRows, exempt: set[str | None], target: str, form: NumberFormat, path: Path
+) -> list[str]:
+    """Refuse columns of numbers with words among them; warnings where it may be the other way."""
+    warnings = []
+    for name, column in rows.frame.items():
+        if name in exempt:
+            continue
+        where = f"{path}, column '{name}'"
+        check_no_stray_words(column, where, _remedies(name), form, rows.row)
+        if name != target and (oddity := numbers_among_words(column, form)):
+            meant = f"if that is meant, set categorical='{name}'"
+            warnings.append(f"warning: column '{name}': {oddity}; {meant}")
+    return warnings
+
+
+def _remedies(column: str) -> Remedies:
+    categories = f"if the column holds categories, set categorical='{column}'"
+    return Remedies(
+        words="if they stand for missing values, set na={words}; "
+        f"{categories}; or correct them, or leave the column out with drop='{column}'",
+        number_format=f"{{options}}; {categories}",
+    )
 
 
 def _pop_column(frame: Frame, name: str, path: Path) -> np.ndarray:
@@ -171,39 +223,61 @@ def _pop_column(frame: Frame, name: str, path: Path) -> np.ndarray:
     return frame.pop(name)
 
 
-def _default_target(frame: Frame, path: Path) -> str:
-    if not frame:
+def _default_target(rows: TableRows, path: Path) -> str:
+    """The column named label, target or y, else the last one that every file has."""
+    if not rows.frame:
         raise data_error(path, "no column left", "features and a target", "drop fewer columns")
-    by_lower_case = {name.lower(): name for name in frame}
+    by_lower_case = {name.lower(): name for name in rows.frame}
     for candidate in TARGETS:
         if candidate in by_lower_case:
             return by_lower_case[candidate]
-    return list(frame)[-1]
+    everywhere = [name for name in rows.frame if name not in rows.lacking]
+    return [*rows.frame, *everywhere][-1]
 
 
-def _pop_clients(frame: Frame, client: str, path: Path) -> np.ndarray:
+def _check_in_every_file(name: str, rows: TableRows, path: Path, option: str) -> None:
+    if absent := rows.lacking.get(name):
+        found = f"no column '{name}' in {shortened(absent)}"
+        remedy = f"add it, or name another column with {option}="
+        raise data_error(path, found, "it in every file", remedy)
+
+
+def _pop_clients(frame: Frame, client: str, rows: TableRows, path: Path) -> np.ndarray:
     users = _pop_column(frame, client, path)
+    _check_in_every_file(client, rows, path, "client")
     if (missing := is_missing(users)).any():
         found = f"{int(missing.sum())} rows without a client in column '{client}'"
-        raise data_error(path, found, "one in each row", "fill them in")
+        first = rows.row(int(missing.argmax()))
+        raise data_error(path, f"{found} (the first is {first})", "one in each row", "fill them in")
     check_ids_repeat(users, f"{path}, column '{client}'", frame)
     return as_text(users)
 
 
-def _pop_classes(frame: Frame, target: str, path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+def _pop_classes(
+    frame: Frame, target: str, rows: TableRows, path: Path
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """The target as class numbers, and the class names in the order of their values."""
     labels = _pop_column(frame, target, path)
+    _check_in_every_file(target, rows, path, "target")
     where = f"{path}, column '{target}'"
     if (missing := is_missing(labels)).any():
-        found, remedy = f"{int(missing.sum())} rows without a label", "fill them in or remove them"
-        raise data_error(where, found, "one in each row", remedy)
+        found = f"{int(missing.sum())} rows without a label"
+        first = rows.row(int(missing.argmax()))
+        remedy = "fill them in or remove them"
+        raise data_error(where, f"{found} (the first is {first})", "one in each row", remedy)
     levels, y = np.unique(labels, return_inverse=True)
     names = as_text(levels)
     if len(levels) < 2:
         found, remedy = f"the one class {shortened(names)}", "name another column with target="
         raise data_error(where, found, "at least two", remedy)
-    has_fractions = labels.dtype.kind == "f" and (labels != np.floor(labels)).any()
-    if has_fractions or len(levels) > max(MAX_CLASSES, len(y) // 10):
+    if _is_measured(labels, len(levels)):
         found = f"{len(levels)} different values ({shortened(names, 3)})"
-        raise data_error(where, found, "classes", REGRESSION)
+        raise data_error(where, f"{found} in {len(y)} rows", "classes", REGRESSION)
     return y.astype(np.int64), tuple(names.tolist())
+
+
+def _is_measured(labels: np.ndarray, distinct: int) -> bool:
+    """Whether these are no classes: they have fractions, or nearly every row has its own."""
+    if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
+        return True
+    return distinct > max(MAX_CLASSES, len(labels) // 10) or distinct == len(labels) > 2
