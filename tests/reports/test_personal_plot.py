@@ -1,4 +1,4 @@
-"""The plot of the clients' models shows the scores of each method: mean, lowest and highest seed."""
+"""The plot of the clients' models: mean, lowest and highest seed of each method."""
 
 import pytest
 from matplotlib.figure import Figure
