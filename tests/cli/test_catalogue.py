@@ -78,7 +78,7 @@ def test_a_table_with_its_printed_numbers() -> None:
     assert (
         "C=64x0.25(100)  -            50.9 ± 0.5" in wide
     )  # more columns than rows: columns downwards
-    assert "clients = 40" in fedloom("presets", "demo").out
+    assert "clients = 20" in fedloom("presets", "demo").out
     assert "did you mean 'fedalign/table1'" in fedloom("presets", "fedalign/tabel1", code=2).flat
 
 

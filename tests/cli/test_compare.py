@@ -510,16 +510,22 @@ def test_wrong_commands_say_what_is_wrong_and_write_nothing(command: str, desk: 
 
 
 def test_the_demo(desk: Path) -> None:
-    """As a newcomer starts it; every command it suggests exists."""
+    """As a newcomer starts it; the pages and pictures that it names and every command exist."""
     process = subprocess.run(
         [sys.executable, "-m", "fedloom", "demo", "--quick"], capture_output=True, text=True
     )
     assert process.returncode == 0 and "Traceback" not in process.stderr, process.stderr
-    assert (
-        re.search(r"^fedavg .*\d\d\.\d\d", process.stdout, re.MULTILINE)
-        and "What to try next" in process.stdout
-    )
-    assert picture(desk / "runs" / "demo-quick" / "curves.png").std() > 0
-    assert all(result["rounds"] == 4 for result in results(desk / "runs" / "demo-quick").values())
+    folder = desk / "runs" / "demo-quick"
+    for method in ("fedavg", "fedalign", "fedmlb", "fedmix", "finetune", "crt", "fedafa"):
+        assert re.search(rf"^{method}.* \d\d\.\d\d", process.stdout, re.MULTILINE), method
+    for page in re.findall(r"^  (runs/\S+\.html)$", process.stdout, re.MULTILINE):
+        assert (desk / page).read_text(encoding="utf-8").count("<svg") >= 4
+    assert len(list(folder.glob("*.html"))) == 2
+    assert picture(folder / "demo.png").std() > 0
+    assert picture(folder / "longtail" / "personal.png").std() > 0
+    assert len(results(folder / "demo")) == len(results(folder / "longtail")) == 4
     for name in set(re.findall(r"^  fedloom (\w+)", process.stdout, re.MULTILINE)):
         assert "Usage: " in fedloom(name, "--help").out
+    facts = json.loads(fedloom("demo", "--quick", "--json").stdout)  # nothing is trained again
+    assert {len(facts["comparisons"][name]["rows"]) for name in facts["pages"]} == {4}
+    assert all((desk / path).is_file() for path in (*facts["pages"].values(), facts["picture"]))

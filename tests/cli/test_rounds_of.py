@@ -8,7 +8,7 @@ import pytest
 from cli.talk import TINY, Said, fedloom, lines, run
 from fedloom.core.spec import Spec
 from fedloom.experiment.reuse import find_run_with_same_rounds, leaves_rounds_unchanged
-from fedloom.experiment.schedule import folder_name
+from fedloom.experiment.schedule import folder_name, plan_methods, sharing_last
 from fedloom.methods.registry import names
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import load_file
@@ -50,13 +50,21 @@ def test_a_result_is_the_same_with_the_rounds_of_another_run(
 
 
 def test_runs_at_the_same_time_reuse_rounds_too(desk: Path) -> None:
-    compare("fedavg", out="one")
-    compare("fedavg", TUNED, "ros", out="one", more=("--jobs", 2))
+    """A run whose rounds are being trained waits for them, so that they are trained once."""
+    said = compare("fedavg", TUNED, "ros", out="one", more=("--jobs", 2))
+    assert said.err.count("which are reused") == 2
     assert all(
         "personal_models" in ends(p / "seed-0")
         for p in (desk / "one").iterdir()
         if p.is_dir() and p.name != "fedavg"
     )
+
+
+def test_runs_that_reuse_rounds_start_last() -> None:
+    raw = {"rounds": 1, "data": {"clients": 10}, "sample": {"per_round": 2}}
+    plans = plan_methods(raw, ["ros", "fedprox", TUNED, "fedprox+ros"], 2, Path("nowhere"))
+    order = sharing_last(plans)
+    assert order == [(0, -1), (1, -1), (2, -1), (3, -1), (4, 0), (5, 1), (6, 2), (7, 3)]
 
 
 def test_a_run_reuses_the_rounds_of_the_run_it_is_given(desk: Path) -> None:

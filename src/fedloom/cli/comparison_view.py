@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -45,23 +45,35 @@ def show(
     wanted: Plots | None = None,
 ) -> None:
     """Compare the runs in these folders, a row per name; plots only if they have a folder."""
-    from fedloom.experiment.stored_run import read_run
-    from fedloom.reports.comparison import compare_runs
-
-    runs = {name: [read_run(path) for path in paths] for name, paths in folders.items()}
-    comparison = compare_runs(runs, options)
-    plots = {} if plot_folder is None else _plot(comparison, plot_folder, wanted or Plots())
+    comparison = compared(folders, options)
+    plots = {} if plot_folder is None else plot(comparison, plot_folder, wanted or Plots())
     if as_json:
-        nothing = dict.fromkeys(("curves", "classes"))
-        folder = None if plot_folder is None else str(plot_folder)
-        print_json({**comparison.to_json(), "plots": {**nothing, **plots}, "folder": folder})
+        print_json(to_json(comparison, plots, plot_folder))
     else:
         print_comparison(kind, comparison, plots)
 
 
-def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]:
-    """The plots that can be drawn, by what they show."""
-    from fedloom.reports import compute_curve, plots
+def compared(folders: Mapping[str, Sequence[Path]], options: CurveOptions) -> Comparison:
+    """The comparison of the runs in these folders, a row per name."""
+    from fedloom.experiment.stored_run import read_run
+    from fedloom.reports.comparison import compare_runs
+
+    runs = {name: [read_run(path) for path in paths] for name, paths in folders.items()}
+    return compare_runs(runs, options)
+
+
+def to_json(
+    comparison: Comparison, plots: Mapping[str, str], plot_folder: Path | None
+) -> dict[str, Any]:
+    """The comparison and the paths of its plots, of which some may not exist."""
+    nothing = dict.fromkeys(("curves", "classes"))
+    folder = None if plot_folder is None else str(plot_folder)
+    return {**comparison.to_json(), "plots": {**nothing, **plots}, "folder": folder}
+
+
+def plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]:
+    """Draw the plots that can be drawn; their paths by what they show."""
+    from fedloom.reports import compute_curve, personal_plot, plots
     from fedloom.reports.client_scores import by_class
     from fedloom.reports.comparison import described
     from fedloom.reports.sweep import by_setting, score_name
@@ -73,6 +85,8 @@ def _plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]
         methods = [row.method for row in rows]
         title = f"{recalls.title}\n{described(comparison.all_runs)}"
         draw["classes"] = lambda path: plots.changes(*recalls[:2], path, title, methods)
+    if any(row.personalised for row in rows) and all(row.client_scores for row in rows):
+        draw["personal"] = lambda path: personal_plot.plot(comparison, path)
     if wanted.compute:
         curves = compute_curve.compute_curves(comparison.all_runs, comparison.options)
         name = comparison.accuracy_name

@@ -7,6 +7,7 @@ model cost one training.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -31,20 +32,22 @@ def leaves_rounds_unchanged(spec: Spec) -> bool:
     return replace(build([spec]), name="", finale=(), needs=()) == Method("")
 
 
+def rounds_key(config: Config) -> str | None:
+    """Equal for runs that are the same until their last round.
+
+    None if no other run can have the same rounds: personal models are scored on the way.
+    """
+    if config.evaluate.personal_every:
+        return None
+    active = [str(spec) for spec in config.method_specs if not leaves_rounds_unchanged(spec)]
+    settings = config.model_dump(mode="json", exclude=set(IRRELEVANT))
+    return json.dumps([active, settings], sort_keys=True)
+
+
 def same_rounds(one: Config, other: Config) -> bool:
-    """Whether two runs are the same until their last round; scoring personal models on the way
-    makes a difference."""
-    if one.evaluate.personal_every:
-        return False
-    return _settings(one) == _settings(other) and _active(one) == _active(other)
-
-
-def _settings(config: Config) -> dict[str, object]:
-    return config.model_dump(mode="json", exclude=set(IRRELEVANT))
-
-
-def _active(config: Config) -> list[Spec]:
-    return [spec for spec in config.method_specs if not leaves_rounds_unchanged(spec)]
+    """Whether two runs are the same until their last round."""
+    key = rounds_key(one)
+    return key is not None and key == rounds_key(other)
 
 
 def find_run_with_same_rounds(config: Config, others: Iterable[Path]) -> Path | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from fedloom.experiment.identity import CurrentData, check_same_data, stored_ide
 from fedloom.experiment.job_memory import MemoryGate
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import check_names, cohort_conflicts
-from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds
+from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds, rounds_key
 from fedloom.experiment.stored_run import is_finished, run_config
 from fedloom.metrics.curve import CurveOptions, evaluations
 from fedloom.runs.folder import CONFIG, RunFolder
@@ -233,7 +233,9 @@ def _run_in_processes(
 ) -> list[PlannedRun]:
     """Run each in a process of its own; those that failed."""
 
-    def run(planned: PlannedRun) -> int:
+    def run(planned: PlannedRun, source: Future[int] | None) -> int:
+        if source is not None:
+            wait([source])
         _take_over_rounds(planned, folders, say)
         command = module_command("fedloom", "resume", str(planned.path), *options)
         if resume_config(planned.config, planned.path).engine == "auto":
@@ -245,12 +247,29 @@ def _run_in_processes(
     for planned in plans:
         planned.open().close()
     pool = ThreadPoolExecutor(jobs)
+    started: dict[int, Future[int]] = {}
     try:
-        codes = list(pool.map(run, plans))
+        for number, source in sharing_last(plans):
+            started[number] = pool.submit(run, plans[number], started.get(source))
+        codes = [started[number].result() for number in range(len(plans))]
     finally:
         gate.close()
         pool.shutdown(cancel_futures=True)
     return [planned for planned, code in zip(plans, codes, strict=True) if code]
+
+
+def sharing_last(plans: Sequence[PlannedRun]) -> list[tuple[int, int]]:
+    """The order in which to start runs: those that can reuse the rounds of an earlier one last.
+
+    Pairs of a run and the one whose rounds it reuses, or -1, both as their place in `plans`.
+    """
+    first_with: dict[str, int] = {}
+    sources = []
+    for number, planned in enumerate(plans):
+        key = rounds_key(planned.config)
+        source = number if key is None else first_with.setdefault(key, number)
+        sources.append((number, -1 if source == number else source))
+    return sorted(sources, key=lambda pair: pair[1] >= 0)
 
 
 def _may_run_its_code(config: Config) -> bool:

@@ -50,7 +50,14 @@ def curves(
     The band of a line spans its seeds. A moving average is drawn over a thin line of the accuracies
     that it averages. Without a path the figure is not saved.
     """
-    figure, axes = _canvas()
+    figure, axes = canvas()
+    draw_curves(axes, rows, title, accuracy_name)
+    save(figure, path)
+    return figure
+
+
+def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str, accuracy_name: str) -> None:
+    """Draw the curves into existing axes, with their legend."""
     options = rows[0].options
     row_styles = styles([row.method or row.name for row in rows])
     for number in drawing_order(row_styles):
@@ -64,8 +71,7 @@ def curves(
     last = f"mean of the last {LAST}"
     averaging = last if options.ema is None else f"moving average {options.ema:g}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
-    _save(figure, axes, path, averaging + band, len(rows))
-    return figure
+    finish(axes, averaging + band, len(rows))
 
 
 def _draw_row(
@@ -125,7 +131,7 @@ def changes(
     A class without a value in either row has no bar. methods: of the rows, which decide the
     colours; default: the names of the rows.
     """
-    figure, axes = _canvas()
+    figure, axes = canvas()
     (baseline_name, baseline), *others = recalls.items()
     row_styles = styles(methods or list(recalls))[1:]
     width = 0.8 / len(others)
@@ -141,7 +147,8 @@ def changes(
         slanted = {"rotation": 30, "ha": "right"} if max(map(len, classes)) > 8 else {}
         axes.set_xticks(range(len(classes)), classes, **slanted)
     axes.set(xlabel="class", ylabel="change in recall, points", title=title)
-    _save(figure, axes, path, f"against {baseline_name}")
+    finish(axes, f"against {baseline_name}")
+    save(figure, path)
 
 
 def _gains(recall: Sequence[float | None], baseline: Sequence[float | None]) -> list[float]:
@@ -158,7 +165,7 @@ def effects(results: Sequence[CellResult], path: Path, title: str) -> None:
     Error bars are the standard deviation over seeds; printed numbers are hollow circles. Rows that
     are values of a setting, with names like NAME=VALUE, are joined by a line.
     """
-    figure, axes = _canvas()
+    figure, axes = canvas()
     rows = list(dict.fromkeys(result.row for result in results))
     are_values = all("=" in row for row in rows)
     columns = list(dict.fromkeys(result.column for result in results))
@@ -172,7 +179,8 @@ def effects(results: Sequence[CellResult], path: Path, title: str) -> None:
     has_printed = any(result.printed for result in results)
     error_bars = "bars: std over seeds" if any(result.std for result in results) else ""
     hollow = "hollow: printed" if has_printed else ""
-    _save(figure, axes, path, "; ".join(filter(None, (error_bars, hollow))) or None)
+    finish(axes, "; ".join(filter(None, (error_bars, hollow))) or None)
+    save(figure, path)
 
 
 def _draw_column(
@@ -195,15 +203,16 @@ def _name_rows(axes: Any, rows: Sequence[str]) -> None:
         axes.set_xticks(range(len(rows)), rows, rotation=0, ha="center")
 
 
-def _canvas() -> tuple[Any, Any]:
+def canvas(panels: int = 1) -> tuple[Any, Any]:
+    """An empty figure and its axes; of several panels side by side, the list of them."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
             'plots need matplotlib; install it with: pip install "fedloom[plots]"'
         ) from None
-    figure = Figure(figsize=(8, 4.8), dpi=150, layout="constrained")
-    return figure, figure.add_subplot()
+    figure = Figure(figsize=(8 * panels, 4.8), dpi=150, layout="constrained")
+    return figure, figure.add_subplot() if panels == 1 else list(figure.subplots(1, panels))
 
 
 def _line_style(style: Style) -> Any:
@@ -211,10 +220,8 @@ def _line_style(style: Style) -> Any:
     return (0, style.dashes) if style.dashes else "-"
 
 
-def _save(
-    figure: Any, axes: Any, path: Path | None, legend_title: str | None, rows: int = 0
-) -> None:
-    """Grid, legend and file. rows: lines of the legend that come first, in their own order."""
+def finish(axes: Any, legend_title: str | None, rows: int = 0) -> None:
+    """Grid and legend. rows: lines of the legend that come first, in their own order."""
     axes.set_axisbelow(True)
     axes.grid(color="#e6e6e6", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -228,6 +235,10 @@ def _save(
         loc, anchor = "center left", (1.0, 0.5)
     legend = {"frameon": False, "title": legend_title, "loc": loc, "bbox_to_anchor": anchor}
     axes.legend(handles, labels, alignment="left", **legend)
+
+
+def save(figure: Any, path: Path | None) -> None:
+    """Write the figure into a file, if there is one to write."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
