@@ -1,7 +1,8 @@
 """Data sets from Python values: arrays, torch Datasets and pandas DataFrames.
 
-Features reach the model as they were passed, as float32: nothing is standardised. Only uint8
-images are normalised, with the mean and std of their training split, as the image readers do.
+Features reach the model as they were passed, as float32: nothing is standardised. Only bytes
+(uint8 images and volumes), and what kind= says are signals or volumes, are normalised, with the
+mean and std per channel of the training split, as the readers of files do.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from fedloom.data.dataset import Dataset, Kind
 from fedloom.data.identity import identity_sha256
 from fedloom.data.partition.draws import stream
 from fedloom.data.sources import columns, holdout
+from fedloom.data.sources.array_kinds import AXES
+from fedloom.data.sources.arrays import STORED_AS
 from fedloom.data.sources.build import build_dataset, raw_split
 from fedloom.data.sources.constants import Constants, measured_constants
 from fedloom.data.sources.errors import data_error, shortened
 from fedloom.data.sources.frames import Frame
 from fedloom.data.sources.pixel_arrays import CHANNELS
-from fedloom.data.sources.python_values import Samples, read_values, reject_options
+from fedloom.data.sources.python_values import Layout, Samples, read_values, reject_options
 from fedloom.data.sources.torch_dataset import check_test_share
 
 DEFAULT_TEST_SHARE = 0.2
@@ -35,6 +38,8 @@ def as_dataset(
     client_ids: Any = None,
     target: str | None = None,
     client: str | None = None,
+    kind: str | None = None,
+    channels: str | None = None,
     name: str | None = None,
     test_share: float = DEFAULT_TEST_SHARE,
     seed: int = 0,
@@ -49,11 +54,15 @@ def as_dataset(
     client_ids  one id (int or str) per sample of `data`, for the partition "user".
     target      DataFrames: the column with the labels.
     client      DataFrames: the column with the client ids.
+    kind        (X, y) and torch Datasets: "signal" for (N,L) or (N,C,L), "volume" for (N,D,H,W) or
+                (N,C,D,H,W), "image", or "table"; by default the shape and the type decide.
+    channels    signals and volumes: "last" if the channels are the last axis.
     name        by default "python:arrays-" and the start of the digest of the content.
 
-    X of type uint8 with shape (N,H,W), (N,H,W,C) or (N,C,H,W) are images and are normalised. All
-    other X keep shape and values, as float32. Labels are numbers or strings; the distinct ones,
-    sorted, are the classes. Text columns of a DataFrame are one-hot encoded (columns.py).
+    X of type uint8 with shape (N,H,W), (N,H,W,C) or (N,C,H,W) are images, with five axes volumes,
+    and are normalised; so are signals and volumes named by `kind`. All other X keep shape and
+    values, as float32. Labels are numbers or strings; the distinct ones, sorted, are the classes.
+    Text columns of a DataFrame are one-hot encoded (columns.py).
     """
     if isinstance(data, Dataset):
         options = {
@@ -61,6 +70,8 @@ def as_dataset(
             "client_ids": client_ids is not None,
             "target": target is not None,
             "client": client is not None,
+            "kind": kind is not None,
+            "channels": channels is not None,
             "name": name is not None,
             "test_share": test_share != DEFAULT_TEST_SHARE,
             "seed": seed != 0,
@@ -70,8 +81,9 @@ def as_dataset(
     check_test_share(test_share)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed={seed!r} must be a whole number (0 holds out every k-th sample)")
-    train_samples, test_samples = read_values(data, test, client_ids, target, client)
-    dataset = _build(train_samples, test_samples, test_share, seed, type(data).__name__)
+    layout = Layout(kind, channels)
+    train_samples, test_samples = read_values(data, test, client_ids, target, client, layout)
+    dataset = _build(train_samples, test_samples, test_share, seed, type(data).__name__, kind)
     return replace(dataset, name=name or f"python:arrays-{content_digest(dataset)[:12]}")
 
 
@@ -101,7 +113,12 @@ def _class_numbers(
 
 
 def _build(
-    train: Samples, test: Samples | None, test_share: float, seed: int, source: str
+    train: Samples,
+    test: Samples | None,
+    test_share: float,
+    seed: int,
+    source: str,
+    named_kind: str | None,
 ) -> Dataset:
     about = {"format": "python", "source": source}
     classes, train_y, test_y = _class_numbers(train, test)
@@ -111,15 +128,19 @@ def _build(
         test, test_y = train.take(mask), train_y[mask]
         train, train_y = train.take(~mask), train_y[~mask]
     train_x, test_x = _both_features(train, test)
-    kind: Kind = "table"
-    constants: Constants = ((), ())
-    if train_x.dtype == np.uint8:
-        kind, constants = "image", measured_constants(train_x)
-    elif train_x.ndim == 4 and train_x.shape[1] in CHANNELS:
-        kind = "image"
+    kind, constants = _kind_and_constants(train_x, named_kind)
     train_split = raw_split(train_x, train_y, train.where, train.users)
     test_split = raw_split(test_x, test_y, test.where, test.users)
     return build_dataset("", kind, train_split, test_split, about, classes, constants)
+
+
+def _kind_and_constants(x: np.ndarray, named_kind: str | None) -> tuple[Kind, Constants]:
+    """What the samples are, and how they are normalised: not at all if the constants are empty."""
+    if x.dtype == np.uint8 or named_kind in AXES:
+        return STORED_AS[x.ndim], measured_constants(x)
+    is_image = x.ndim == 4 and x.shape[1] in CHANNELS
+    kind: Kind = "image" if is_image else "volume" if x.ndim == 5 else "table"
+    return kind, ((), ())
 
 
 def _held_out(

@@ -75,6 +75,14 @@ def subnetwork_loss(step: Step, narrow: SubNetworks, width: float, factor: float
     return F.kl_div(log_probabilities, target, reduction="batchmean")
 
 
+def widths_to_check(smallest: float) -> list[float]:
+    """Widths from the smallest to 1, close enough to meet every number of channels kept.
+
+    Layers of fewer than sixteen channels keep any number, wider ones multiples of eight.
+    """
+    return [smallest + (1 - smallest) * step / 50 for step in range(51)]
+
+
 def takes_any_size(chain: Chain) -> bool:
     """Whether the model takes samples of other sizes than the data's; found by trying two sizes."""
     first = next((layer for _, layer in chain.layers()), None)
@@ -116,7 +124,8 @@ def gradaug(
     if not mu:
         return Method("gradaug")
     slimmable = Need(
-        "layers whose channels can be slimmed", lambda chain: can_be_slimmed(chain, width)
+        "layers whose channels can be slimmed",
+        lambda chain: all(can_be_slimmed(chain, drawn) for drawn in widths_to_check(width)),
     )
     any_size = Need(
         "a convolutional model that takes images of any size (smallest=1 works with all models)",

@@ -36,7 +36,7 @@ def cnn1d(
     classes: int,
     width: Width = 16,
     norm: NormKind = "group",
-    groups: Groups = 2,
+    groups: Groups = 1,
 ) -> Chain:
     """A small CNN for signals (channels, length), such as an ECG: kernels of length 7, 5 and 3."""
     channels = _channels("cnn1d", "signals (channels, length)", shape, axes=1)
@@ -48,7 +48,7 @@ def cnn3d(
     classes: int,
     width: Width = 8,
     norm: NormKind = "group",
-    groups: Groups = 2,
+    groups: Groups = 1,
 ) -> Chain:
     """A small CNN for volumes (channels, depth, height, width), such as a CT: kernels of 3x3x3."""
     channels = _channels("cnn3d", "volumes (channels, depth, height, width)", shape, axes=3)

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 
 from fedloom.core.errors import UserError
-from fedloom.data.sources.arrays import to_float32
+from fedloom.data.sources.array_kinds import AXES, as_kind, check_options, finite_float32
 from fedloom.data.sources.client_column import check_ids_repeat
 from fedloom.data.sources.dataframe import (
     frame_from_pandas,
@@ -22,10 +22,11 @@ from fedloom.data.sources.dataframe import (
 from fedloom.data.sources.errors import data_error, shortened
 from fedloom.data.sources.frames import Frame
 from fedloom.data.sources.labels import check_whole
-from fedloom.data.sources.pixel_arrays import as_uint8_images
+from fedloom.data.sources.pixel_arrays import channels_first
 from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
 
 FORMS = "(X, y), a torch Dataset, a pandas DataFrame with target=, or a fedloom Dataset"
+BYTE_KINDS = {3: "image", 4: "image", 5: "volume"}  # what uint8 arrays are, by their axes
 PAIR, TORCH, DATAFRAME = "a pair (X, y)", "a torch Dataset", "a DataFrame"
 
 
@@ -54,10 +55,29 @@ def reject_options(given: dict[str, bool], reason: str) -> None:
         raise UserError(f"data: {', '.join(names)} cannot be used here, because {reason}")
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What the arrays are, where their shape leaves it open; see array_kinds.py."""
+
+    kind: str | None = None
+    channels: str | None = None
+
+
 def read_values(
-    data: Any, test: Any, client_ids: Any, target: str | None, client: str | None
+    data: Any,
+    test: Any,
+    client_ids: Any,
+    target: str | None,
+    client: str | None,
+    layout: Layout = Layout(),  # noqa: B008 (it is frozen)
 ) -> tuple[Samples, Samples | None]:
     """The training split, and the test split unless `test` is None."""
+    check_options(layout.kind, layout.channels)
+    if layout.channels is not None and layout.kind not in AXES:
+        raise UserError(
+            f"channels={layout.channels!r} is for signals and volumes; "
+            "set kind='signal' or kind='volume', or leave it out"
+        )
     form = _form(data, "data")
     if test is not None and _form(test, "test") != form:
         found, remedy = f"a {type(test).__name__}", "pass both splits in the same form"
@@ -67,6 +87,10 @@ def read_values(
             {"client_ids": client is not None and client_ids is not None},
             "the column client= already names the clients",
         )
+        reject_options(
+            {"kind": layout.kind is not None, "channels": layout.channels is not None},
+            "a DataFrame is a table; pass (X, y) for signals, images and volumes",
+        )
         train = _from_dataframe(data, target, client, "data")
         held_out = None if test is None else _from_test_dataframe(test, target, client)
     else:
@@ -74,8 +98,8 @@ def read_values(
             {"target": target is not None, "client": client is not None},
             "only a DataFrame has columns; pass (X, y) and client_ids=",
         )
-        train = _from_pairs(data, "data")
-        held_out = None if test is None else _from_pairs(test, "test")
+        train = _from_pairs(data, "data", layout)
+        held_out = None if test is None else _from_pairs(test, "test", layout)
     if client_ids is not None:
         train = replace(train, users=_client_names(client_ids, len(train.labels), "client_ids"))
     if train.users is not None:
@@ -102,10 +126,10 @@ def _form(data: Any, where: str) -> str:
     raise data_error(where, repr(data)[:60], FORMS, "pass one of these")
 
 
-def _from_pairs(data: Any, where: str) -> Samples:
+def _from_pairs(data: Any, where: str, layout: Layout) -> Samples:
     """The samples of (X, y) or of a torch Dataset."""
     x, y = data if isinstance(data, tuple) else stacked(data, f"{where} ({type(data).__name__})")
-    features = _features(_as_array(x, f"{where}, X"), where)
+    features = _features(_as_array(x, f"{where}, X"), where, layout)
     labels = _label_values(_as_array(y, f"{where}, y"), where)
     if len(labels) != len(features):
         found = f"{len(features)} samples and {len(labels)} labels"
@@ -151,8 +175,11 @@ def _as_array(values: Any, where: str) -> np.ndarray:
         raise data_error(where, found, "a rectangular array", remedy) from None
 
 
-def _features(x: np.ndarray, where: str) -> np.ndarray:
-    """uint8 images (N,C,H,W), or a float32 copy of the features in the shape they have."""
+def _features(x: np.ndarray, where: str, layout: Layout) -> np.ndarray:
+    """uint8 images (N,C,H,W), or a float32 copy of the features in the shape they have.
+
+    With a kind, in the shape of that kind.
+    """
     if x.dtype.kind not in "biuf":
         remedy = "encode them as numbers, or pass a pandas DataFrame with target="
         raise data_error(where, f"features of type {x.dtype}", "numbers", remedy)
@@ -162,15 +189,19 @@ def _features(x: np.ndarray, where: str) -> np.ndarray:
     if x.ndim < 2:
         remedy = "for a single feature use X.reshape(-1, 1)"
         raise data_error(where, f"X of shape {x.shape}", "(samples, features, ...)", remedy)
-    if x.dtype == np.uint8 and x.ndim in (3, 4):
-        return as_uint8_images(x, where).copy()  # later changes of the user's array do not count
-    features = to_float32(x)
-    is_finite = np.isfinite(features).reshape(len(x), -1).all(axis=1)
-    if not is_finite.all():
-        found = f"NaN or infinity in sample {int(np.flatnonzero(~is_finite)[0])}"
-        remedy = "fill in the missing values or leave the samples out"
-        raise data_error(where, found, "finite float32 features", remedy)
-    return features
+    return _arranged(x, where, layout)
+
+
+def _arranged(x: np.ndarray, where: str, layout: Layout) -> np.ndarray:
+    """A copy in the form of its kind: later changes of the user's array do not count."""
+    kind = layout.kind
+    if kind is None and x.dtype == np.uint8:
+        kind = BYTE_KINDS.get(x.ndim)
+    if kind == "image" and x.dtype != np.uint8:  # floats reach the model as they are
+        x, kind = channels_first(x, where), None
+    if kind is None:
+        return finite_float32(x, where, "fill in the missing values or leave the samples out")
+    return as_kind(x, kind, layout.channels, where).copy()
 
 
 def _client_names(ids: Any, samples: int, where: str) -> np.ndarray:
