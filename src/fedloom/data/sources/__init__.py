@@ -10,10 +10,22 @@ from typing import Any
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.spec import call
 from fedloom.data.dataset import Dataset
-from fedloom.data.sources import cifar, idx, image_folder, leaf, npz, table, tiny_imagenet
+from fedloom.data.sources import (
+    cifar,
+    huggingface,
+    idx,
+    image_folder,
+    leaf,
+    npz,
+    table,
+    tiny_imagenet,
+)
+from fedloom.data.sources.hf_open import PREFIX
 from fedloom.data.sources.torch_dataset import from_torch
 
 __all__ = ["SOURCES", "detect", "from_torch", "read"]
+
+HUGGINGFACE = "huggingface"
 
 # In the order in which they are tried: the more specific layouts first.
 SOURCES: Mapping[str, ModuleType] = MappingProxyType(
@@ -21,6 +33,7 @@ SOURCES: Mapping[str, ModuleType] = MappingProxyType(
         "cifar": cifar,
         "idx": idx,
         "tiny_imagenet": tiny_imagenet,
+        "huggingface": huggingface,
         "leaf": leaf,
         "npz": npz,
         "image_folder": image_folder,
@@ -30,10 +43,15 @@ SOURCES: Mapping[str, ModuleType] = MappingProxyType(
 
 
 def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
-    """The data set at a path; "auto" detects the format. Options are those of its `read`."""
-    place = Path(path).expanduser().resolve()
+    """The data set at a path; "auto" detects the format. Options are those of its `read`.
+
+    A path that starts with hf: is a HuggingFace data set.
+    """
     if format not in ("auto", *SOURCES):
         raise unknown_name("data format", format, ("auto", *SOURCES))
+    if str(path).startswith(PREFIX) or format == HUGGINGFACE:
+        return _read_huggingface(str(path), format, options)
+    place = Path(path).expanduser().resolve()
     if not place.exists():
         raise UserError(f"no file or folder {place}; check the path of the data")
     try:
@@ -48,6 +66,13 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
             f"cannot read {error.filename or place}: {error.strerror or error}; "
             "check the file and its permissions"
         ) from None
+    return dataset
+
+
+def _read_huggingface(path: str, format: str, options: Mapping[str, Any]) -> Dataset:
+    if format not in ("auto", HUGGINGFACE):
+        raise UserError(f"'{path}' is a HuggingFace data set, not {format}; leave out --format")
+    dataset: Dataset = call("data format", HUGGINGFACE, huggingface.read, options, path=path)
     return dataset
 
 

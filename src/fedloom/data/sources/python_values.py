@@ -12,6 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from fedloom.core.errors import UserError
 from fedloom.data.sources.array_kinds import AXES, as_kind, check_options, finite_float32
+from fedloom.data.sources.assemble import Samples
 from fedloom.data.sources.client_column import check_ids_repeat
 from fedloom.data.sources.dataframe import (
     frame_from_pandas,
@@ -20,7 +21,6 @@ from fedloom.data.sources.dataframe import (
     without_missing,
 )
 from fedloom.data.sources.errors import data_error, shortened
-from fedloom.data.sources.frames import Frame
 from fedloom.data.sources.labels import check_whole
 from fedloom.data.sources.pixel_arrays import channels_first
 from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
@@ -28,24 +28,6 @@ from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
 FORMS = "(X, y), a torch Dataset, a pandas DataFrame with target=, or a fedloom Dataset"
 BYTE_KINDS = {3: "image", 4: "image", 5: "volume"}  # what uint8 arrays are, by their axes
 PAIR, TORCH, DATAFRAME = "a pair (X, y)", "a torch Dataset", "a DataFrame"
-
-
-@dataclass(frozen=True)
-class Samples:
-    """One split as passed: features as an array or as the columns of a table."""
-
-    x: np.ndarray | Frame
-    labels: np.ndarray  # int64, bool or str
-    users: np.ndarray | None
-    where: str
-
-    def take(self, rows: np.ndarray) -> Samples:
-        """The samples selected by a mask."""
-        users = None if self.users is None else self.users[rows]
-        if isinstance(self.x, dict):
-            columns = {name: column[rows] for name, column in self.x.items()}
-            return Samples(columns, self.labels[rows], users, self.where)
-        return Samples(self.x[rows], self.labels[rows], users, self.where)
 
 
 def reject_options(given: dict[str, bool], reason: str) -> None:
