@@ -1,4 +1,4 @@
-"""Data sets from Python values: arrays, torch Datasets and pandas DataFrames.
+"""Data sets from Python values: arrays, torch Datasets, DataFrames and HuggingFace Datasets.
 
 Features reach the model as they were passed, as float32: nothing is standardised. Only bytes
 (uint8 images and volumes), and what kind= says are signals or volumes, are normalised, with the
@@ -14,7 +14,7 @@ from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
 from fedloom.data.identity import identity_sha256
 from fedloom.data.sources.assemble import Assembly, dataset_from_samples
-from fedloom.data.sources.python_values import Layout, read_values, reject_options
+from fedloom.data.sources.python_values import Options, read_values, reject_options
 from fedloom.data.sources.torch_dataset import check_test_share
 
 DEFAULT_TEST_SHARE = 0.2
@@ -36,13 +36,14 @@ def as_dataset(
     """The data set of values from Python.
 
     data        (X, y) of arrays, tensors or nested lists; a map-style torch Dataset of (x, y); a
-                DataFrame; or a fedloom Dataset, which is returned as it is, without other options.
+                DataFrame; a HuggingFace Dataset or DatasetDict; or a fedloom Dataset, which is
+                returned as it is, without other options.
     test        the test split, in the same form as data. Without it a share `test_share` of each
                 class (of each client's samples, if there are client ids) is held out: every k-th
                 sample for seed 0, for another seed every k-th after shuffling.
     client_ids  one id (int or str) per sample of `data`, for the partition "user".
-    target      DataFrames: the column with the labels.
-    client      DataFrames: the column with the client ids.
+    target      DataFrames and HuggingFace Datasets: the column with the labels.
+    client      likewise: the column with the client ids.
     kind        (X, y) and torch Datasets: "signal" for (N,L) or (N,C,L), "volume" for (N,D,H,W) or
                 (N,C,D,H,W), "image", or "table"; by default the shape and the type decide.
     channels    signals and volumes: "last" if the channels are the last axis.
@@ -51,7 +52,8 @@ def as_dataset(
     X of type uint8 with shape (N,H,W), (N,H,W,C) or (N,C,H,W) are images, with five axes volumes,
     and are normalised; so are signals and volumes named by `kind`. All other X keep shape and
     values, as float32. Labels are numbers or strings; the distinct ones, sorted, are the classes.
-    Text columns of a DataFrame are one-hot encoded (columns.py).
+    Text columns of a DataFrame are one-hot encoded (columns.py); a missing number becomes the
+    median of the training rows, and an extra 0/1 column marks it.
     """
     if isinstance(data, Dataset):
         options = {
@@ -70,10 +72,10 @@ def as_dataset(
     check_test_share(test_share)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed={seed!r} must be a whole number (0 holds out every k-th sample)")
-    layout = Layout(kind, channels)
-    train_samples, test_samples = read_values(data, test, client_ids, target, client, layout)
+    options = Options(client_ids, target, client, kind, channels)
+    train_samples, test_samples = read_values(data, test, options)
     about = {"format": "python", "source": type(data).__name__}
-    how = Assembly(test_share, seed, kind)
+    how = Assembly(test_share, seed)
     dataset = dataset_from_samples("", train_samples, test_samples, how, about)
     return replace(dataset, name=name or f"python:arrays-{content_digest(dataset)[:12]}")
 

@@ -25,6 +25,7 @@ class Samples:
     """One split: features as an array or as the columns of a table, labels, users.
 
     classes: their names, if the labels number them; else the distinct labels are the classes.
+    kind: of arrays, if it is known; signals and volumes are then normalised.
     """
 
     x: np.ndarray | Frame
@@ -32,6 +33,7 @@ class Samples:
     users: np.ndarray | None
     where: str
     classes: tuple[str, ...] = ()
+    kind: str | None = None
 
     def take(self, rows: np.ndarray) -> Samples:
         """The samples selected by a mask."""
@@ -47,13 +49,12 @@ class Samples:
 class Assembly:
     """How a data set is made of samples.
 
-    kind: what was said about arrays. standardise: whether columns of numbers are. categorical:
-    columns that are categories although they hold numbers. drop: how the user leaves a column out.
+    standardise: whether columns of numbers are. categorical: columns that are categories although
+    they hold numbers. drop: how the user leaves a column out.
     """
 
     test_share: float = 0.2
     seed: int = 0
-    kind: str | None = None
     standardise: bool = False
     categorical: Collection[str] = ()
     drop: str = "leave the column out with data.drop(columns='{}')"
@@ -71,7 +72,7 @@ def dataset_from_samples(
         test, test_y = train.take(mask), train_y[mask]
         train, train_y = train.take(~mask), train_y[~mask]
     train_x, test_x = _both_features(train, test, how)
-    kind, constants = _kind_and_constants(train_x, how.kind)
+    kind, constants = _kind_and_constants(train_x, train.kind)
     train_split = raw_split(train_x, train_y, train.where, train.users)
     test_split = raw_split(test_x, test_y, test.where, test.users)
     return build_dataset(name, kind, train_split, test_split, about, classes, constants)

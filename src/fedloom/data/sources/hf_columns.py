@@ -14,6 +14,7 @@ import numpy as np
 
 from fedloom.core.errors import unknown_name
 from fedloom.data.sources.array_kinds import as_kind, kind_of
+from fedloom.data.sources.arrays import STORED_AS
 from fedloom.data.sources.assemble import Samples
 from fedloom.data.sources.errors import data_error, shortened
 from fedloom.data.sources.frames import Frame
@@ -136,7 +137,8 @@ def samples_from(data: Any, chosen: Columns, wishes: Wishes, where: str) -> Samp
         assert chosen.input is not None
         read = _images if chosen.kind == "image" else _arrays
         x = read(data, chosen.input, wishes, f"{where}, column '{chosen.input}'")
-    return Samples(x, labels, users, where, classes)
+    kind = None if isinstance(x, dict) else STORED_AS[x.ndim]
+    return Samples(x, labels, users, where, classes, kind)
 
 
 def column(data: Any, name: str) -> list[Any]:
@@ -152,7 +154,7 @@ def _labels(data: Any, target: str, where: str) -> tuple[np.ndarray, tuple[str, 
     missing = [i for i, v in enumerate(values) if v is None or (classes and v == -1)]
     if missing:
         found = f"{len(missing)} samples without a label (the first is row {missing[0]})"
-        remedy = "use a split with labels (test=SPLIT, or test=none to hold samples out)"
+        remedy = "use a split with labels (test=SPLIT, or test=hold-out)"
         raise data_error(place, found, "one per sample", remedy)
     if not _is_value(feature) or feature.dtype.startswith(("float", "double")):
         remedy = "fedloom supports classification only: name another column with target="
@@ -234,3 +236,16 @@ def _table_column(data: Any, name: str, wishes: Wishes, where: str) -> np.ndarra
 def _is_free_text(texts: list[str]) -> bool:
     is_long = sum(map(len, texts)) > MEAN_LENGTH_OF_TEXT * len(texts)
     return is_long and 2 * len(set(texts)) > len(texts)
+
+
+def is_huggingface(value: object) -> bool:
+    """Whether it is a Dataset or DatasetDict of the library `datasets`, which is not imported."""
+    return any(base.__module__.split(".")[0] == "datasets" for base in type(value).__mro__)
+
+
+def splits_of(data: Any, where: str) -> dict[str, Any]:
+    """The splits of a DatasetDict, or a single Dataset as the split "train"."""
+    if "Iterable" in type(data).__name__:
+        found, remedy = "a streamed data set", "load it without streaming=True"
+        raise data_error(where, found, "a Dataset or DatasetDict", remedy)
+    return dict(data) if isinstance(data, dict) else {"train": data}

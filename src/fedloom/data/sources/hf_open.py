@@ -16,13 +16,14 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from fedloom.core.errors import UserError
+from fedloom.core.errors import UserError, unknown_name
 from fedloom.data.sources.errors import data_error, folder_listing, missing_extra
 from fedloom.data.sources.memory import check_fits_in_memory
 
 PREFIX = "hf:"
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk writes
 TEST_WORDS = ("test", "validation", "valid", "val", "dev")
+HOLD_OUT = "hold-out"  # as the name of the test split
 PATIENCE = 5.0  # seconds for the Hub to answer
 Splits = dict[str, Any]  # datasets.Dataset by the name of the split
 
@@ -45,16 +46,35 @@ def is_saved(path: Path) -> bool:
 def open_splits(source: str, config: str | None) -> Splits:
     """The splits of a folder if there is one of this name, else of a data set on the Hub."""
     folder = Path(source).expanduser()
-    if not folder.exists():
+    if not source.strip() or not folder.exists():
         if not source.strip() or source.startswith((".", "/", "~")):
             raise UserError(
-                f"no folder {folder}; give hf:FOLDER or the name of a data set, hf:NAME"
+                f"no folder '{source}'; give hf:FOLDER or the name of a data set, hf:NAME"
             )
         return _from_hub(source, config)
     if config is not None:
         remedy = "leave config= out, and give the folder of one configuration"
         raise data_error(folder, "a folder", "a name on the Hub for config=", remedy)
     return _saved_splits(folder) if is_saved(folder) else _file_splits(folder)
+
+
+def chosen_splits(splits: Splits, train: str, test: str, where: object) -> list[str]:
+    """The names of the training split and, unless samples are to be held out, of the test split."""
+    if train not in splits:
+        if len(splits) > 1 or train != "train":
+            raise unknown_name(f"split of {where}", train, splits)
+        train = next(iter(splits))  # the only one, whatever its name
+    if not test:
+        known = (word for word in TEST_WORDS if word in splits and word != train)
+        test = next(known, HOLD_OUT)
+    if test == HOLD_OUT:
+        return [train]
+    if test not in splits:
+        raise unknown_name(f"split of {where}", test, splits)
+    if test == train:
+        found, remedy = f"the split '{test}' for both", "name another one, or set test=hold-out"
+        raise data_error(where, found, "two splits", remedy)
+    return [train, test]
 
 
 def _saved_splits(folder: Path) -> Splits:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fedloom.core.errors import unknown_name
 from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import holdout, text
@@ -30,19 +29,18 @@ from fedloom.data.sources.hf_columns import (
     column,
     samples_from,
 )
-from fedloom.data.sources.hf_open import PREFIX, TEST_WORDS, Splits, is_saved, open_splits
+from fedloom.data.sources.hf_open import PREFIX, chosen_splits, is_saved, open_splits
 from fedloom.data.sources.image_folder import Size
 
 LOOKS_FOR = "--from hf:NAME or hf:FOLDER, or a folder written by save_to_disk of `datasets`"
-NONE = "none"
 
 Config = Annotated[
     str | None, Param("configuration of a data set on the Hub, for those that have several")
 ]
 Train = Annotated[str, Param("split to train on")]
 Test = Annotated[
-    str | None,
-    Param("split to test on; by default test or validation; 'none' holds samples out instead"),
+    str,
+    Param("split to test on; by default test or validation; hold-out: a part of the training one"),
 ]
 Target = Annotated[
     str | None, Param("column with the labels; by default label, target or y, or the ClassLabel")
@@ -86,6 +84,8 @@ def read(
     """The data set of a folder or of a name on the Hub."""
     source = str(path).removeprefix(PREFIX)
     splits = open_splits(source, config)
+    folder = Path(source).expanduser()
+    source = str(folder.resolve()) if folder.exists() else source
     names = chosen_splits(splits, train, test, source)
     wishes = Wishes(target, client, input, _listed(drop), kind, channels, size)
     wheres = [f"{source}, split '{split}'" for split in names]
@@ -99,38 +99,14 @@ def read(
         return _text_dataset(named, parts, chosen, wishes, test_share, about)
     samples = [samples_from(data, chosen, wishes, where) for data, where in parts]
     _check_clients(samples[0], client)
-    drop_remedy = "leave the column out with drop='{}'"
     how = Assembly(
-        test_share, 0, _said_kind(kind, samples[0]), True, _listed(categorical), drop_remedy
+        test_share,
+        standardise=True,
+        categorical=_listed(categorical),
+        drop="leave the column out with drop='{}'",
     )
     held_out = samples[1] if len(samples) > 1 else None
     return dataset_from_samples(named, samples[0], held_out, how, about)
-
-
-def chosen_splits(splits: Splits, train: str, test: str | None, where: object) -> list[str]:
-    """The names of the training split and, unless samples are to be held out, of the test split."""
-    if train not in splits:
-        if len(splits) > 1 or train != "train":
-            raise unknown_name(f"split of {where}", train, splits)
-        train = next(iter(splits))  # the only one, whatever its name
-    if test is None or test == NONE:
-        return [train]
-    if not test:
-        test = next((word for word in TEST_WORDS if word in splits and word != train), None)
-        return [train] if test is None else [train, test]
-    if test not in splits:
-        raise unknown_name(f"split of {where}", test, splits)
-    if test == train:
-        found, remedy = f"the split '{test}' for both", "name another one, or set test=none"
-        raise data_error(where, found, "two splits", remedy)
-    return [train, test]
-
-
-def _said_kind(kind: str | None, samples: Samples) -> str | None:
-    """The kind of arrays: signals are normalised also if no option says that they are signals."""
-    if isinstance(samples.x, np.ndarray) and kind is None and samples.x.ndim == 3:
-        return "signal"
-    return "volume" if kind is None and getattr(samples.x, "ndim", 0) == 5 else kind
 
 
 def _check_clients(samples: Samples, client: str | None) -> None:
