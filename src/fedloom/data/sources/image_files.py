@@ -84,8 +84,7 @@ def _opened(file: ImageFile) -> Any:
     try:
         with warnings.catch_warnings():  # Pillow warns of large images, which are refused here
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            encoded = isinstance(file, EncodedImage)
-            image = Image.open(io.BytesIO(file.data) if encoded else file)
+            image = Image.open(io.BytesIO(file.data) if isinstance(file, EncodedImage) else file)
     except (*DAMAGED, Image.DecompressionBombError) as error:
         found = f"no readable image ({error})"
         raise data_error(file, found, "a PNG, JPEG or similar file", REPLACE) from None
