@@ -4,7 +4,7 @@
     fedloom data add heartbeats --from heartbeats.npz --option kind=signal
     fedloom run --data heartbeats --model cnn1d --partition user --clients 0 --rounds 5
 
-The data are made up: the class of a heartbeat is its rate, that of a scan the place of a bright spot.
+The data are made up: the class of a heartbeat is its rate, that of a scan is where it is bright.
 """
 
 import numpy as np

@@ -82,7 +82,9 @@ def test_gradaug_rejects_groups_that_a_width_between_breaks(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_augmentations_of_images_are_rejected(kind: str) -> None:
-    with pytest.raises(UserError, match=f"flip is for images .* is a {kind} .* leave data.augment"):
+    with pytest.raises(
+        UserError, match=f"flip is for images .* is {kind} data .* leave data.augment"
+    ):
         experiment(kind, "fedavg", **{"data.augment": ["flip"]}).check()
 
 

@@ -140,7 +140,7 @@ def check_data(specs: Sequence[Spec], dataset: Dataset) -> None:
         listed = ", ".join(spec.name for spec in specs)
         raise UserError(
             f"data.augment: {listed} is for images (channels, height, width), and "
-            f"'{dataset.name}' is a {dataset.kind} with samples of shape {dataset.shape}; "
+            f"'{dataset.name}' is {dataset.kind} data with samples of shape {dataset.shape}; "
             "leave data.augment out"
         )
 

@@ -72,8 +72,8 @@ def as_dataset(
     check_test_share(test_share)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed={seed!r} must be a whole number (0 holds out every k-th sample)")
-    options = Options(client_ids, target, client, kind, channels)
-    train_samples, test_samples = read_values(data, test, options)
+    said = Options(client_ids, target, client, kind, channels)
+    train_samples, test_samples = read_values(data, test, said)
     about = {"format": "python", "source": type(data).__name__}
     how = Assembly(test_share, seed)
     dataset = dataset_from_samples("", train_samples, test_samples, how, about)

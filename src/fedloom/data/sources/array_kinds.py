@@ -16,7 +16,6 @@ import numpy as np
 
 from fedloom.core.errors import unknown_name
 from fedloom.core.spec import Param
-from fedloom.data.dataset import Kind
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.pixel_arrays import CHANNELS, as_uint8_images
 
@@ -59,7 +58,7 @@ def kind_of(x: np.ndarray, where: object) -> ArrayKind:
 
 
 def channels_before_axes(
-    x: np.ndarray, kind: Kind, channels: str | None, where: object
+    x: np.ndarray, kind: str, channels: str | None, where: object
 ) -> np.ndarray:
     """Signals as (N,C,L) or volumes as (N,C,D,H,W); a missing axis of channels is added."""
     axes = AXES[kind]
@@ -79,9 +78,9 @@ def channels_before_axes(
     return x
 
 
-def _seems_channels_last(x: np.ndarray, kind: Kind) -> bool:
+def _seems_channels_last(x: np.ndarray, kind: str) -> bool:
     if kind == "signal":
-        return x.shape[1] > x.shape[2]
+        return bool(x.shape[1] > x.shape[2])
     return x.shape[1] not in CHANNELS and x.shape[-1] in CHANNELS
 
 
@@ -104,7 +103,7 @@ def finite_float32(x: np.ndarray, where: object, remedy: str) -> np.ndarray:
     return features
 
 
-def as_kind(x: np.ndarray, kind: Kind, channels: str | None, where: object) -> np.ndarray:
+def as_kind(x: np.ndarray, kind: str, channels: str | None, where: object) -> np.ndarray:
     """An array as fedloom stores data of this kind; bytes of volumes stay bytes."""
     if channels is not None and kind not in AXES:
         remedy = "leave channels= out, or set kind=signal or kind=volume"
