@@ -413,7 +413,15 @@ def test_nullable_numbers_and_arrays_made_of_frames(frame):
     plain = as_dataset((np.asarray(numbers, dtype=float), frame["label"]))
     assert as_dataset(frame[["age", "height", "label"]], target="label").name == plain.name
     frame.loc[3, "age"] = pandas.NA
-    assert "column 'age': found NaN or infinity in 1 rows" in message(frame, target="label")
+    part = frame[["age", "height", "label"]]
+    filled = as_dataset(part, test=part, target="label")
+    median = float(frame["age"].median())
+    assert filled.train.x[3].tolist() == [median, 1.0, pytest.approx(frame.loc[3, "height"])]
+    assert filled.train.x[:3, 1].tolist() == [0, 0, 0]
+    frame.loc[5, "height"] = np.inf
+    assert "column 'height': found NaN or infinity in 1 rows" in message(frame, target="label")
+    frame["height"] = np.nan
+    assert "column 'height': found NaN or infinity in" in message(frame, target="label")
 
 
 @pytest.mark.parametrize(

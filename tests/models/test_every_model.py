@@ -39,6 +39,10 @@ CASES = {
     "mobilenetv2": (Spec("mobilenetv2"), (3, 8, 8)),
     "shufflenet": (Spec("shufflenet"), (3, 8, 7)),
     "squeezenet": (Spec("squeezenet"), (3, 8, 9)),
+    "cnn1d": (Spec("cnn1d", {"width": 4}), (3, 13)),
+    "cnn1d-batch": (Spec("cnn1d", {"width": 4, "norm": "batch"}), (1, 16)),
+    "cnn3d": (Spec("cnn3d", {"width": 4}), (2, 5, 8, 7)),
+    "cnn3d-batch": (Spec("cnn3d", {"width": 4, "norm": "batch"}), (1, 8, 8, 8)),
     "lstm": (Spec("lstm", {"width": 8}), (6,)),
 }
 every_model = pytest.mark.parametrize("case", CASES)

@@ -254,3 +254,19 @@ def test_a_layer_that_mixes_channels_is_rejected() -> None:
     chain = Chain({"a": nn.Linear(16, 32), "mean": Mean(), "head": nn.Linear(32, CLASSES)})
     with pytest.raises(UserError, match=r"does not run at width 0\.5 \(.*mixes channels"):
         SubNetworks()(chain, torch.zeros(2, 16), 0.5)
+
+
+def test_channels_of_signals_come_before_the_positions_also_if_all_are_kept() -> None:
+    """Features (batch, channels, positions) of a convolution look like those of text."""
+    chain = Chain(
+        {
+            "conv": nn.Conv1d(2, 16, 3, padding=1),  # 16 channels keep all of them at width 0.8
+            "pool": nn.MaxPool1d(2),
+            "head": nn.Sequential(nn.Flatten(), nn.Linear(64, 3)),
+        }
+    )
+    slim = SubNetworks()(chain, torch.zeros(2, 2, 8), 0.8)
+    assert slim.channels["conv"] == slim.channels["pool"] == (1, None)
+    text = build(Spec("lstm", {"width": 16}), (6,), 5, Key.root(0))
+    slim = SubNetworks()(text, torch.zeros(2, 6, dtype=torch.int64), 0.8)
+    assert slim.channels["lstm1"] == (2, None)

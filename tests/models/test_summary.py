@@ -168,6 +168,27 @@ def test_multiply_accumulates(name, args, shape, classes, macs):
     assert counted(name, args, shape, classes).macs == macs
 
 
+def test_small_cnns_by_hand():
+    signals = counted("cnn1d", {"width": 4}, (3, 21), 5)
+    # lengths 21, 11 and 6; kernels 7, 5 and 3; no biases before norms
+    assert [block.macs for block in signals.blocks] == [
+        3 * 4 * 7 * 21,
+        4 * 8 * 5 * 11,
+        8 * 16 * 3 * 6,
+        16 * 5,
+    ]
+    assert signals.parameters == 3 * 4 * 7 + 4 * 8 * 5 + 8 * 16 * 3 + 2 * (4 + 8 + 16) + 16 * 5 + 5
+    volumes = counted("cnn3d", {"width": 4}, (2, 5, 8, 12), 5)
+    # sides 5x8x12, 3x4x6 and 2x2x3
+    assert [block.macs for block in volumes.blocks] == [
+        2 * 4 * 27 * 5 * 8 * 12,
+        4 * 8 * 27 * 3 * 4 * 6,
+        8 * 16 * 27 * 2 * 2 * 3,
+        16 * 5,
+    ]
+    assert volumes.parameters == 27 * (2 * 4 + 4 * 8 + 8 * 16) + 2 * (4 + 8 + 16) + 16 * 5 + 5
+
+
 def test_resnet18_macs_are_those_of_the_papers():
     by_block = {
         block.name: round(block.macs / 1e6)
@@ -212,7 +233,14 @@ def test_the_summary_does_not_change_the_model():
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("lenet5", (1, 28, 28)), ("resnet8", (3, 16, 16)), ("mlp", (1, 28, 28)), ("lstm", (20,))],
+    [
+        ("lenet5", (1, 28, 28)),
+        ("resnet8", (3, 16, 16)),
+        ("mlp", (1, 28, 28)),
+        ("lstm", (20,)),
+        ("cnn1d", (3, 21)),
+        ("cnn3d", (2, 5, 8, 12)),
+    ],
 )
 def test_the_rough_count_is_exact_for_layers_without_groups(name, shape):
     chain = build(Spec(name), shape, 10, Key.root(0))

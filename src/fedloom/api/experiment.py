@@ -26,10 +26,14 @@ class Experiment:
                 returns one
     model       a registered name, an nn.Module, a class, a function of (shape, classes), or
                 "file.py:function"
-    data        a name, (X, y), a torch Dataset, a pandas DataFrame, or a fedloom Dataset
+    data        a name, (X, y), a torch Dataset, a pandas DataFrame, a HuggingFace Dataset or
+                DatasetDict, or a fedloom Dataset
     test        the test split, in the form of `data`; without it a fifth of the samples is held out
     client_ids  for (X, y): the client of each training sample; `partition` is then "user"
-    target      for a DataFrame: the column with the labels; client: the column with the client ids
+    target      for a DataFrame or a HuggingFace Dataset: the column with the labels; client: the
+                column with the client ids
+    kind        for (X, y): "signal", "volume", "image" or "table", where the shape leaves it open;
+                channels="last" if the channels of signals or volumes are their last axis
     partition   how samples are split among `clients`, for example "dirichlet(alpha=0.1)"
     per_round   clients per round
     lr, batch, epochs   of local training; train={...} takes the rest, such as momentum or clip
@@ -50,6 +54,8 @@ class Experiment:
         client_ids: Sequence[Any] | None = None,
         target: str | None = None,
         client: str | None = None,
+        kind: str | None = None,
+        channels: str | None = None,
         partition: str | None = None,
         clients: int | None = None,
         per_round: int | None = None,

@@ -25,7 +25,7 @@ from fedloom.data.from_python import as_dataset, content_digest
 from fedloom.settings.config import Config, load
 from fedloom.settings.overrides import SHORT_NAMES, merged, method_table
 
-DATA_OPTIONS = ("test", "client_ids", "target", "client")
+DATA_OPTIONS = ("test", "client_ids", "target", "client", "kind", "channels")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.params import Params
 from fedloom.core.warn import warn_user
+from fedloom.data.sources.array_kinds import AXES
 from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
 from fedloom.experiment.build import resolve_auto, resolve_device
 from fedloom.experiment.callbacks import Callback
@@ -153,6 +154,8 @@ class Run:
         if dataset.kind == "image":
             stored_as_uint8 = dataset.train.x.dtype == torch.uint8
             array = (as_uint8_images if stored_as_uint8 else channels_first)(array, "the samples")
+        elif dataset.kind in AXES and array.ndim == AXES[dataset.kind] + 1:
+            array = array[:, None]  # samples of one channel may leave that axis out
         if array.shape[1:] != tuple(dataset.shape):
             raise UserError(
                 f"the samples have shape {array.shape[1:]} each, and the model takes "

@@ -18,7 +18,12 @@ Name = Annotated[str, typer.Argument(help="Name of the data set.")]
 @user_errors
 def add(
     name: Name,
-    path: Annotated[Path, typer.Option("--from", help="File or folder to read.")],
+    path: Annotated[
+        str,
+        typer.Option(
+            "--from", help="File or folder to read, or hf:NAME of a HuggingFace data set."
+        ),
+    ],
     format_: Annotated[
         str, typer.Option("--format", help="auto, or a format; a wrong name lists all formats.")
     ] = "auto",

@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedloom.core.errors import raise_all, unknown_name
+from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.spec import Param, Spec, argument_problems, call
+from fedloom.data.dataset import Dataset
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -131,6 +132,17 @@ def check(specs: Sequence[Spec]) -> None:
         for problem in argument_problems(AUGMENTS[spec.name], spec.args)
     ]
     raise_all(problems, "augmentation")
+
+
+def check_data(specs: Sequence[Spec], dataset: Dataset) -> None:
+    """Reject augmentations of samples that are not images."""
+    if specs and len(dataset.shape) != 3:
+        listed = ", ".join(spec.name for spec in specs)
+        raise UserError(
+            f"data.augment: {listed} is for images (channels, height, width), and "
+            f"'{dataset.name}' is {dataset.kind} data with samples of shape {dataset.shape}; "
+            "leave data.augment out"
+        )
 
 
 def build(specs: Sequence[Spec]) -> Augment | None:

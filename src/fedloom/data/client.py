@@ -20,7 +20,7 @@ Batch = tuple[Tensor, Tensor]
 class Normaliser:
     """From stored samples to model inputs.
 
-    uint8 images: x * scale + shift. Tables and float images: a cast to dtype. Text: unchanged.
+    With constants: x * scale + shift. Tables and float images: a cast to dtype. Text: unchanged.
     """
 
     dtype: torch.dtype | None  # None leaves text as integers
@@ -39,14 +39,20 @@ class Normaliser:
 def normaliser(
     dataset: Dataset, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Normaliser:
-    """(x/255 - mean)/std for uint8 images, folded into one scale and one shift per channel."""
+    """(x/unit - mean)/std, folded into one scale and one shift per channel.
+
+    The unit of bytes is 255, that of floats 1. Floats without constants are only cast.
+    """
     if dataset.kind == "text":
         return Normaliser(None)
-    if dataset.kind == "table" or dataset.train.x.is_floating_point():
+    is_float = dataset.train.x.is_floating_point()
+    if is_float and not dataset.mean:
         return Normaliser(dtype)
-    mean = torch.tensor(dataset.mean or (0.0,), dtype=torch.float64).view(-1, 1, 1)
-    std = torch.tensor(dataset.std or (1.0,), dtype=torch.float64).view(-1, 1, 1)
-    return Normaliser(dtype, (1 / (255 * std)).to(device, dtype), (-mean / std).to(device, dtype))
+    per_channel = (-1, *(1 for _ in dataset.shape[1:]))
+    mean = torch.tensor(dataset.mean or (0.0,), dtype=torch.float64).view(per_channel)
+    std = torch.tensor(dataset.std or (1.0,), dtype=torch.float64).view(per_channel)
+    scale = 1 / (std if is_float else 255 * std)
+    return Normaliser(dtype, scale.to(device, dtype), (-mean / std).to(device, dtype))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,15 +8,16 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-Kind = Literal["image", "text", "table"]
+Kind = Literal["image", "text", "table", "signal", "volume"]
 
 
 @dataclass(frozen=True)
 class Split:
     """Samples in memory.
 
-    x is uint8 (N,C,H,W) for images, int64 (N,T) for text, float32 (N,F) for tables. Images given
-    from Python may also be float32 (N,C,H,W). y is int64 (N,).
+    x is uint8 (N,C,H,W) for images, int64 (N,T) for text, float32 (N,F) for tables, float32 (N,C,L)
+    for signals, and uint8 or float32 (N,C,D,H,W) for volumes. Images given from Python may also be
+    float32 (N,C,H,W). y is int64 (N,).
     """
 
     x: Tensor
@@ -38,10 +39,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training split, a test split, the class names and, for images, normalisation constants.
+    """A training split, a test split, the class names, and normalisation constants.
 
-    mean and std are per channel, in units of [0, 1]. They are empty for text, for tables (readers
-    standardise those) and for float images, which reach the model unchanged.
+    mean and std are per channel of images, signals and volumes, in units of [0, 1] for bytes, else
+    in those of the samples. They are empty for text, for tables (readers standardise those) and for
+    float images, which reach the model unchanged.
     """
 
     name: str

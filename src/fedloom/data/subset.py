@@ -41,12 +41,12 @@ def subset(
 
 def renormalised(dataset: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
     """The data set with other normalisation constants, e.g. those that a paper used."""
-    if dataset.kind != "image":
+    if dataset.kind in ("table", "text"):
         raise UserError(
             f"data.mean, data.std: '{dataset.name}' is a {dataset.kind} and is not normalised; "
             "leave them out"
         )
-    if dataset.train.x.is_floating_point():
+    if dataset.kind == "image" and dataset.train.x.is_floating_point():
         raise UserError(
             f"data.mean, data.std: '{dataset.name}' has images of floats, which reach the model "
             "unchanged; normalise them before, or leave data.mean and data.std out"
@@ -54,7 +54,7 @@ def renormalised(dataset: Dataset, mean: tuple[float, ...], std: tuple[float, ..
     channels = dataset.shape[0]
     if (len(mean), len(std)) != (channels, channels):
         raise UserError(
-            f"data.mean has {len(mean)} and data.std has {len(std)} numbers, and images of "
+            f"data.mean has {len(mean)} and data.std has {len(std)} numbers, and samples of "
             f"'{dataset.name}' have {channels} channel{'s' if channels > 1 else ''}; "
             "give one number per channel for both, or leave both out"
         )

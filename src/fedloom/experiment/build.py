@@ -88,6 +88,7 @@ def _split_rows(config: Config, dataset: Dataset) -> tuple[list[np.ndarray], lis
 
 def build_clients(config: Config, dataset: Dataset, rows: Sequence[np.ndarray]) -> Clients:
     """The training data, split among the clients."""
+    augment.check_data(config.data.augment, dataset)
     dtype, device = getattr(torch, config.dtype), resolve_device(config.device)
     return federate(dataset, rows, augment.build(config.data.augment), dtype, device)
 

@@ -71,6 +71,11 @@ class _Target:
         """Whether the averages are of hidden states rather than of samples."""
         return NAME not in self.run.state.shared
 
+    @property
+    def of_images(self) -> bool:
+        """Whether the averages are images."""
+        return self.run.prepared.dataset.kind == "image" and not self.of_hidden_states
+
     @cached_property
     def averages(self) -> Params:
         """The averages "x" of all clients, and the client that sent each of them, "owner"."""
@@ -166,8 +171,7 @@ class _Target:
             self.inputs(data, chosen, owner).cpu()
             for data, chosen in zip((members, others), positions, strict=True)
         ]
-        is_image = self.run.prepared.dataset.kind == "image" and not self.of_hidden_states
-        peak = 1.0 if is_image else float(both[1].max() - both[1].min())
+        peak = 1.0 if self.of_images else float(both[1].max() - both[1].min())
         visible = self.as_pixels(averages)
         of_members, of_others = (
             attack(
@@ -181,8 +185,8 @@ class _Target:
         return of_members, of_others
 
     def as_pixels(self, x: Tensor) -> Tensor:
-        """Samples without normalisation, as one would look at them; hidden states unchanged."""
-        if self.of_hidden_states:
+        """Images without normalisation, as one would look at them; everything else unchanged."""
+        if not self.of_images:
             return x
         return denormalised(self.all_data.normalise, x.to(self.all_data.rows.device)).cpu()
 

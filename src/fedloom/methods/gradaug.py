@@ -5,7 +5,7 @@
 The divergence is the mean over the batch, without gradient through f. The sub-network f_s keeps the
 first channels of every layer (models/subnetwork.py), at a width drawn from [width, 1]. x_s is x
 resized to a size drawn from `sizes` evenly spaced ones between 1 and `smallest`: by default 32, 28,
-24 or 20 pixels of 32.
+24 or 20 pixels of 32. Signals and volumes are resized in the same way, along all their axes.
 
 n          >= 1, sub-networks per batch.
 mu         >= 0, weight of each; 0 is FedAvg. FedAlign's authors use 2, 1.75, 1.5 and 1.25 for
@@ -30,7 +30,7 @@ from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
@@ -39,9 +39,11 @@ from fedloom.core.spec import Param
 from fedloom.core.step import Step
 from fedloom.losses.eager_gradient import eager_gradient
 from fedloom.models.subnetwork import SubNetworks, can_be_slimmed
+from fedloom.models.width_tracing import CONVOLUTIONS
 
 PAPER = "Yang et al., NeurIPS 2020"
 LINK = "https://arxiv.org/abs/2006.07989"
+INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}  # by the number of axes resized
 
 Widths = Annotated[
     Literal["floor", "all"],
@@ -67,22 +69,31 @@ def subnetwork_loss(step: Step, narrow: SubNetworks, width: float, factor: float
     x = step.x
     if factor != 1:
         size = [round(side * factor) for side in x.shape[2:]]
-        x = F.interpolate(x, size=size, mode="bilinear", align_corners=True)
+        x = F.interpolate(x, size=size, mode=INTERPOLATION[len(size)], align_corners=True)
     log_probabilities = F.log_softmax(narrow(step.model, step.x, width).run(x), dim=1)
     target = F.softmax(step.logits.detach(), dim=1)
     return F.kl_div(log_probabilities, target, reduction="batchmean")
 
 
+def widths_to_check(smallest: float) -> list[float]:
+    """Widths from the smallest to 1, close enough to meet every number of channels kept.
+
+    Layers of fewer than sixteen channels keep any number, wider ones multiples of eight.
+    """
+    return [smallest + (1 - smallest) * step / 50 for step in range(51)]
+
+
 def takes_any_size(chain: Chain) -> bool:
-    """Whether the model takes images of other sizes than the data's; found by trying two sizes."""
+    """Whether the model takes samples of other sizes than the data's; found by trying two sizes."""
     first = next((layer for _, layer in chain.layers()), None)
-    if not isinstance(first, nn.Conv2d):
+    if not isinstance(first, CONVOLUTIONS):
         return False
     trial, like = copy.deepcopy(chain).eval(), first.weight
+    axes = len(first.kernel_size)
     try:
         with torch.no_grad():
-            images = (like.new_zeros(1, first.in_channels, side, side) for side in (64, 40))
-            return all(trial(image).dim() == 2 for image in images)
+            samples = (like.new_zeros(1, first.in_channels, *[side] * axes) for side in (64, 40))
+            return all(trial(sample).dim() == 2 for sample in samples)
     except RuntimeError:
         return False
 
@@ -113,7 +124,8 @@ def gradaug(
     if not mu:
         return Method("gradaug")
     slimmable = Need(
-        "layers whose channels can be slimmed", lambda chain: can_be_slimmed(chain, width)
+        "layers whose channels can be slimmed",
+        lambda chain: all(can_be_slimmed(chain, drawn) for drawn in widths_to_check(width)),
     )
     any_size = Need(
         "a convolutional model that takes images of any size (smallest=1 works with all models)",

@@ -54,8 +54,11 @@ def pooled_relu() -> dict[str, nn.Module]:
     return {"pool": nn.MaxPool2d(2), "relu": relu()}
 
 
-def make_norm(kind: str, groups: int) -> Norm:
-    """A function from the number of channels to a norm layer: "batch", or "group" with `groups`."""
+def make_norm(kind: str, groups: int, axes: int = 2) -> Norm:
+    """A function from the number of channels to a norm layer: "batch", or "group" with `groups`.
+
+    axes: 1 for signals, 2 for images, 3 for volumes.
+    """
 
     def group_norm(channels: int) -> nn.Module:
         if channels % groups:
@@ -65,7 +68,8 @@ def make_norm(kind: str, groups: int) -> Norm:
             )
         return nn.GroupNorm(groups, channels)
 
-    return nn.BatchNorm2d if kind == "batch" else group_norm
+    batch_norms = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+    return batch_norms[axes] if kind == "batch" else group_norm
 
 
 def conv_norm(
@@ -129,7 +133,7 @@ def image_shape(model: str, shape: Shape, min_side: int = 1) -> tuple[int, int, 
     if len(shape) != 3:
         raise UserError(
             f"model '{model}' takes images (channels, height, width), not samples of shape "
-            f"{shape}; choose mlp, or lstm for text"
+            f"{shape}; choose {fitting_models(shape)}"
         )
     channels, height, width = shape
     if min(height, width) < min_side:
@@ -138,3 +142,18 @@ def image_shape(model: str, shape: Shape, min_side: int = 1) -> tuple[int, int, 
             f"not {height}x{width}; enlarge them or choose mlp"
         )
     return channels, height, width
+
+
+def fitting_models(shape: Shape) -> str:
+    """The models that take samples of this shape, for an error message.
+
+    >>> fitting_models((12, 1000))
+    'cnn1d for signals, or mlp'
+    """
+    fitting = {
+        1: "mlp, or lstm for text",
+        2: "cnn1d for signals, or mlp",
+        3: "mlp, lenet5 or a resnet",
+        4: "cnn3d for volumes, or mlp",
+    }
+    return fitting.get(len(shape), "mlp")

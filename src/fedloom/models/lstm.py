@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
-from fedloom.models.layers import Shape
+from fedloom.models.layers import Shape, fitting_models
 
 Dual = tuple[Tensor, Tensor]  # a value and its tangent
 Carry = Callable[[nn.Module, Tensor, Tensor], Dual]  # (layer, value, tangent) -> those after it
@@ -34,7 +34,7 @@ def lstm(
     if len(shape) != 1:
         raise UserError(
             f"model 'lstm' takes text (characters,), not samples of shape {shape}; "
-            "choose mlp, lenet5 or a resnet"
+            f"choose {fitting_models(shape)}"
         )
     blocks: dict[str, nn.Module] = {"embedding": nn.Embedding(vocabulary or classes, embedding)}
     for number in range(1, layers + 1):

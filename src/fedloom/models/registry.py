@@ -16,6 +16,7 @@ from fedloom.models.mobilenet import mobilenetv2
 from fedloom.models.resnet import resnet, resnet8, resnet18, resnet20, resnet32, resnet56
 from fedloom.models.shufflenet import shufflenet
 from fedloom.models.simple import cnn, lenet5, mlp
+from fedloom.models.small_cnn import cnn1d, cnn3d
 from fedloom.models.squeezenet import squeezenet
 from fedloom.models.vgg import vgg, vgg9
 
@@ -36,17 +37,22 @@ MODELS: dict[str, Callable[..., Chain]] = {
         mobilenetv2,
         shufflenet,
         squeezenet,
+        cnn1d,
+        cnn3d,
         lstm,
     )
 }
 
 _GIVEN = frozenset({"shape", "classes"})  # parameters that come from the data
 _CIFAR100, _MNIST, _SHAKESPEARE = ((3, 32, 32), 100), ((1, 28, 28), 10), ((80,), 84)
+_ECG, _SCAN = ((12, 1000), 5), ((1, 28, 28, 28), 11)  # PTB-XL at 100 Hz, OrganMNIST3D
 
 # Shape of a sample and number of classes on which a model is described by default.
 TYPICAL_INPUT: dict[str, tuple[Shape, int]] = {
     **dict.fromkeys(MODELS, _CIFAR100),
     **dict.fromkeys(("mlp", "lenet5", "cnn"), _MNIST),
+    "cnn1d": _ECG,
+    "cnn3d": _SCAN,
     "lstm": _SHAKESPEARE,
 }
 

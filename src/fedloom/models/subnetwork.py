@@ -20,6 +20,7 @@ from torch.func import functional_call
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.models.width_tracing import (
+    CONVOLUTIONS,
     SLIMMABLE_LAYERS,
     Kept,
     KeptChannels,
@@ -104,7 +105,7 @@ class SubNetwork:
         }
         for name, layer in traced.items():
             self._twin.set_submodule(name, layer)
-        self.channels = {name: kept_channels(tap) for name, tap in self._twin.taps(x).items()}
+        self.channels = self._kept_after_blocks(x)
         self._slices: dict[str, list[WeightSlice]] = {name: [] for name in chain.names}
         for name, layer in traced.items():
             self._twin.set_submodule(name, layer.slimmed())
@@ -113,6 +114,21 @@ class SubNetwork:
                 path = f"{inside}.{weight}".lstrip(".")
                 full = chain.get_submodule(name)
                 self._slices[block].append(WeightSlice(path, full, weight, kept))
+
+    def _kept_after_blocks(self, x: Tensor) -> dict[str, KeptChannels]:
+        """What is left of every block's output.
+
+        Where all channels are left, the last layer with weights tells their dimension: the last one
+        of text (batch, time, channels), which layers other than convolutions and norms make.
+        """
+        channels, channels_last = {}, True
+        for name, tap in self._twin.taps(x).items():
+            for layer in self._twin.block(name).modules():
+                if isinstance(layer, TracedLayer):
+                    channels_last = layer.kind.dim == -1
+            dim = 2 if channels_last and tap.dim() == 3 else 1
+            channels[name] = kept_channels(tap, dim)
+        return channels
 
     def kept_of(self, features: Tensor, block: str) -> Tensor:
         """The kept channels of the full model's features after this block."""
@@ -133,7 +149,7 @@ def _last_layer(chain: Chain) -> str | None:
     """The name of the last convolution or linear layer, which keeps all its outputs."""
     last = None
     for name, layer in chain.named_modules():
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+        if isinstance(layer, (*CONVOLUTIONS, nn.Linear)):
             last = name
     return last
 

@@ -19,6 +19,7 @@ from fedloom.core.select import BATCH_NORMS
 from fedloom.models.residual import PadShortcut
 
 CHANNEL_MULTIPLE = 8
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 Kept = int | Tensor | None  # of a dimension: the first n entries, these indices, or all
 WeightIndices = dict[str, tuple[Tensor, ...]]  # for every weight, the indices kept per dimension
 
@@ -56,10 +57,10 @@ class KeptChannels(NamedTuple):
     kept: Kept
 
 
-def kept_channels(traced: Tensor) -> KeptChannels:
+def kept_channels(traced: Tensor, channel_dim: int) -> KeptChannels:
     """Read the channels that are left from traced features: those without NaN.
 
-    If all are left, the channel dimension is the last one for text (three dimensions), else 1.
+    channel_dim: the dimension of the channels if all of them are left.
     """
     for dim in range(1, traced.dim()):
         present = _present(traced, dim)
@@ -67,7 +68,7 @@ def kept_channels(traced: Tensor) -> KeptChannels:
             return KeptChannels(dim, _compact(present, traced.shape[dim]))
     if traced.isnan().any():
         raise RuntimeError("a layer mixes channels that are kept with channels that are dropped")
-    return KeptChannels(2 if traced.dim() == 3 else 1, None)
+    return KeptChannels(channel_dim, None)
 
 
 def _present(x: Tensor, dim: int) -> Tensor:
@@ -124,6 +125,7 @@ class LayerKind(NamedTuple):
 LAYER_KINDS: dict[type[nn.Module], LayerKind] = {
     nn.Conv1d: LayerKind(_dense, 1),
     nn.Conv2d: LayerKind(_dense, 1),
+    nn.Conv3d: LayerKind(_dense, 1),
     nn.Linear: LayerKind(_dense, -1),
     nn.Embedding: LayerKind(_embedding, -1),
     nn.LSTM: LayerKind(_lstm, -1),
@@ -138,7 +140,7 @@ def slimming_problem(layer: nn.Module, width: float) -> str | None:
     """Why a layer that holds tensors cannot be slimmed to the width, or None if it can."""
     if not isinstance(layer, SLIMMABLE_LAYERS):
         return f"is a {type(layer).__name__}, which cannot be slimmed"
-    if isinstance(layer, (nn.Conv1d, nn.Conv2d)) and layer.groups > 1:
+    if isinstance(layer, CONVOLUTIONS) and layer.groups > 1:
         return f"is a convolution in {layer.groups} groups, which cannot be slimmed"
     if isinstance(layer, nn.LSTM) and (layer.bidirectional or layer.proj_size):
         return "is a bidirectional LSTM or one with a projection, which cannot be slimmed"

@@ -51,7 +51,8 @@ class DataSettings(Settings):
     )
     mean: tuple[Annotated[float, Field(strict=True)], ...] | None = Field(
         None,
-        description="normalisation mean per channel, of values in [0, 1]; default: the data set's",
+        description="normalisation mean per channel, of pixels in [0, 1] and of signals in their "
+        "own units; default: the data set's",
     )
     std: tuple[Annotated[float, Field(gt=0, strict=True)], ...] | None = Field(
         None, description="normalisation standard deviations; set mean and std together"

@@ -107,9 +107,9 @@ NPZ = {
     "NaN in features": (npz(x=HOLE[:, 0], y=np.arange(10) % 2), ("NaN or infinity in sample",), {}),
     "words": (npz(x=np.full((10, 2), "a"), y=Y), ("features of type <U1",), {}),
     "text images": (npz(x=np.full((10, 2, 2), "a"), y=Y), ("pixels of type <U1",), {}),
-    "five dimensions": (
-        npz(x=X[:, None, None], y=Y),
-        ("an array of shape (10, 1, 1, 2, 2)", "reshape it"),
+    "six dimensions": (
+        npz(x=X[:, None, None, None], y=Y),
+        ("an array of shape (10, 1, 1, 1, 2, 2)", "reshape it"),
         {},
     ),
     "normalised": (

@@ -85,6 +85,28 @@ def test_a_small_model_by_hand() -> None:
     assert (found.macs("torch"), found.macs("paper")) == (found.forward_macs, found.layer_macs)
 
 
+@pytest.mark.parametrize(
+    ("model", "shape", "convolutions", "pool"),
+    [
+        ("cnn1d", (3, 21), [3 * 4 * 7 * 21, 4 * 8 * 5 * 11, 8 * 16 * 3 * 6], 16 * 3),
+        (
+            "cnn3d",
+            (2, 5, 8, 12),
+            [27 * 2 * 4 * 480, 27 * 4 * 8 * 72, 27 * 8 * 16 * 12],
+            16 * 1 * 1 * 2,
+        ),
+    ],
+)
+def test_signals_and_volumes_by_hand(model, shape, convolutions, pool) -> None:
+    """Positions of cnn1d: 21, 11, 6 and 3; of cnn3d: 480, 3x4x6, 2x2x3 and 1x1x2."""
+    found = published("fedavg", Spec(model, {"width": 4}), shape, 5, draws=4)
+    head = 16 * 5
+    assert found.forward_macs == sum(convolutions) + head
+    assert found.layer_macs == sum(convolutions) + head + pool
+    # backward: the first layer needs no gradient of its input
+    assert found.training_macs == 3 * (sum(convolutions) + head) - convolutions[0]
+
+
 def test_the_count_equals_that_of_torchs_flop_counter() -> None:
     model, x, y = (
         build_isolated(partial(small, torch.device("cpu"))),

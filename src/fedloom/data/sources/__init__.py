@@ -10,10 +10,22 @@ from typing import Any
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.spec import Parameter, call, parameters
 from fedloom.data.dataset import Dataset
-from fedloom.data.sources import cifar, idx, image_folder, leaf, npz, table, tiny_imagenet
+from fedloom.data.sources import (
+    cifar,
+    huggingface,
+    idx,
+    image_folder,
+    leaf,
+    npz,
+    table,
+    tiny_imagenet,
+)
+from fedloom.data.sources.hf_open import PREFIX
 from fedloom.data.sources.torch_dataset import from_torch
 
 __all__ = ["SOURCES", "detect", "from_torch", "read"]
+
+HUGGINGFACE = "huggingface"
 
 # In the order in which they are tried: the more specific layouts first.
 SOURCES: Mapping[str, ModuleType] = MappingProxyType(
@@ -21,6 +33,7 @@ SOURCES: Mapping[str, ModuleType] = MappingProxyType(
         "cifar": cifar,
         "idx": idx,
         "tiny_imagenet": tiny_imagenet,
+        "huggingface": huggingface,
         "leaf": leaf,
         "npz": npz,
         "image_folder": image_folder,
@@ -30,18 +43,20 @@ SOURCES: Mapping[str, ModuleType] = MappingProxyType(
 
 
 def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
-    """The data set at a path; "auto" detects the format. Options are those of its `read`."""
-    place = Path(path).expanduser().resolve()
+    """The data set at a path; "auto" detects the format. Options are those of its `read`.
+
+    A path that starts with hf: is a HuggingFace data set.
+    """
     if format not in ("auto", *SOURCES):
         raise unknown_name("data format", format, ("auto", *SOURCES))
+    if str(path).startswith(PREFIX) or format == HUGGINGFACE:
+        return _read_huggingface(str(path), format, options)
+    place = Path(path).expanduser().resolve()
     if not place.exists():
         raise UserError(f"no file or folder {place}; check the path of the data")
     try:
         name = detect(place) if format == "auto" else format
-        reader = SOURCES[name].read
-        accepted = parameters(reader)
-        given = {n: _as_text(v, accepted.get(n)) for n, v in options.items()}
-        dataset: Dataset = call("data format", name, reader, given, path=place)
+        return _call_reader(name, options, place)
     except UnicodeDecodeError as error:
         raise UserError(
             f"cannot read {place}: a text file in it is not UTF-8 ({error}); save it again as UTF-8"
@@ -51,6 +66,13 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
             f"cannot read {error.filename or place}: {error.strerror or error}; "
             "check the file and its permissions"
         ) from None
+
+
+def _call_reader(name: str, options: Mapping[str, Any], path: Path | str) -> Dataset:
+    reader = SOURCES[name].read
+    accepted = parameters(reader)
+    given = {n: _as_text(v, accepted.get(n)) for n, v in options.items()}
+    dataset: Dataset = call("data format", name, reader, given, path=path)
     return dataset
 
 
@@ -62,6 +84,12 @@ def _as_text(value: Any, parameter: Parameter | None) -> Any:
         return ",".join(map(str, value))
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return str(value) if is_number else value
+
+
+def _read_huggingface(path: str, format: str, options: Mapping[str, Any]) -> Dataset:
+    if format not in ("auto", HUGGINGFACE):
+        raise UserError(f"'{path}' is a HuggingFace data set, not {format}; leave out --format")
+    return _call_reader(HUGGINGFACE, options, path)
 
 
 def detect(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Data sets given as arrays: images if a sample has two or three dimensions, a table if one."""
+"""Data sets given as arrays: tables, signals, images or volumes."""
 
 from __future__ import annotations
 
@@ -9,33 +9,25 @@ import numpy as np
 
 from fedloom.data.dataset import Dataset, Kind
 from fedloom.data.sources import holdout
+from fedloom.data.sources.array_kinds import as_kind, check_options, kind_of, to_float32
 from fedloom.data.sources.build import RawSplit, build_dataset, raw_split
 from fedloom.data.sources.client_column import check_ids_repeat
-from fedloom.data.sources.errors import data_error
-from fedloom.data.sources.pixel_arrays import as_uint8_images
+
+STORED_AS: dict[int, Kind] = {2: "table", 3: "signal", 4: "image", 5: "volume"}  # by axes
 
 
-def split_from_arrays(x: np.ndarray, y: object, where: object, users: object = None) -> RawSplit:
-    """A split of uint8 images or of float32 features."""
-    samples = _features(x, where) if x.ndim == 2 else as_uint8_images(x, where)
+def split_from_arrays(
+    x: np.ndarray,
+    y: object,
+    where: object,
+    users: object = None,
+    kind: str | None = None,
+    channels: str | None = None,
+) -> RawSplit:
+    """A split as it is stored; for kind and channels see array_kinds.py."""
+    check_options(kind, channels)
+    samples = as_kind(x, kind or kind_of(x, where), channels, where)
     return raw_split(samples, y, where, users)
-
-
-def _features(x: np.ndarray, where: object) -> np.ndarray:
-    if x.dtype.kind not in "biuf":
-        remedy = "encode them as numbers, or use the format table"
-        raise data_error(where, f"features of type {x.dtype}", "numbers", remedy)
-    features = to_float32(x)
-    is_finite = np.isfinite(features)
-    if not is_finite.all():
-        row = int(np.flatnonzero(~is_finite.all(axis=1))[0])
-        raise data_error(
-            where,
-            f"NaN or infinity in sample {row}",
-            "finite float32 features",
-            "fill in the missing values, or use the format table",
-        )
-    return features
 
 
 def dataset_from_splits(
@@ -56,17 +48,11 @@ def dataset_from_splits(
     if test is None:
         about["test split"] = holdout.description(test_share, train.users is not None)
         train, test = holdout.split_off_test(train, test_share)
-    kind: Kind = "table" if train.x.ndim == 2 else "image"
+    kind = STORED_AS[train.x.ndim]
     if kind == "table" and train.x.shape[1:] == test.x.shape[1:]:
         mean, std = column_moments(train.x)
         train, test = (replace(s, x=to_float32((s.x - mean) / std)) for s in (train, test))
     return build_dataset(name, kind, train, test, about, classes)
-
-
-def to_float32(x: np.ndarray) -> np.ndarray:
-    """As float32; values out of range become infinity, which the checks report."""
-    with np.errstate(over="ignore"):
-        return x.astype(np.float32)
 
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

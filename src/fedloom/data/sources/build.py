@@ -69,8 +69,8 @@ def build_dataset(
 ) -> Dataset:
     """The data set of two splits; without `classes` the distinct labels are the classes.
 
-    `constants` are the mean and std of images; by default those of a known data set of this name,
-    else measured on the training split.
+    `constants` are the mean and std of images, signals and volumes; by default those of a known
+    data set of this name, else measured on the training split.
     """
     if train.x.shape[1:] != test.x.shape[1:]:
         found = f"samples of shape {test.x.shape[1:]}"
@@ -83,7 +83,7 @@ def build_dataset(
         _check_values(split, names)
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    if kind == "image":
+    if kind in ("image", "signal", "volume"):
         mean, std = constants or constants_for(name, train.x)
     users, (train_users, test_users) = _numbered_users(train.users, test.users)
     return Dataset(

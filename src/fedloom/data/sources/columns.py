@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedloom.data.sources.arrays import column_moments, to_float32
+from fedloom.data.sources.array_kinds import to_float32
+from fedloom.data.sources.arrays import column_moments
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.frames import Frame, as_text, is_missing
 

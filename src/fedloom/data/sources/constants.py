@@ -1,6 +1,6 @@
-"""Mean and standard deviation per channel, in units of [0, 1].
+"""Mean and standard deviation per channel: of bytes in units of [0, 1], of floats in their own.
 
-Those of the papers for known data sets, otherwise measured on the training split.
+Those of the papers for known data sets of images, otherwise measured on the training split.
 """
 
 from __future__ import annotations
@@ -30,31 +30,39 @@ CONSTANTS: Mapping[str, Constants] = MappingProxyType(
 )
 
 
-def constants_for(name: str, images: np.ndarray) -> Constants:
-    """The published constants of that name if the channels match, else those of the images."""
+def constants_for(name: str, samples: np.ndarray) -> Constants:
+    """The published constants of that name if these are such images, else measured ones."""
     published = CONSTANTS.get(name.lower())
-    if published is not None and len(published[0]) == images.shape[1]:
+    is_image = samples.ndim == 4
+    if is_image and published is not None and len(published[0]) == samples.shape[1]:
         return published
-    return measured_constants(images)
+    return measured_constants(samples)
 
 
-def measured_constants(images: np.ndarray) -> Constants:
-    """Mean and std of each channel of uint8 images (N,C,H,W), exact from its histogram.
+def measured_constants(samples: np.ndarray) -> Constants:
+    """Mean and std of each channel of samples (N,C,...); for bytes exact, from the histogram.
 
     A channel with a single value gets std 1.
 
     >>> measured_constants(np.array([0, 255], dtype=np.uint8).reshape(2, 1, 1, 1))
     ((0.5,), (0.5,))
     """
+    moments = _byte_moments if samples.dtype == np.uint8 else _float_moments
+    channels = [moments(samples[:, channel]) for channel in range(samples.shape[1])]
+    return tuple(mean for mean, _ in channels), tuple(std or 1.0 for _, std in channels)
+
+
+def _byte_moments(values: np.ndarray) -> tuple[float, float]:
     levels = np.arange(256) / 255
-    means, stds = [], []
-    for channel in range(images.shape[1]):
-        values = images[:, channel].ravel()
-        share = np.bincount(values, minlength=256) / values.size
-        mean = float(share @ levels)
-        means.append(mean)
-        stds.append(float(np.sqrt(share @ (levels - mean) ** 2)) or 1.0)
-    return tuple(means), tuple(stds)
+    share = np.bincount(values.ravel(), minlength=256) / values.size
+    mean = float(share @ levels)
+    return mean, float(np.sqrt(share @ (levels - mean) ** 2))
+
+
+def _float_moments(values: np.ndarray) -> tuple[float, float]:
+    is_constant = bool((values == values.flat[0]).all())  # rounding may give it a tiny std
+    std = 0.0 if is_constant else float(values.std(dtype=np.float64))
+    return float(values.mean(dtype=np.float64)), std
 
 
 def with_constants(dataset: Dataset, name: str) -> Dataset:

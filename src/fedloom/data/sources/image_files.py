@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,31 @@ MAX_PIXELS = 1 << 26  # of one image: 8192 x 8192
 DAMAGED = (OSError, SyntaxError, ValueError)  # what Pillow raises for files it cannot read
 
 
+@dataclass(frozen=True)
+class EncodedImage:
+    """The content of an image file that is a cell of a table; in messages it is its place."""
+
+    data: bytes
+    parent: str  # the table and the column
+    row: int
+
+    @property
+    def name(self) -> str:
+        return f"row {self.row}"
+
+    def __str__(self) -> str:
+        return f"{self.parent}, {self.name}"
+
+
+ImageFile = Path | EncodedImage
+
+
 def image_files_in(folder: Path) -> list[Path]:
     """The image files directly in a folder, sorted by name."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
 
 
-def load_images(files: Sequence[Path], channels: int, size: int | None = None) -> np.ndarray:
+def load_images(files: Sequence[ImageFile], channels: int, size: int | None = None) -> np.ndarray:
     """The images as (N,C,H,W); all of one size, or cropped and scaled to size x size."""
     first = _decoded(files[0], channels, size)
     check_fits_in_memory(len(files) * first.size, files[0].parent, f"{len(files)} images")
@@ -41,12 +62,12 @@ def load_images(files: Sequence[Path], channels: int, size: int | None = None) -
     return images
 
 
-def all_grey(files: Sequence[Path]) -> bool:
+def all_grey(files: Sequence[ImageFile]) -> bool:
     """Whether every image is greyscale; only file headers are read."""
     return all(_is_grey(file) for file in files)
 
 
-def _is_grey(file: Path) -> bool:
+def _is_grey(file: ImageFile) -> bool:
     with _opened(file) as image:
         return image.mode in ("1", "L")
 
@@ -55,7 +76,7 @@ def _dimensions(image: np.ndarray) -> str:
     return f"{image.shape[2]} x {image.shape[1]} pixels"
 
 
-def _opened(file: Path) -> Any:
+def _opened(file: ImageFile) -> Any:
     try:
         from PIL import Image
     except ImportError:
@@ -63,7 +84,7 @@ def _opened(file: Path) -> Any:
     try:
         with warnings.catch_warnings():  # Pillow warns of large images, which are refused here
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(file)
+            image = Image.open(io.BytesIO(file.data) if isinstance(file, EncodedImage) else file)
     except (*DAMAGED, Image.DecompressionBombError) as error:
         found = f"no readable image ({error})"
         raise data_error(file, found, "a PNG, JPEG or similar file", REPLACE) from None
@@ -74,7 +95,7 @@ def _opened(file: Path) -> Any:
     return image
 
 
-def _decoded(file: Path, channels: int, size: int | None) -> np.ndarray:
+def _decoded(file: ImageFile, channels: int, size: int | None) -> np.ndarray:
     """One image as (C,H,W)."""
     with _opened(file) as image:
         try:

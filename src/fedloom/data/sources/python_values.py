@@ -1,8 +1,8 @@
-"""Reading Python values: (X, y), torch Datasets and pandas DataFrames as features and labels."""
+"""Reading Python values: pairs (X, y), torch Datasets, DataFrames and HuggingFace Datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 
 from fedloom.core.errors import UserError
-from fedloom.data.sources.arrays import to_float32
+from fedloom.data.sources.array_kinds import AXES, as_kind, check_options, finite_float32
+from fedloom.data.sources.assemble import Samples
 from fedloom.data.sources.client_column import check_ids_repeat
 from fedloom.data.sources.dataframe import (
     frame_from_pandas,
@@ -20,31 +21,25 @@ from fedloom.data.sources.dataframe import (
     without_missing,
 )
 from fedloom.data.sources.errors import data_error, shortened
-from fedloom.data.sources.frames import Frame
+from fedloom.data.sources.hf_columns import (
+    Wishes,
+    choose_columns,
+    is_huggingface,
+    samples_from,
+    splits_of,
+)
+from fedloom.data.sources.hf_open import HOLD_OUT, chosen_splits
 from fedloom.data.sources.labels import check_whole
-from fedloom.data.sources.pixel_arrays import as_uint8_images
+from fedloom.data.sources.pixel_arrays import channels_first
 from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
 
-FORMS = "(X, y), a torch Dataset, a pandas DataFrame with target=, or a fedloom Dataset"
+FORMS = (
+    "(X, y), a torch Dataset, a pandas DataFrame with target=, a HuggingFace Dataset, "
+    "or a fedloom Dataset"
+)
+BYTE_KINDS = {3: "image", 4: "image", 5: "volume"}  # what uint8 arrays are, by their axes
 PAIR, TORCH, DATAFRAME = "a pair (X, y)", "a torch Dataset", "a DataFrame"
-
-
-@dataclass(frozen=True)
-class Samples:
-    """One split as passed: features as an array or as the columns of a table."""
-
-    x: np.ndarray | Frame
-    labels: np.ndarray  # int64, bool or str
-    users: np.ndarray | None
-    where: str
-
-    def take(self, rows: np.ndarray) -> Samples:
-        """The samples selected by a mask."""
-        users = None if self.users is None else self.users[rows]
-        if isinstance(self.x, dict):
-            columns = {name: column[rows] for name, column in self.x.items()}
-            return Samples(columns, self.labels[rows], users, self.where)
-        return Samples(self.x[rows], self.labels[rows], users, self.where)
+HUGGINGFACE = "a HuggingFace Dataset"
 
 
 def reject_options(given: dict[str, bool], reason: str) -> None:
@@ -54,38 +49,89 @@ def reject_options(given: dict[str, bool], reason: str) -> None:
         raise UserError(f"data: {', '.join(names)} cannot be used here, because {reason}")
 
 
-def read_values(
-    data: Any, test: Any, client_ids: Any, target: str | None, client: str | None
-) -> tuple[Samples, Samples | None]:
-    """The training split, and the test split unless `test` is None."""
+@dataclass(frozen=True)
+class Options:
+    """What was said about the data besides passing them; see `as_dataset`."""
+
+    client_ids: Any = None
+    target: str | None = None
+    client: str | None = None
+    kind: str | None = None
+    channels: str | None = None
+
+    def given(self, *names: str) -> dict[str, bool]:
+        """Which of these options have a value."""
+        return {name: getattr(self, name) is not None for name in names}
+
+
+def read_values(data: Any, test: Any, options: Options) -> tuple[Samples, Samples | None]:
+    """The training split, and the test split unless there is none."""
+    check_options(options.kind, options.channels)
+    if options.channels is not None and options.kind not in AXES:
+        raise UserError(
+            f"channels={options.channels!r} is for signals and volumes; "
+            "set kind='signal' or kind='volume', or leave it out"
+        )
     form = _form(data, "data")
     if test is not None and _form(test, "test") != form:
         found, remedy = f"a {type(test).__name__}", "pass both splits in the same form"
         raise data_error("test", found, f"{form} as in data", remedy)
-    if form == DATAFRAME:
-        reject_options(
-            {"client_ids": client is not None and client_ids is not None},
-            "the column client= already names the clients",
-        )
-        train = _from_dataframe(data, target, client, "data")
-        held_out = None if test is None else _from_test_dataframe(test, target, client)
-    else:
-        reject_options(
-            {"target": target is not None, "client": client is not None},
-            "only a DataFrame has columns; pass (X, y) and client_ids=",
-        )
-        train = _from_pairs(data, "data")
-        held_out = None if test is None else _from_pairs(test, "test")
-    if client_ids is not None:
-        train = replace(train, users=_client_names(client_ids, len(train.labels), "client_ids"))
+    if options.client is not None:
+        reject_options(options.given("client_ids"), "the column client= already names the clients")
+    train, held_out = READERS[form](data, test, options)
+    if options.client_ids is not None:
+        users = _client_names(options.client_ids, len(train.labels), "client_ids")
+        train = replace(train, users=users)
     if train.users is not None:
-        where = "client_ids" if client is None else f"data, column '{client}'"
+        where = "client_ids" if options.client is None else f"data, column '{options.client}'"
         check_ids_repeat(train.users, where, train.x if isinstance(train.x, dict) else {})
     return train, held_out
 
 
+def _read_dataframes(data: Any, test: Any, options: Options) -> tuple[Samples, Samples | None]:
+    reason = "a DataFrame is a table; pass (X, y) for signals, images and volumes"
+    reject_options(options.given("kind", "channels"), reason)
+    target, client = options.target, options.client
+    train = _from_dataframe(data, target, client, "data")
+    return train, None if test is None else _from_test_dataframe(test, target, client)
+
+
+def _read_pairs(data: Any, test: Any, options: Options) -> tuple[Samples, Samples | None]:
+    reason = "only a DataFrame or a HuggingFace Dataset has columns; pass (X, y) and client_ids="
+    reject_options(options.given("target", "client"), reason)
+    train = _from_pairs(data, "data", options)
+    return train, None if test is None else _from_pairs(test, "test", options)
+
+
+def _read_huggingface(data: Any, test: Any, options: Options) -> tuple[Samples, Samples | None]:
+    """A Dataset with its test= Dataset, or the splits of a DatasetDict."""
+    splits = splits_of(data, "data")
+    if test is not None:
+        splits = {
+            "train": splits[chosen_splits(splits, "train", HOLD_OUT, "data")[0]],
+            "test": test,
+        }
+    names = chosen_splits(splits, "train", "", "data")
+    wishes = Wishes(
+        options.target,
+        options.client,
+        kind=options.kind,
+        channels=options.channels,
+        remedy_drop="leave it out with data.remove_columns('{}')",
+    )
+    wheres = ["data", "test" if test is not None else f"data, split '{names[-1]}'"]
+    chosen = choose_columns(splits[names[0]], wishes, "data")
+    read = [
+        samples_from(splits[name], chosen, wishes, where)
+        for name, where in zip(names, wheres, strict=False)
+    ]
+    return read[0], read[1] if len(read) > 1 else None
+
+
 def _form(data: Any, where: str) -> str:
     """Which of the accepted forms it is."""
+    if is_huggingface(data):
+        return HUGGINGFACE
     if is_dataframe(data):
         return DATAFRAME
     if isinstance(data, tuple):
@@ -102,15 +148,15 @@ def _form(data: Any, where: str) -> str:
     raise data_error(where, repr(data)[:60], FORMS, "pass one of these")
 
 
-def _from_pairs(data: Any, where: str) -> Samples:
+def _from_pairs(data: Any, where: str, options: Options) -> Samples:
     """The samples of (X, y) or of a torch Dataset."""
     x, y = data if isinstance(data, tuple) else stacked(data, f"{where} ({type(data).__name__})")
-    features = _features(_as_array(x, f"{where}, X"), where)
+    features = _features(_as_array(x, f"{where}, X"), where, options)
     labels = _label_values(_as_array(y, f"{where}, y"), where)
     if len(labels) != len(features):
         found = f"{len(features)} samples and {len(labels)} labels"
         raise data_error(where, found, "one label per sample", "make X and y match")
-    return Samples(features, labels, None, where)
+    return Samples(features, labels, None, where, kind=options.kind)
 
 
 def _from_dataframe(data: Any, target: str | None, client: str | None, where: str) -> Samples:
@@ -151,8 +197,11 @@ def _as_array(values: Any, where: str) -> np.ndarray:
         raise data_error(where, found, "a rectangular array", remedy) from None
 
 
-def _features(x: np.ndarray, where: str) -> np.ndarray:
-    """uint8 images (N,C,H,W), or a float32 copy of the features in the shape they have."""
+def _features(x: np.ndarray, where: str, options: Options) -> np.ndarray:
+    """uint8 images (N,C,H,W), or a float32 copy of the features in the shape they have.
+
+    With a kind, in the shape of that kind.
+    """
     if x.dtype.kind not in "biuf":
         remedy = "encode them as numbers, or pass a pandas DataFrame with target="
         raise data_error(where, f"features of type {x.dtype}", "numbers", remedy)
@@ -162,15 +211,19 @@ def _features(x: np.ndarray, where: str) -> np.ndarray:
     if x.ndim < 2:
         remedy = "for a single feature use X.reshape(-1, 1)"
         raise data_error(where, f"X of shape {x.shape}", "(samples, features, ...)", remedy)
-    if x.dtype == np.uint8 and x.ndim in (3, 4):
-        return as_uint8_images(x, where).copy()  # later changes of the user's array do not count
-    features = to_float32(x)
-    is_finite = np.isfinite(features).reshape(len(x), -1).all(axis=1)
-    if not is_finite.all():
-        found = f"NaN or infinity in sample {int(np.flatnonzero(~is_finite)[0])}"
-        remedy = "fill in the missing values or leave the samples out"
-        raise data_error(where, found, "finite float32 features", remedy)
-    return features
+    return _arranged(x, where, options)
+
+
+def _arranged(x: np.ndarray, where: str, options: Options) -> np.ndarray:
+    """A copy in the form of its kind: later changes of the user's array do not count."""
+    kind = options.kind
+    if kind is None and x.dtype == np.uint8:
+        kind = BYTE_KINDS.get(x.ndim)
+    if kind == "image" and x.dtype != np.uint8:  # floats reach the model as they are
+        x, kind = channels_first(x, where), None
+    if kind is None:
+        return finite_float32(x, where, "fill in the missing values or leave the samples out")
+    return as_kind(x, kind, options.channels, where).copy()
 
 
 def _client_names(ids: Any, samples: int, where: str) -> np.ndarray:
@@ -220,3 +273,11 @@ def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
         remedy = "convert all labels to strings"
         raise data_error(where, "labels of numbers and text mixed", "one of both", remedy)
     return np.array(values)
+
+
+READERS: dict[str, Callable[[Any, Any, Options], tuple[Samples, Samples | None]]] = {
+    DATAFRAME: _read_dataframes,
+    HUGGINGFACE: _read_huggingface,
+    PAIR: _read_pairs,
+    TORCH: _read_pairs,
+}

@@ -22,16 +22,19 @@ def from_torch(
     name: str = "torch",
     classes: Sequence[str] = (),
     test_share: float = 0.2,
+    kind: str | None = None,
+    channels: str | None = None,
 ) -> Dataset:
     """The data set of two torch Datasets, of one shape and with integer labels.
 
     Samples are tensors, arrays or PIL images. Pixels must be raw, in [0, 1] or from 0 to 255:
     leave out Normalize and random transforms, as fedloom applies both itself. Features of a table
-    are standardised.
+    are standardised, signals and volumes are normalised per channel. kind ("signal", "volume",
+    "image" or "table") and channels ("first" or "last") decide where the shape leaves it open.
     """
     check_test_share(test_share)
-    train_split = _read_split(train, "train")
-    test_split = None if test is None else _read_split(test, "test")
+    train_split = _read_split(train, "train", kind, channels)
+    test_split = None if test is None else _read_split(test, "test", kind, channels)
     about = {"format": "torch", "source": type(train).__name__}
     return dataset_from_splits(name, train_split, test_split, test_share, about, classes)
 
@@ -45,7 +48,7 @@ def check_test_share(test_share: float) -> None:
         )
 
 
-def _read_split(source: Any, split: str) -> RawSplit:
+def _read_split(source: Any, split: str, kind: str | None, channels: str | None) -> RawSplit:
     where = f"{split} ({type(source).__name__})"
     x, labels = stacked(source, where)
     numbers = []
@@ -55,7 +58,7 @@ def _read_split(source: Any, split: str) -> RawSplit:
         except (TypeError, ValueError):
             found, remedy = f"label {label!r} at sample {i}", "return the number of the class"
             raise data_error(where, found, "a whole number", remedy) from None
-    return split_from_arrays(x, numbers, where)
+    return split_from_arrays(x, numbers, where, kind=kind, channels=channels)
 
 
 def stacked(source: Any, where: object) -> tuple[np.ndarray, list[Any]]:

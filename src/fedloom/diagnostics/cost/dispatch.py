@@ -76,7 +76,7 @@ class MacCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def leave(module: nn.Module, inputs: Any, output: Any) -> None:
             if isinstance(module, COUNTED_LAYERS):
                 self.layers += self.forward - before.pop()
-            elif isinstance(module, nn.AdaptiveAvgPool2d):
+            elif isinstance(module, nn.modules.pooling._AdaptiveAvgPoolNd):
                 self.layers += inputs[0].numel()
 
         hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
