@@ -84,12 +84,12 @@ for beta, run in {0.0: base, **runs}.items():
 # %% [markdown]
 # ## Compare
 #
-# The same clients, rounds and batches; only the method differs. One seed and eight rounds are a
+# With beta = 1, on the same clients, rounds and batches. One seed and eight rounds are a
 # test of the code, not of the method: see
 # [Compare methods fairly](../guides/fair-comparison.md).
 
 # %%
-comparison = fl.compare(base, *runs.values())
+comparison = fl.compare(base, runs[1.0])
 print(comparison)
 comparison.plot()
 

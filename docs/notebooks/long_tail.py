@@ -11,6 +11,7 @@
 import matplotlib.pyplot as plt
 
 import fedloom as fl
+from fedloom.reports.colours import styles
 
 # %% [markdown]
 # ## The data
@@ -77,15 +78,17 @@ for name, score in scores.items():
 # the differences between methods, not between classes.
 
 # %%
-figure, axis = plt.subplots(figsize=(9, 4))
-for number, (name, score) in enumerate(scores.items()):
-    places = [position + 0.2 * number for position in range(len(score.class_recall))]
-    axis.bar(places, score.class_recall, width=0.2, label=name)
+figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
 classes = runs["fedavg"].classes
+for number, (style, (name, score)) in enumerate(
+    zip(styles(list(scores)), scores.items(), strict=True)
+):
+    places = [position + 0.2 * number for position in range(len(classes))]
+    axis.bar(places, score.class_recall, width=0.2, label=name, color=style.light)
 axis.set_xticks([position + 0.3 for position in range(len(classes))], classes, rotation=30)
 axis.set_ylabel("recall")
 axis.set_title("Recall by class, over the clients that have it (one seed)")
-axis.legend()
+figure.legend(loc="outside lower center", ncols=4)
 plt.show()
 
 # %% [markdown]
