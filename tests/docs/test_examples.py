@@ -28,6 +28,7 @@ README = ROOT / "README.md"
 DATA, MODELS = ROOT / "docs" / "data.md", ROOT / "docs" / "models.md"
 REPORT = ROOT / "docs" / "report.md"
 EXAMPLES = ROOT / "docs" / "examples"
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 MY_METHOD = EXAMPLES / "my_method.py"
 SMALL = {
     "rounds": 1,
@@ -156,19 +157,13 @@ def test_the_session_of_the_readme_runs(place: Path) -> None:
     assert result(place / "runs" / "base").method == "fedavg"
 
 
-def notebook_code(notebook: Path) -> str:
-    """The code cells of a notebook, in order, as one script."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-
-
 def test_the_quickstart_runs_and_its_notebook_gives_the_same_result(place: Path) -> None:
     """Both train the same two experiments, so their final weights have the same checksums."""
     script, notebook = place / "script", place / "notebook"
     script.mkdir()
     notebook.mkdir()
     lines = run_twice((EXAMPLES / "quickstart.py").read_text(encoding="utf-8"), script)
-    run_script(notebook_code(EXAMPLES / "quickstart.ipynb"), notebook)
+    run_script((NOTEBOOKS / "quickstart.py").read_text(encoding="utf-8"), notebook)
     results = [
         [result(folder / "runs" / run) for run in ("penalty", "fedavg")]
         for folder in (script, notebook)
