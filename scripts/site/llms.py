@@ -1,7 +1,8 @@
 """llms.txt and llms-full.txt: the documentation as plain text, for language models.
 
-llms.txt lists every page of the navigation with the first sentence of its text; the links lead to
-the Markdown of the pages, which is written beside their HTML. llms-full.txt holds all of it.
+llms.txt lists every page of the navigation with what it answers: the question that the home page
+has for it, or the first sentence of its text. The links lead to the Markdown of the pages, which
+is written beside their HTML. llms-full.txt holds all of it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from pathlib import Path
 from mkdocs.structure.pages import Page
 
 NOT_PROSE = re.compile(r"^(#|\||```|!\[|<|-|:::|Download as )")
-SENTENCE = re.compile(r"(.+?[.:?!])(?= |$)")
+QUESTION = re.compile(r"^\| \[[^\]]+\]\(([^)]+)\) \| (.+) \|$", re.MULTILINE)
+SENTENCE = re.compile(r"(.+?[^.][.?!])(?= [A-Z`\"\[]|$)")
 
 
 def write_llms(site: Path, name: str, about: str, texts: Sequence[tuple[Page, str]]) -> None:
     """Write both files and the Markdown of each page into the built site."""
     lines = [f"# {name}\n\n> {about}\n"]
+    questions = dict(QUESTION.findall(texts[0][1]))
     section = None
     for page, text in texts:
         if section != (section := _section(page)):
             lines.append(f"\n## {section}\n\n")
-        lines.append(f"- [{page.title}]({page.file.src_uri}): {summary(text)}\n")
+        about = questions.get(page.file.src_uri) or summary(text)
+        lines.append(f"- [{page.title}]({page.file.src_uri}): {about}\n")
         place = site / page.file.src_uri
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
@@ -49,5 +53,5 @@ def summary(text: str) -> str:
         if line and not NOT_PROSE.match(line):
             plain = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", line)
             found = SENTENCE.match(plain)
-            return found[1] if found else plain
+            return found[1] if found else f"{plain.rstrip(':')}."
     return ""

@@ -3,7 +3,8 @@
 A page in docs/ may link to any file of the repository, and the link works where the repository is
 read. On the site such a link leads to a page: files in the root of the repository are pages with a
 place in the navigation (`project/`), every other file is shown as it is (`repository/`). So are
-the scripts in docs/, and a notebook's source leads to the notebook.
+the scripts in docs/, and a notebook's source leads to the notebook. Where a link's text is the name
+of a page's file, the site shows the title of the page.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 from mkdocs.structure.files import File
 
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
+TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 IN_ROOT = {"README.md": "project/readme.md", "CONTRIBUTING.md": "project/contributing.md"}
 IN_ROOT["CHANGELOG.md"] = "project/changelog.md"
 LANGUAGES = {".py": "python", ".toml": "toml", ".cff": "yaml", ".json": "json"}
@@ -31,7 +33,7 @@ class Repository:
         self.sources: dict[str, str] = {}  # path on the site: path in the repository
 
     def files(self, config: Any) -> Iterator[File]:
-        """The pages that lie outside docs/ or are no Markdown, so far as other pages link to them."""
+        """The pages that are not made of Markdown in docs/, if other pages link to them."""
         waiting = [p.relative_to(self.root).as_posix() for p in (self.root / "docs").rglob("*.md")]
         waiting += IN_ROOT
         seen = set(waiting)
@@ -51,7 +53,7 @@ class Repository:
         text = (self.root / path).read_text(encoding="utf-8")
         for part in FENCE.split(text)[::2]:
             for link in LINK.finditer(part):
-                target = normpath(f"{dirname(path)}/{link[2]}".lstrip("/"))
+                target = _joined(path, link["path"])
                 if self.place(target).endswith(".md") and (self.root / target).is_file():
                     yield target
 
@@ -80,7 +82,7 @@ class Repository:
         return f"{head}# {PurePosixPath(path).name}\n\n`{path}`\n\n````{language}\n{text}````\n"
 
     def text(self, file: File) -> str:
-        """The Markdown of a page as it stands in the repository, with links that hold on the site."""
+        """The Markdown of a page as in the repository, with the links of the site."""
         return self.with_links(file.content_string, file.src_uri)
 
     def with_links(self, markdown: str, place: str) -> str:
@@ -93,10 +95,22 @@ class Repository:
         path = self.source(place)
 
         def relinked(link: re.Match[str]) -> str:
-            target = normpath(f"{dirname(path)}/{link[2]}".lstrip("/"))
+            target = _joined(path, link["path"])
             if not (self.root / target).is_file():
                 return link[0]
             new = relpath(self.place(target), dirname(place) or ".")
-            return f"{link[1]}{new}{link[3] or ''}{link[4]}"
+            return f"[{self._named(link['text'], target)}]({new}{link['anchor'] or ''})"
 
         return relinked
+
+    def _named(self, text: str, target: str) -> str:
+        """The text of a link; where it is the name of a page's file, the title of the page."""
+        if not (text.endswith(".md") and target.endswith(text)):
+            return text
+        title = TITLE.search((self.root / target).read_text(encoding="utf-8"))
+        return title[1] if title else text
+
+
+def _joined(page: str, link: str) -> str:
+    """The path in the repository that a link on a page leads to."""
+    return normpath(f"{dirname(page)}/{link}".lstrip("/"))
