@@ -9,11 +9,12 @@ llms.py         llms.txt, llms-full.txt, and the Markdown of every page
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 from llms import write_llms
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from notebooks import notebook_files
@@ -27,10 +28,9 @@ pages: list[Page] = []
 
 def on_files(files: Files, config: Any) -> Files:
     """Add what does not lie in docs/, and the notebooks."""
-    for file in notebook_files(ROOT / "docs" / "notebooks", config):
-        files.append(file)
-    for file in repository.files(config):
-        files.append(file)
+    made = (notebook_files(ROOT / "docs" / "notebooks"), repository.files())
+    for place, text in itertools.chain(*made):
+        files.append(File.generated(config, place, content=text))
     return files
 
 
@@ -47,5 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
 
 def on_post_build(config: Any) -> None:
     """Write what is not a page."""
-    texts = [(page, repository.text(page.file)) for page in pages]
+    texts = [
+        (page, repository.with_links(page.file.content_string, page.file.src_uri)) for page in pages
+    ]
     write_llms(Path(config.site_dir), config.site_name, config.site_description, texts)

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import jupytext
-from mkdocs.structure.files import File
 
 
-def notebook_files(folder: Path, config: Any) -> Iterator[File]:
-    """A page and a Jupyter notebook for every source in the folder."""
+def notebook_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Place and text of a Jupyter notebook and a page for every source in the folder."""
     for source in sorted(folder.glob("*.py")):
         notebook = jupytext.read(source, fmt="py:percent")
         name = f"notebooks/{source.stem}"
-        yield File.generated(config, f"{name}.ipynb", content=jupytext.writes(notebook, "ipynb"))
-        yield File.generated(config, f"{name}.md", content=page(notebook, source.stem))
+        yield f"{name}.ipynb", jupytext.writes(notebook, "ipynb")
+        yield f"{name}.md", page(notebook, source.stem)
 
 
 def page(notebook: Any, name: str) -> str:

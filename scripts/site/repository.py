@@ -13,15 +13,16 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, normpath, relpath
-from typing import Any
-
-from mkdocs.structure.files import File
 
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
-IN_ROOT = {"README.md": "project/readme.md", "CONTRIBUTING.md": "project/contributing.md"}
-IN_ROOT["CHANGELOG.md"] = "project/changelog.md"
+IN_ROOT = {
+    "README.md": "project/readme.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+}
+NOTEBOOKS = "docs/notebooks/"  # notebooks.py makes their pages
 LANGUAGES = {".py": "python", ".toml": "toml", ".cff": "yaml", ".json": "json"}
 
 
@@ -32,8 +33,8 @@ class Repository:
         self.root = root
         self.sources: dict[str, str] = {}  # path on the site: path in the repository
 
-    def files(self, config: Any) -> Iterator[File]:
-        """The pages that are not made of Markdown in docs/, if other pages link to them."""
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Place and text of the pages that docs/ lacks and that other pages link to."""
         waiting = [p.relative_to(self.root).as_posix() for p in (self.root / "docs").rglob("*.md")]
         waiting += IN_ROOT
         seen = set(waiting)
@@ -42,7 +43,7 @@ class Repository:
             place = self.place(path)
             if self.source(place) != path:
                 self.sources[place] = path
-                yield File.generated(config, place, content=self.shown(path))
+                yield place, self.shown(path)
             if path.endswith(".md"):
                 found = set(self.targets(path)) - seen
                 waiting += sorted(found)
@@ -54,13 +55,14 @@ class Repository:
         for part in FENCE.split(text)[::2]:
             for link in LINK.finditer(part):
                 target = _joined(path, link["path"])
-                if self.place(target).endswith(".md") and (self.root / target).is_file():
+                is_page = self.place(target).endswith(".md") and (self.root / target).is_file()
+                if is_page and not target.startswith(NOTEBOOKS):
                     yield target
 
     def place(self, path: str) -> str:
         """Where a file of the repository is on the site, as the source of a page or a file."""
         inside = path.removeprefix("docs/")
-        if path.startswith("docs/notebooks/"):
+        if path.startswith(NOTEBOOKS):
             return str(PurePosixPath(inside).with_suffix(".md"))
         if inside != path:
             return f"{inside}.md" if path.endswith(".py") else inside
@@ -80,10 +82,6 @@ class Repository:
         language = LANGUAGES.get(PurePosixPath(path).suffix, "text")
         head = "---\nsearch:\n  exclude: true\n---\n"
         return f"{head}# {PurePosixPath(path).name}\n\n`{path}`\n\n````{language}\n{text}````\n"
-
-    def text(self, file: File) -> str:
-        """The Markdown of a page as in the repository, with the links of the site."""
-        return self.with_links(file.content_string, file.src_uri)
 
     def with_links(self, markdown: str, place: str) -> str:
         """The text of a page with its links to files of the repository changed to their pages."""

@@ -1,4 +1,4 @@
-"""Makes `reading` (this folder) and `docs` and `docparts` (scripts) importable by their names."""
+"""Makes what is in this folder, in scripts and in scripts/site importable by its name."""
 
 import shutil
 import sys
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "scripts"), str(Path(__file__).parent)]
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "site"), str(Path(__file__).parent)]
+EXAMPLES = ROOT / "docs" / "examples"
 
 
 @pytest.fixture
