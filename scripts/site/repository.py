@@ -103,7 +103,7 @@ class Repository:
 
     def _named(self, text: str, target: str) -> str:
         """The text of a link; where it is the name of a page's file, the title of the page."""
-        if not (text.endswith(".md") and target.endswith(text)):
+        if not (text.endswith(".md") and target.endswith(text.lstrip("./"))):
             return text
         title = TITLE.search((self.root / target).read_text(encoding="utf-8"))
         return title[1] if title else text
