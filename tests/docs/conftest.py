@@ -1,4 +1,4 @@
-"""Makes what is in this folder, in scripts and in scripts/site importable by its name."""
+"""Makes `reading` (this folder) and `docs` and `docparts` (scripts) importable by their names."""
 
 import shutil
 import sys
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "site"), str(Path(__file__).parent)]
-EXAMPLES = ROOT / "docs" / "examples"
+sys.path[:0] = [str(Path(__file__).parents[2] / "scripts"), str(Path(__file__).parent)]
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 @pytest.fixture

@@ -3,15 +3,18 @@
 import doctest
 import importlib
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from reading import ROOT
 
 TOOLS = 'needs the site\'s tools: pip install "fedloom[site]"'
 for tool in ("mkdocs", "griffe", "jupytext"):
     pytest.importorskip(tool, reason=TOOLS)
+sys.path.insert(0, str(ROOT / "scripts" / "site"))
 docstrings, llms, notebooks, reference, repository = (
     importlib.import_module(name)
     for name in ("docstrings", "llms", "notebooks", "reference", "repository")
