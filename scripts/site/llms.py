@@ -26,7 +26,7 @@ def write_llms(site: Path, name: str, about: str, texts: Sequence[tuple[Page, st
     for page, text in texts:
         if section != (section := _section(page)):
             lines.append(f"\n## {section}\n\n")
-        about = questions.get(page.file.src_uri) or summary(text)
+        about = _sentence(questions.get(page.file.src_uri) or summary(text))
         lines.append(f"- [{page.title}]({page.file.src_uri}): {about}\n")
         place = site / page.file.src_uri
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -34,6 +34,16 @@ def write_llms(site: Path, name: str, about: str, texts: Sequence[tuple[Page, st
     (site / "llms.txt").write_text("".join(lines), encoding="utf-8")
     full = [f"<!-- {page.file.src_uri} -->\n\n{text.strip()}\n" for page, text in texts]
     (site / "llms-full.txt").write_text("\n\n".join(full), encoding="utf-8")
+
+
+def _sentence(text: str) -> str:
+    """The text with an end, and a capital letter at the beginning.
+
+    >>> _sentence("train a model"), _sentence("Why?"), _sentence("`run`:")
+    ('Train a model.', 'Why?', '`run`.')
+    """
+    text = text.rstrip(":")
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def _section(page: Page) -> str:
@@ -53,5 +63,5 @@ def summary(text: str) -> str:
         if line and not NOT_PROSE.match(line):
             plain = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", line)
             found = SENTENCE.match(plain)
-            return found[1] if found else f"{plain.rstrip(':')}."
+            return found[1] if found else plain
     return ""

@@ -131,14 +131,14 @@ def test_llms_txt(tmp_path: Path) -> None:
         return SimpleNamespace(title=title, ancestors=tab, file=SimpleNamespace(src_uri=place))
 
     texts = [
-        (page("Home", "README.md", "Home"), "# Home\n\n| [A](a.md) | What is A? |\n"),
+        (page("Home", "README.md", "Home"), "# Home\n\nAll.\n\n| [A](a.md) | what A is |\n"),
         (page("A", "a.md", "Guides"), "# A\n\nFirst. Second."),
         (page("B", "sub/b.md", "Guides"), "# B\n\n![x](y.png)\n\nThe `run...` of e.g. *this*:\n"),
     ]
     llms.write_llms(tmp_path, "name", "About it.", texts)
     assert (tmp_path / "llms.txt").read_text() == (
-        "# name\n\n> About it.\n\n## Home\n\n- [Home](README.md): \n\n## Guides\n\n"
-        "- [A](a.md): What is A?\n- [B](sub/b.md): The `run...` of e.g. *this*.\n"
+        "# name\n\n> About it.\n\n## Home\n\n- [Home](README.md): All.\n\n## Guides\n\n"
+        "- [A](a.md): What A is.\n- [B](sub/b.md): The `run...` of e.g. *this*.\n"
     )
     assert "First. Second." in (tmp_path / "llms-full.txt").read_text()
     assert (tmp_path / "sub" / "b.md").read_text() == texts[2][1]
