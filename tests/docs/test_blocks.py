@@ -147,3 +147,39 @@ def test_a_block_that_fails_is_named(
     (block,) = write(tmp_path, f"```{language}\n{text}\n```\n")
     with pytest.raises(AssertionError, match=message), PageRunner(tmp_path) as runner:
         runner.run(block)
+
+
+TRUST = """```python
+# mine.py
+import fedloom as fl
+
+
+def mine():
+    \"\"\"A method.\"\"\"
+    return fl.Method("mine")
+```
+
+```toml
+# mine.toml
+method = "mine.py:mine"
+```
+
+```sh
+fedloom methods mine.py:mine
+fedloom check mine.toml
+```
+"""
+
+
+def test_a_command_does_not_trust_what_an_earlier_one_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a shell, where every command is a process of its own."""
+    monkeypatch.setattr("reading.ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    *files, commands = write(tmp_path, TRUST)
+    with PageRunner(tmp_path) as runner:
+        for block in files:
+            runner.run(block)
+        with pytest.raises(AssertionError, match=r"(?s)check.*--trust"):
+            runner.run(commands)
