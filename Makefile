@@ -11,7 +11,7 @@ SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-long check-trust lint types docs docs-check bench bench-peers wheel dist clean
+.PHONY: help setup demo test check-long check-trust lint types docs docs-check site site-serve bench bench-peers wheel dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,15 @@ docs: $(READY) ## Write the pages that are generated from the code
 docs-check: $(READY) ## Check that the generated pages are up to date
 	$(BIN)/python scripts/docs.py --check
 
+# The variable turns off an announcement of the theme's authors, which looks like a warning.
+site site-serve: export NO_MKDOCS_2_WARNING := 1
+
+site: $(READY) ## Build the documentation site into site/, offline; a warning is an error
+	$(BIN)/python -m mkdocs build --strict
+
+site-serve: $(READY) ## Show the site at http://127.0.0.1:8000 and rebuild it when a page changes
+	$(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8000
+
 bench: $(READY) ## Measure what steps, rounds and runs cost, in time and memory, and how it grows
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.engines
@@ -66,7 +75,7 @@ dist: $(READY) ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist
 
 clean: ## Remove caches and built files; .venv and runs/ stay
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
