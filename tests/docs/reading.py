@@ -74,7 +74,9 @@ def fenced(page: Path, language: str) -> list[str]:
 def shown(page: Path) -> list[list[str]]:
     """The shell commands that a page shows, split into words, without comments."""
     lines = (
-        line for block in fenced(page, "sh") for line in block.replace(" && ", "\n").splitlines()
+        line
+        for block in fenced(page, "sh")
+        for line in block.replace("\\\n", " ").replace(" && ", "\n").splitlines()
     )
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
