@@ -11,19 +11,20 @@ help texts, which are tested where they are written; their commands are parsed i
 """
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 from page_runner import PageRunner
-from reading import BLOCK, Block, blocks, named, pages
+from reading import BLOCK, GENERATED, Block, blocks, named, pages
 
 from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import load
 
 PAGES = [page for page in pages() if blocks(page)]
-OUTPUT = ("text", "console", "")
-MOST_EXCEPTIONS = 12  # raise it only for what truly cannot run in a test
+OUTPUT = ("text", "console")
+MOST_EXCEPTIONS = 18  # raise it only for what truly cannot run in a test
 
 
 def of_kind(*languages: str) -> list[Block]:
@@ -61,6 +62,12 @@ def test_every_block_is_of_a_kind_that_is_checked() -> None:
     known = {"python", "sh", "toml", "json", *OUTPUT}
     unknown = {str(b): b.language for p in PAGES for b in blocks(p) if b.language not in known}
     assert unknown == {}
+
+
+def test_no_command_hides_in_an_indented_block() -> None:
+    for page in pages():
+        text = BLOCK.sub("", GENERATED.sub("", page.read_text(encoding="utf-8")))
+        assert re.findall(r"^    (?:fedloom|python|pip|import|from) .*$", text, re.MULTILINE) == []
 
 
 def test_few_blocks_are_not_executed_and_each_says_why() -> None:
