@@ -6,7 +6,6 @@
 # [Your own method](../tutorials/own-method.md) goes on with memories and server rules.
 
 # %%
-# %matplotlib inline
 from types import SimpleNamespace
 
 import torch

@@ -5,7 +5,6 @@
 # The same session as a script is [quickstart.py](../examples/quickstart.py).
 
 # %%
-# %matplotlib inline
 from torch import nn
 
 import fedloom as fl

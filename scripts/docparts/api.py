@@ -28,7 +28,7 @@ PAGES = {
     ),
     "records": ("RoundRecord", "RunResult", "Callback", "Progress"),
     "blocks": (
-        *("Method", "Phase", "Stage", "Exchange", "Step", "Job", "Cohort", "Param", "Key"),
+        *("Method", "Phase", "Stage", "Exchange", "Extra", "Step", "Job", "Cohort", "Param", "Key"),
         *("Chain", "cut"),
     ),
     "modules": (

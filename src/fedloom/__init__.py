@@ -37,6 +37,7 @@ _EXPORTS = {
     "Phase": "fedloom.core.method",
     "Stage": "fedloom.core.server",
     "Exchange": "fedloom.core.method",
+    "Extra": "fedloom.core.method",
     "Step": "fedloom.core.step",
     "Job": "fedloom.core.job",
     "Cohort": "fedloom.core.server",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from fedloom.core.job import Job as Job
     from fedloom.core.key import Key as Key
     from fedloom.core.method import Exchange as Exchange
+    from fedloom.core.method import Extra as Extra
     from fedloom.core.method import Method as Method
     from fedloom.core.method import Phase as Phase
     from fedloom.core.server import Cohort as Cohort

@@ -1,5 +1,7 @@
 """The plot of the clients' models: mean, lowest and highest seed of each method."""
 
+from dataclasses import replace
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -7,6 +9,7 @@ from fedloom.metrics.curve import CurveOptions
 from fedloom.metrics.records import ClientScores, Spread
 from fedloom.reports.comparison import Comparison, ComparisonRow
 from fedloom.reports.personal_plot import draw
+from fedloom.reports.plots import canvas
 
 CURVE = ((1, 0.5),)
 
@@ -53,3 +56,19 @@ def test_without_frequent_and_rare_classes_there_is_one_group() -> None:
     groups, points = drawn(row("fedavg", scores(0.5)), row("ditto", scores(0.75)))
     assert len(groups) == 1
     assert points["ditto  75.0"] == [pytest.approx((75, 75, 75))]
+
+
+def test_the_printed_comparison_has_a_column_for_personal_models() -> None:
+    rows = row("fedavg", scores(0.5)), row("ditto", scores(0.75))
+    head, *lines = str(Comparison(rows, {})).splitlines()
+    assert head.split() == ["personal", "%", "accuracy", "%", "std", "rounds"]
+    assert [line.split() for line in lines] == [
+        ["fedavg", "50.00", "50.00", "0.00", "1"],
+        ["ditto", "75.00", "50.00", "0.00", "1"],
+    ]
+    assert "personal" not in str(Comparison((replace(rows[0], personalised=False),), {}))
+
+
+def test_notebooks_can_show_a_figure() -> None:
+    figure, _ = canvas()
+    assert figure._repr_png_().startswith(b"\x89PNG")

@@ -138,16 +138,23 @@ class Comparison:
         return found
 
     def __str__(self) -> str:
-        """A plain table (name, accuracy in percent, deviation over seeds, rounds), then notes."""
-        width = max(len(row.name) for row in self.rows)
-        heading = f"{self.accuracy_heading} %"
-        room = len(heading)
-        head = f"{'':{width}}  {heading}    std  rounds"
-        lines = [
-            f"{row.name:{width}}  {100 * row.mean:{room}.2f}  {100 * row.std:5.2f}  {row.rounds:6}"
-            for row in self.rows
+        """A plain table, then notes.
+
+        Its columns: the name; if there are personal models, the recall over the classes of a client
+        of the model it ends with, mean over clients; the accuracy of the global model in percent;
+        its deviation over seeds; rounds.
+        """
+        personal = any(row.personalised for row in self.rows)
+        heads = ["", "personal %", f"{self.accuracy_heading} %", "  std", "rounds"]
+        lines = [heads, *([row.name, *_plain_cells(row)] for row in self.rows)]
+        if not personal:
+            lines = [[name, *rest] for name, _, *rest in lines]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+            for line in lines
         ]
-        return "\n".join([head, *lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*table, *(f"note: {note}" for note in self.notes)])
 
     def to_json(self) -> dict[str, Any]:
         rows = [row.to_json() for row in self.rows]
@@ -188,6 +195,17 @@ class Comparison:
         if options.target_of:  # the user gave no target; the page takes it from its own first row
             options = replace(options, targets=(), target_of="")
         return write_page(self.all_runs, options, Path(path))
+
+
+def _plain_cells(row: ComparisonRow) -> list[str]:
+    """Of the plain table, without the name."""
+    recall = row.over_clients("mean_class_recall")
+    return [
+        "-" if recall is None else f"{100 * recall:.2f}",
+        f"{100 * row.mean:.2f}",
+        f"{100 * row.std:.2f}",
+        str(row.rounds),
+    ]
 
 
 def compare_runs(

@@ -10,7 +10,7 @@ from typing import Any
 from fedloom.metrics.records import ClientScores
 from fedloom.reports.colours import Style, styles
 from fedloom.reports.comparison import Comparison, described
-from fedloom.reports.plots import canvas, finish, save
+from fedloom.reports.plots import canvas, finish, save, wrapped
 
 ALL = "all classes\nof a client"
 GROUPS = {"head": "frequent\nclasses", "middle": "middle\nclasses", "tail": "rare\nclasses"}
@@ -42,7 +42,7 @@ def draw(axes: Any, comparison: Comparison) -> None:
     axes.set_xticks(range(len(groups)), groups)
     for place in range(1, len(groups)):
         axes.axvline(place - 0.5, color="#e6e6e6", lw=0.8)
-    axes.set(ylabel="recall on test data, %", title=title, xlim=(-0.5, len(groups) - 0.5))
+    axes.set(ylabel="recall on test data, %", title=wrapped(title), xlim=(-0.5, len(groups) - 0.5))
     several = any(len(row.client_scores) > 1 for row in rows)
     finish(axes, "mean over clients" + ("\nline: lowest to highest seed" if several else ""))
     axes.grid(visible=False, axis="x")

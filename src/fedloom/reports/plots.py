@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 BARS = " ▁▂▃▄▅▆▇█"
 MAX_NAME_NEXT_TO_AXES = 32  # characters; with longer names the legend goes below the axes
 MAX_CLASS_NAMES = 20  # more names on the axis would overlap
+MAX_TITLE = 72  # characters of a line
 MAX_LEVEL_ROW_NAMES = 6  # more row names on the axis are rotated
 
 
@@ -67,7 +69,7 @@ def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str, accuracy_n
         axes.axhline(
             100 * target, color="#777777", lw=0.9, ls=":", label=target_label(options, target)
         )
-    axes.set(xlabel="round", ylabel=f"{accuracy_name}, %", title=title)
+    axes.set(xlabel="round", ylabel=f"{accuracy_name}, %", title=wrapped(title))
     last = f"mean of the last {LAST}"
     averaging = last if options.ema is None else f"moving average {options.ema:g}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
@@ -146,7 +148,7 @@ def changes(
     if len(classes) <= MAX_CLASS_NAMES:
         slanted = {"rotation": 30, "ha": "right"} if max(map(len, classes)) > 8 else {}
         axes.set_xticks(range(len(classes)), classes, **slanted)
-    axes.set(xlabel="class", ylabel="change in recall, points", title=title)
+    axes.set(xlabel="class", ylabel="change in recall, points", title=wrapped(title))
     finish(axes, f"against {baseline_name}")
     save(figure, path)
 
@@ -175,7 +177,7 @@ def effects(results: Sequence[CellResult], path: Path, title: str) -> None:
         line = _line_style(style) if are_values else ""
         _draw_column(axes, positions, of_column, line, style.light)
     _name_rows(axes, rows)
-    axes.set(ylabel="%", title=title)
+    axes.set(ylabel="%", title=wrapped(title))
     has_printed = any(result.printed for result in results)
     error_bars = "bars: std over seeds" if any(result.std for result in results) else ""
     hollow = "hollow: printed" if has_printed else ""
@@ -206,18 +208,27 @@ def _name_rows(axes: Any, rows: Sequence[str]) -> None:
 def canvas(panels: int = 1) -> tuple[Any, Any]:
     """An empty figure and its axes; of several panels side by side, the list of them."""
     try:
-        from matplotlib.figure import Figure
+        from fedloom.reports.figure import ShownFigure
     except ImportError:
         raise UserError(
             'plots need matplotlib; install it with: pip install "fedloom[plots]"'
         ) from None
-    figure = Figure(figsize=(8 * panels, 4.8), dpi=150, layout="constrained")
+    figure = ShownFigure(figsize=(8 * panels, 4.8), dpi=150, layout="constrained")
     return figure, figure.add_subplot() if panels == 1 else list(figure.subplots(1, panels))
 
 
 def _line_style(style: Style) -> Any:
     """The dashes as matplotlib takes them."""
     return (0, style.dashes) if style.dashes else "-"
+
+
+def wrapped(title: str) -> str:
+    """A title whose lines are short enough for the width of a plot.
+
+    >>> [wrapped(title).count("\\n") for title in ("Recall by class", "one after the other " * 5)]
+    [0, 1]
+    """
+    return "\n".join(textwrap.fill(line, MAX_TITLE) for line in title.splitlines())
 
 
 def finish(axes: Any, legend_title: str | None, rows: int = 0) -> None:

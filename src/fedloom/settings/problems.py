@@ -33,7 +33,7 @@ def _dotted(path: Path) -> str:
 def _unknown(path: Path, root: Any, defaults: Mapping[str, Any]) -> str:
     siblings = _names(root, path[:-1])
     near = _nearest(str(path[-1])[:100], siblings, defaults)
-    guess = f"; did you mean '{near}'?" if near else ";"
+    guess = f"; did you mean '{near}'?" if near else ""
     return f"no setting '{_dotted(path)}'{guess} (choices: {', '.join(siblings)})"
 
 
