@@ -30,7 +30,7 @@ def experiment(kind: str, method: str, model: str = "(width=8)", **settings) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", names())
-@pytest.mark.filterwarnings("ignore::fedloom.api.warn.FedloomWarning")
+@pytest.mark.filterwarnings("ignore::fedloom.core.warn.FedloomWarning")
 def test_every_method_trains_or_is_rejected(kind: str, method: str) -> None:
     exp = experiment(kind, method, engine="inprocess", guard={"strict": True})
     if method in REJECTED:
