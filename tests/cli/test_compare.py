@@ -526,6 +526,6 @@ def test_the_demo(desk: Path) -> None:
     assert len(results(folder / "demo")) == len(results(folder / "longtail")) == 4
     for name in set(re.findall(r"^  fedloom (\w+)", process.stdout, re.MULTILINE)):
         assert "Usage: " in fedloom(name, "--help").out
-    facts = json.loads(fedloom("demo", "--quick", "--json").stdout)  # nothing is trained again
+    facts = json.loads(fedloom("demo", "--quick", "--json").out)  # nothing is trained again
     assert {len(facts["comparisons"][name]["rows"]) for name in facts["pages"]} == {4}
     assert all((desk / path).is_file() for path in (*facts["pages"].values(), facts["picture"]))

@@ -144,7 +144,8 @@ def picture(path: str) -> np.ndarray:
 def test_plots_by_class(runs: dict[str, Path], desk: Path) -> None:
     folders = [runs[name] for name in METHODS]
     said = fedloom("report", *folders, "--out", "seen", "--json").json
-    assert said["plots"] == {"curves": "seen/curves.png", "classes": "seen/classes.png"}
+    names = ("curves", "classes", "personal")
+    assert said["plots"] == {name: f"seen/{name}.png" for name in names}
     whole = picture("seen/classes.png")
     both = (whole, picture("seen/curves.png"))
     for style in styles(METHODS)[1:]:  # each row but the first, with one colour in both pictures

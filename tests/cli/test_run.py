@@ -174,8 +174,8 @@ def test_later_settings_override_earlier_ones(desk: Path) -> None:
     )
     fedloom("run", *words, "--set", "rounds=1", "--set", "model.width=3", "--out", "run")
     got = settings(desk / "run")
-    assert got["data"]["partition"] == {"name": "classes", "classes": 2}  # of the preset alone
-    assert (got["train"]["batch"], got["train"]["epochs"]) == (20, 2)
+    assert got["data"]["partition"] == {"name": "dirichlet", "alpha": 1.0}  # of the preset
+    assert (got["train"]["batch"], got["train"]["epochs"]) == (10, 20)
     assert got["train"]["lr"] == 0.5 and got["data"]["name"] == "tiny"  # the file over the preset
     assert got["data"]["clients"] == 5 and got["sample"] == {
         "name": "uniform",

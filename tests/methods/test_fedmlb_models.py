@@ -21,7 +21,7 @@ KEY = Key.root(3)
 ARGS = {"vgg": {"dropout": 0.0}, "lstm": {"width": 6}} | {
     n: {"width": 2} for n in MODELS if n.startswith("resnet")
 }  # the others: defaults
-SHAPES = {"lstm": (6,), "lenet5": (1, 16, 16)}
+SHAPES = {"lstm": (6,), "lenet5": (1, 16, 16), "cnn1d": (3, 16), "cnn3d": (1, 8, 8, 8)}
 
 
 def made(name: str) -> Chain:

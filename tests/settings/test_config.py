@@ -94,7 +94,7 @@ def test_all_complaints_come_at_once_with_the_nearest_name() -> None:
         ({"train": {"seed": 1}}, "no setting 'train.seed'; did you mean 'seed'?"),
         ({"momentums": 0.9}, "no setting 'momentums'; did you mean 'train.momentum'?"),
         ({"train": {"momentums": 0.9}}, "no setting 'train.momentums'; did you mean 'momentum'?"),
-        ({"zzz": 1}, "no setting 'zzz'; (choices: seed, "),
+        ({"zzz": 1}, "no setting 'zzz' (choices: seed, "),
     ],
 )
 def test_an_unknown_setting_that_exists_in_another_table_is_suggested_by_its_full_name(
