@@ -14,12 +14,15 @@ if sys.argv[1] == "kept":
     keep_freed_memory()
 def batch():
     return [torch.ones(10_000_000) for _ in range(4)]  # 40 MB each: glibc would not keep it
-for _ in range(3):
-    batch()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    batch()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def ten_batches():
+    before = faults()
+    for _ in range(10):
+        batch()
+    return faults() - before
+# The heap may still grow once, by a block that does not fit into a gap, so the best of three counts.
+print(min(ten_batches() for _ in range(3)))
 """
 
 
