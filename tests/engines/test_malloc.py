@@ -21,7 +21,7 @@ def ten_batches():
     for _ in range(10):
         batch()
     return faults() - before
-# The heap may still grow once, by a block that does not fit into a gap, so the best of three counts.
+# The heap may still grow once, by a block that does not fit into a gap: the best of three counts.
 print(min(ten_batches() for _ in range(3)))
 """
 
