@@ -210,7 +210,7 @@ class NotWorse(Rule):
     def comparisons(self, read: Read, default: str | None) -> list[Comparison]:
         """See Rule."""
         ours, theirs = self.cells(default)
-        return [self.compare(ours, theirs, read, Region(low=-self.max_loss))]
+        return [self.compare(ours, theirs, read, Region(low=0.0 - self.max_loss))]
 
 
 class Equal(Rule):
@@ -286,7 +286,7 @@ class Order(Rule):
         cells = self.cells(default)
         if self.first == "smallest":
             cells.reverse()
-        region = Region(low=-self.slack)
+        region = Region(low=0.0 - self.slack)
         return [self.compare(a, b, read, region) for a, b in pairwise(cells)]
 
 
@@ -309,7 +309,7 @@ class Monotone(Rule):
         ends = self.compare(cells[-1], cells[0], read, Region(low=0.0))
         if len(cells) == 2:
             return [ends]
-        back = Region(low=-self.slack)
+        back = Region(low=0.0 - self.slack)
         steps = [self.compare(b, a, read, back, required=False) for a, b in pairwise(cells)]
         return [ends, *steps]
 

@@ -39,6 +39,7 @@ class Judgement:
     seeds_to_halve: int | None = None
     seeds_to_decide: int | None = None
     reason: str = ""
+    is_counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,7 @@ def _judge_estimate(
         st.seeds_to_halve(found.seeds, level) if is_open else None,
         _seeds_to_decide(found, region, level) if is_open else None,
         "" if enough else f"{found.seeds} seeds decide nothing; run {st.FEWEST_SEEDS} or more",
+        counted,
     )
 
 
@@ -231,7 +233,14 @@ def _judge_share(comparison: Comparison, known: list[float], level: float) -> Ju
     fewer = min(successes, trials - successes)
     p = min(1.0, 2 * st.at_most(fewer, trials, 0.5))
     share = successes / trials if trials else None
-    return Judgement(comparison, outcome, trials, p, share, interval, level)
+    fewest = _fewest_for_share(level)
+    reason = f"{fewest} seeds are the fewest that can decide a share" if trials < fewest else ""
+    return Judgement(comparison, outcome, trials, p, share, interval, level, reason=reason)
+
+
+def _fewest_for_share(level: float) -> int:
+    """How many seeds, all on one side, exclude a share of one half."""
+    return math.ceil(math.log2(2 / (1 - level)))
 
 
 def _on_scale(comparison: Comparison, value: float) -> float:
@@ -255,13 +264,13 @@ def _measured(found: Judgement) -> str:
     if found.mean is None:
         return f"{label}, {seeds} seed{plural}"
     if found.interval is None:
-        return f"{label} {_number(found, found.mean)}, {seeds} seed{plural}"
-    low, high = (_number(found, end) for end in found.interval)
-    if low == high and seeds == 1:
+        return f"{label} {number(found, found.mean)}, {seeds} seed{plural}"
+    low, high = (number(found, end) for end in found.interval)
+    if found.is_counted:
         return f"{label} {low}, counted"
     interval = f"[{low}, {high}]"
     return (
-        f"{label} {_number(found, found.mean)} {interval}, {found.level:.0%}, {seeds} seed{plural}"
+        f"{label} {number(found, found.mean)} {interval}, {found.level:.0%}, {seeds} seed{plural}"
     )
 
 
@@ -281,10 +290,12 @@ def _more_seeds(found: Judgement) -> str:
     return ", ".join(part for part in (halve, decide if found.seeds_to_decide else "") if part)
 
 
-def _number(found: Judgement, value: float) -> str:
+def number(found: Judgement, value: float) -> str:
     """Signed for a difference; with three decimals where two would hide the interval."""
     if found.comparison.is_log or found.comparison.is_share:
         return f"{value:.3g}"
+    if abs(value) >= 1e5:
+        return f"{value:+,.0f}"
     low, high = found.interval or (value, value)
     digits = 3 if 0 < high - low < 0.2 else 2
     return f"{value:+.{digits}f}"
