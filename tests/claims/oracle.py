@@ -165,6 +165,8 @@ def best(t: Table, r: Raw) -> Compared:
     def chosen(names: list[str]) -> np.ndarray:
         values = np.array([list(t.figure(name)["by_seed"].values()) for name in names])
         t.seeds = values.shape[1]
+        if t.seeds < 2:
+            return np.full(t.seeds, math.nan)
         others = [np.delete(values, s, axis=1).mean(axis=1) for s in range(t.seeds)]
         return np.array([values[np.argmax(mean), s] for s, mean in enumerate(others)])
 
