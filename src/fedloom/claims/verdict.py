@@ -145,7 +145,8 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
     seeds = len(comparison.differences)
     if len(known) < seeds:
         missing = [str(s) for s, d in comparison.differences.items() if d is None]
-        reason = f"nothing can be compared for seed {', '.join(missing)}"
+        plural = "s" if len(missing) > 1 else ""
+        reason = f"seed{plural} {', '.join(missing)} cannot be judged: neither run reached the target, or a figure is missing"
         return Judgement(comparison, "not decided", seeds, reason=reason)
     if comparison.is_share:
         return _judge_share(comparison, known, level)
@@ -168,7 +169,7 @@ def _judge_estimate(
 ) -> Judgement:
     region, enough = comparison.region, counted or found.seeds >= st.FEWEST_SEEDS
     agree_level = 2 * level - 1 if region.equal else level
-    if enough and _is_inside(found.interval(agree_level), region):
+    if enough and _agrees(found, region, level):
         outcome: Outcome = "agrees"
     elif enough and _is_outside(found.interval(level), region):
         outcome = "differs"
@@ -190,6 +191,12 @@ def _judge_estimate(
         "" if enough else f"{found.seeds} seeds decide nothing; run {st.FEWEST_SEEDS} or more",
         counted,
     )
+
+
+def _agrees(found: Estimate, region: Region, level: float) -> bool:
+    if region.equal:
+        return st.is_equivalent(found, region.high, level)
+    return _is_inside(found.interval(level), region)
 
 
 def _is_inside(interval: Interval, region: Region) -> bool:
