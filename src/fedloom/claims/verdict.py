@@ -144,9 +144,7 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
     known = [d for d in comparison.differences.values() if d is not None]
     seeds = len(comparison.differences)
     if len(known) < seeds:
-        missing = [str(s) for s, d in comparison.differences.items() if d is None]
-        plural = "s" if len(missing) > 1 else ""
-        reason = f"seed{plural} {', '.join(missing)} cannot be judged: neither run reached the target, or a figure is missing"
+        reason = _why_unknown([seed for seed, d in comparison.differences.items() if d is None])
         return Judgement(comparison, "not decided", seeds, reason=reason)
     if comparison.is_share:
         return _judge_share(comparison, known, level)
@@ -156,6 +154,11 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
         mean = _on_scale(comparison, known[0]) if known else None
         return Judgement(comparison, "not decided", seeds, mean=mean, reason=reason)
     return _judge_estimate(comparison, found, level, counted)
+
+
+def _why_unknown(seeds: list[int]) -> str:
+    named = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    return f"{named} cannot be judged: neither run reached the target, or a figure is missing"
 
 
 def _estimate(comparison: Comparison, known: list[float], counted: bool) -> Estimate | None:
