@@ -13,6 +13,7 @@ from fedloom.claims.claim import claims
 from fedloom.claims.evidence import best_verdict, counts, verdicts
 from fedloom.claims.result_files import ResultFile, packaged_results
 from fedloom.claims.suites import suites
+from fedloom.diagnostics.cost.count import count_cost
 from fedloom.inspect import cost_tables
 
 ROOT = Path(__file__).parents[2]
@@ -109,3 +110,15 @@ def test_counted_costs_are_recomputed(row: str) -> None:
     (of_row,) = [one for one in table.rows if one.name == row]
     counted = cost_tables.count(table, of_row, "paper", 8).cost
     assert figures == {"mflops": counted.macs("paper"), "params_m": counted.stored("paper")}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedgkd", "fedmlb"])
+def test_counted_traffic_is_recomputed(method: str) -> None:
+    (stored,) = [result for result in RAW_RESULTS if result["suite"] == "cost"]
+    (figure_of_method,) = [
+        f
+        for f in stored["figures"]
+        if (f["preset"], f["row"], f["column"]) == ("cost", method, "bytes_up_and_down")
+    ]
+    counted = count_cost(cost_tables.case_of("resnet8", None, None).scene(method, 2))
+    assert figure_of_method["by_seed"] == {"0": counted.bytes_up + counted.bytes_down}

@@ -143,3 +143,8 @@ def test_a_log_scale_needs_positive_numbers() -> None:
     order = rule(order=["a", "b"], first="largest", scale="log")
     (found,) = compared(order, {"a": [2.0, -1.0], "b": [1.0, 1.0]})
     assert found.differences == {0: pytest.approx(math.log(2)), 1: None}
+
+
+def test_one_seed_says_so_even_if_the_best_cannot_be_chosen() -> None:
+    (found,) = compared(rule(best_in=["a"], out=["b"]), {"a": [2.0], "b": [1.0]})
+    assert judge(found).reason.startswith("1 seed has no interval")

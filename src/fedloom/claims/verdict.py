@@ -141,10 +141,11 @@ def _joint_p(outcome: Outcome, judgements: list[Judgement]) -> float:
 
 def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False) -> Judgement:
     """What the differences of one comparison say."""
-    known = [d for d in comparison.differences.values() if d is not None]
     seeds = len(comparison.differences)
-    if len(known) < seeds:
-        reason = _why_unknown([seed for seed, d in comparison.differences.items() if d is None])
+    known = [d for d in comparison.differences.values() if d is not None]
+    unknown = [seed for seed, d in comparison.differences.items() if d is None]
+    if unknown and (seeds > 1 or comparison.is_share):
+        reason = _why_unknown(unknown)
         return Judgement(comparison, "not decided", seeds, reason=reason)
     if comparison.is_share:
         return _judge_share(comparison, known, level)
