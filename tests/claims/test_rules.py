@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from fedloom.claims.rules import Cell, Comparison, Rule, Series, parse_rule
-from fedloom.claims.verdict import judge
+from fedloom.claims.comparison import Cell, Comparison, Series
+from fedloom.claims.judgement import judge
+from fedloom.claims.rule import Rule
+from fedloom.claims.rules import parse_rule
 
 COLUMN = "end"
 Figures = dict[str, list[float | None]]

@@ -30,7 +30,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from fedloom.claims.rules import Cell, Rule, parse_rule
+from fedloom.claims.comparison import Cell
+from fedloom.claims.rule import Rule
+from fedloom.claims.rules import parse_rule
 from fedloom.core.errors import UserError, unknown_name
 
 PAPERS = ("fedalign", "fedmlb", "fedmix", "fedafa")

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fedloom.claims.claim import PAPERS, Claim, claims
+from fedloom.claims.judgement import Outcome
 from fedloom.claims.result_files import ResultFile, packaged_results
 from fedloom.claims.statistics import FEWEST_SEEDS, survives_holm
-from fedloom.claims.verdict import Outcome, Verdict, verdict
+from fedloom.claims.verdict import Verdict, verdict
 
 OUTCOMES: tuple[Outcome, ...] = ("agrees", "differs", "not decided", "not tested")
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from fedloom.claims.claim import Claim
-from fedloom.claims.rules import Cell, Series
+from fedloom.claims.comparison import Cell, Series
 from fedloom.core.errors import UserError
 from fedloom.settings import presets
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from fedloom.cli.output import out, print_json, print_table, table
 
 if TYPE_CHECKING:
-    from fedloom.claims.verdict import Judgement, Verdict
+    from fedloom.claims.judgement import Judgement
+    from fedloom.claims.verdict import Verdict
 
 COLUMNS = ("claim", "verdict", "fair", "mean", "interval", "seeds", "more", "what the paper says")
 LEGEND = (
@@ -69,7 +70,7 @@ def _cells(verdict: Verdict) -> list[str]:
 
 def _numbers(found: Judgement) -> list[str]:
     """Mean, interval, seeds, and the seeds that would decide."""
-    from fedloom.claims.verdict import number
+    from fedloom.claims.sentences import number
 
     mean = "" if found.mean is None else number(found, found.mean)
     if found.is_counted:
