@@ -18,6 +18,7 @@ LAYERS = [
     ("settings",),
     ("experiment",),
     ("reports", "inspect", "trackers"),
+    ("claims",),
     ("api",),
     ("cli",),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedloom.reports.paired import PairedDifference
+from fedloom.metrics.paired import PairedDifference
 
 MINUS = "\u2212"
 

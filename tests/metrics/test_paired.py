@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedloom.reports.paired import paired_difference, t_probability, t_quantile
+from fedloom.metrics.paired import paired_difference, t_probability, t_quantile
 
 
 def test_a_hand_computed_interval() -> None:

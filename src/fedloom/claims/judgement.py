@@ -1,0 +1,159 @@
+"""What one comparison says: agrees, differs or not decided.
+
+Agrees: the interval of the difference lies in its region; for "equal within" the 90 % interval,
+which is two one-sided tests at 5 %. Differs: the 95 % interval lies outside. Otherwise it is not
+decided, which is never the same as "no difference". Two seeds or fewer decide nothing, except
+counted costs, which have no error. After an extension 99 % replaces 95 %.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fedloom.claims import statistics as st
+from fedloom.claims.comparison import Comparison, Region
+from fedloom.claims.statistics import Estimate
+
+Outcome = Literal["agrees", "differs", "not decided", "not tested"]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one comparison says. mean and interval are ratios if logarithms were compared.
+
+    p: of the outcome; without one, of the likelier of the two. reason: why nothing can be said.
+    """
+
+    comparison: Comparison
+    outcome: Outcome
+    seeds: int
+    p: float = 1.0
+    mean: float | None = None
+    interval: Interval | None = None
+    level: float = st.LEVEL
+    seeds_to_halve: int | None = None
+    seeds_to_decide: int | None = None
+    reason: str = ""
+    is_counted: bool = False
+
+
+def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False) -> Judgement:
+    """What the differences of one comparison say."""
+    seeds = len(comparison.differences)
+    known = [d for d in comparison.differences.values() if d is not None]
+    unknown = [seed for seed, d in comparison.differences.items() if d is None]
+    if unknown and (seeds > 1 or comparison.is_share):
+        reason = _why_unknown(unknown)
+        return Judgement(comparison, "not decided", seeds, reason=reason)
+    if comparison.is_share:
+        return _judge_share(comparison, known, level)
+    found = _estimate(comparison, known, counted)
+    if found is None:
+        reason = f"1 seed has no interval; {st.FEWEST_SEEDS} is the fewest that can decide"
+        mean = _on_scale(comparison, known[0]) if known else None
+        return Judgement(comparison, "not decided", seeds, mean=mean, reason=reason)
+    return _judge_estimate(comparison, found, level, counted)
+
+
+def _why_unknown(seeds: list[int]) -> str:
+    named = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    return f"{named} cannot be judged: neither run reached the target, or a figure is missing"
+
+
+def _estimate(comparison: Comparison, known: list[float], counted: bool) -> Estimate | None:
+    if counted and known:
+        return st.exact(sum(known) / len(known))
+    return st.unpaired(*comparison.pair) if comparison.pair else st.estimate(known)
+
+
+def _judge_estimate(
+    comparison: Comparison, found: Estimate, level: float, counted: bool
+) -> Judgement:
+    region, enough = comparison.region, counted or found.seeds >= st.FEWEST_SEEDS
+    if enough and _agrees(found, region, level):
+        outcome: Outcome = "agrees"
+    elif enough and _is_outside(found.interval(level), region):
+        outcome = "differs"
+    else:
+        outcome = "not decided"
+    shown_level = 2 * level - 1 if region.equal and outcome == "agrees" else level
+    low, high = found.interval(shown_level)
+    is_open = outcome == "not decided"
+    return Judgement(
+        comparison,
+        outcome,
+        found.seeds,
+        _p_value(found, region, outcome),
+        _on_scale(comparison, found.mean),
+        (_on_scale(comparison, low), _on_scale(comparison, high)),
+        shown_level,
+        st.seeds_to_halve(found.seeds, level) if is_open else None,
+        _seeds_to_decide(found, region, level) if is_open else None,
+        "" if enough else f"{found.seeds} seeds decide nothing; run {st.FEWEST_SEEDS} or more",
+        counted,
+    )
+
+
+def _agrees(found: Estimate, region: Region, level: float) -> bool:
+    if region.equal:
+        return st.is_equivalent(found, region.high, level)
+    return _is_inside(found.interval(level), region)
+
+
+def _is_inside(interval: Interval, region: Region) -> bool:
+    if region.closed:
+        return region.low <= interval[0] and interval[1] <= region.high
+    return region.low < interval[0] and interval[1] < region.high
+
+
+def _is_outside(interval: Interval, region: Region) -> bool:
+    return interval[1] < region.low or interval[0] > region.high
+
+
+def _p_value(found: Estimate, region: Region, outcome: Outcome) -> float:
+    """Two-sided, as the interval is; one-sided for two one-sided tests."""
+    sides = 1 if region.equal else 2
+    inside = sides * max(found.p_above(region.low), found.p_below(region.high))
+    outside = 2 * min(found.p_below(region.low), found.p_above(region.high))
+    by_outcome = {"agrees": inside, "differs": outside}
+    return min(1.0, by_outcome.get(outcome, min(inside, outside)))
+
+
+def _seeds_to_decide(found: Estimate, region: Region, level: float) -> int | None:
+    """How many seeds would decide if mean and spread stayed: for the bound that takes most."""
+    if region.low < found.mean < region.high:
+        bounds = [b for b in (region.low, region.high) if math.isfinite(b)]
+        level = 2 * level - 1 if region.equal else level
+    else:
+        bounds = [region.low if found.mean <= region.low else region.high]
+    needed = [st.seeds_to_decide(found, bound, level) for bound in bounds]
+    return None if None in needed else max(n for n in needed if n is not None)
+
+
+def _judge_share(comparison: Comparison, known: list[float], level: float) -> Judgement:
+    successes, trials = round(sum(known)), len(known)
+    interval = st.share_interval(successes, trials, level) if trials else (0.0, 1.0)
+    outcome: Outcome = "not decided"
+    if _is_inside(interval, comparison.region):
+        outcome = "agrees"
+    elif _is_outside(interval, comparison.region):
+        outcome = "differs"
+    fewer = min(successes, trials - successes)
+    p = min(1.0, 2 * st.at_most(fewer, trials, 0.5))
+    share = successes / trials if trials else None
+    fewest = _fewest_for_share(level)
+    reason = f"{fewest} seeds are the fewest that can decide a share" if trials < fewest else ""
+    return Judgement(comparison, outcome, trials, p, share, interval, level, reason=reason)
+
+
+def _fewest_for_share(level: float) -> int:
+    """How many seeds, all on one side, exclude a share of one half."""
+    return math.ceil(math.log2(2 / (1 - level)))
+
+
+def _on_scale(comparison: Comparison, value: float) -> float:
+    """A log ratio as a ratio; other differences as they are."""
+    return math.exp(value) if comparison.is_log else value

@@ -1,0 +1,111 @@
+"""The suites: every row, column, override, gate and target exists, and all settings are valid."""
+
+import pytest
+
+from fedloom.claims.suites import Suite, rule, suite, suites
+from fedloom.core.errors import UserError
+from fedloom.core.key import Key
+from fedloom.experiment.prepare import check_names, cohort_conflicts
+from fedloom.inspect.analysis_inputs import PARTS
+from fedloom.metrics.measures import check, is_measure
+from fedloom.models.registry import build as build_model
+from fedloom.reports.client_scores import score_template
+from fedloom.settings.config import DEFAULTS, Config, load
+from fedloom.settings.overrides import assignment, overlay
+from fedloom.settings.presets import preset
+
+every_suite = pytest.mark.parametrize("one", suites().values(), ids=lambda one: one.id)
+
+
+def configs(one: Suite) -> dict[tuple[str, str, str], tuple[Config, str]]:
+    """The settings and the measure of each cell, by preset, row and column."""
+    found = {}
+    changes = [assignment(text) for text in one.overrides]
+    for group in one.runs:
+        table = preset(group.preset).table
+        assert table is not None
+        chosen = table.at("small", group.rows, group.columns)
+        assert [row.name for row in chosen.rows if row.name not in group.rows] == []
+        assert {column.name for column in chosen.columns} == set(group.columns)
+        for row in chosen.rows:
+            for column in chosen.columns:
+                settings = overlay(table.run_settings(row, column, "small"), changes, DEFAULTS)
+                found[group.preset, row.name, column.name] = load(settings), column.measure
+    return found
+
+
+@every_suite
+def test_every_run_has_valid_settings(one: Suite) -> None:
+    for (_, _, column), (config, measure) in configs(one).items():
+        check_names(config)
+        assert not list(cohort_conflicts(config, config.data.clients or 10**6))
+        check(measure, config.rounds, config.evaluate.every, score_template(config))
+        assert column
+
+
+@every_suite
+def test_every_model_can_be_built(one: Suite) -> None:
+    shapes = {"cifar10": (3, 10), "cifar100": (3, 100), "mnist-writers": (1, 10)}
+    seen = {}
+    for config, _ in configs(one).values():
+        seen[str(config.model), config.data.name] = config
+    for config in seen.values():
+        channels, classes = shapes[config.data.name]
+        pixels = config.data.pixels
+        assert pixels is not None
+        shape = (channels, pixels, pixels)
+        build_model(config.model, shape, config.data.classes or classes, Key.root(0), device="meta")
+
+
+@every_suite
+def test_gates_and_targets_name_rows_and_columns_of_the_suite(one: Suite) -> None:
+    rows = {row for group in one.runs for row in group.rows}
+    columns = {column for group in one.runs for column in group.columns}
+    for gate in one.gate:
+        assert {gate[key] for key in ("of", "better", "than") if key in gate} <= rows
+        assert gate.get("column", next(iter(columns))) in columns
+        assert is_measure(gate.get("measure", "accuracy"))
+    assert {target.of for target in one.targets} <= rows
+    assert bool(one.runs) != bool(one.commands)
+
+
+@every_suite
+def test_seeds_are_fixed_and_the_seed_of_the_gate_is_not_reported(one: Suite) -> None:
+    for group in one.runs:
+        assert list(group.seeds) == list(range(len(group.seeds)))
+        assert len(group.seeds) >= rule().minimum_seeds
+        assert one.gate_seed not in group.seeds
+
+
+@every_suite
+def test_analyses_are_of_columns_that_are_not_measured(one: Suite) -> None:
+    for group in one.runs:
+        if group.analysis is None:
+            continue
+        table = preset(group.preset).table
+        assert table is not None
+        names = {column.name for column in table.columns if not column.is_measurable}
+        assert set(group.analysis.columns) <= names
+        assert set(group.analysis.only) <= set(PARTS)
+
+
+def test_claims_belong_to_one_suite() -> None:
+    named = [claim for one in suites().values() for claim in one.claims]
+    assert len(named) == len(set(named))
+    assert {claim.partition("/")[0] for claim in named} == {
+        "fedalign",
+        "fedmlb",
+        "fedmix",
+        "fedafa",
+    }
+
+
+def test_a_suite_takes_over_the_scale_of_another() -> None:
+    same, other = suite("mlb50-momentum"), suite("mlb50")
+    assert (same.overrides, same.seeds, same.gate) == (other.overrides, other.seeds, other.gate)
+    assert same.optional and not other.optional
+
+
+def test_an_unknown_suite_is_rejected_with_the_nearest_name() -> None:
+    with pytest.raises(UserError, match="no suite 'mlb5'; did you mean 'mlb50'"):
+        suite("mlb5")
