@@ -99,5 +99,5 @@ def fedmix(
         mixing = feature_mixing_method("fedmix", at, every_round, averaged, feature_loss)
     else:
         phase, prologue = Phase(loss=loss, mix=scaled), (averaged.exchange,)
-        mixing = Method("fedmix", phase, prologue=prologue, needs=(NUMERIC_INPUT,))
+        mixing = Method("fedmix", (phase,), prologue=prologue, needs=(NUMERIC_INPUT,))
     return replace(mixing, loss_floor=0.0)
