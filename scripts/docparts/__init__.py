@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from docparts import api, catalogue, commands, measured, results, settings
+from docparts import api, catalogue, commands, measured, paper_scale, results, settings
 
 BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
     {
@@ -33,6 +33,9 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "fedmix-size": results.swept("size"),
         "fedmix-share": results.swept("share"),
         "fedafa-table1": results.fedafa,
+        "paper-scale-rates": paper_scale.rates,
+        "paper-scale-work": paper_scale.work,
+        "paper-scale-commands": paper_scale.commands,
         "models": catalogue.models,
         "formats": catalogue.formats,
         "partitions": catalogue.partitions,

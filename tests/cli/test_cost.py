@@ -140,3 +140,27 @@ def test_bad_input_is_explained(arguments: list[str], expected: tuple[str, ...])
     message = fedloom("cost", *arguments, code=2).flat
     for part in expected:
         assert part in message
+
+
+def test_a_table_at_the_papers_scale() -> None:
+    shown = fedloom("cost", "fedafa/figure3", "--paper-scale", "--tflops", 2)
+    assert "every cell can run; hours: one seed at 2.00 TFLOP/s (--tflops)" in shown.out
+    assert "fedloom reproduce fedafa/figure3 --scale paper --seeds 3 --device cuda" in shown.out
+    (row,) = fedloom("cost", "fedafa/figure3", "--paper-scale", "--gpu", "v100", "--json").json
+    assert row["table"] == "fedafa/figure3" and (row["cells"], row["runs"]) == (9, 1)
+    assert row["hours"] == pytest.approx(2 * row["macs"] / (15.7e12 / 4) / 3600, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--gpu", "t4"), "--gpu t4 is for --paper-scale"),
+        (("--paper-scale", "--method", "fedavg"), "leave --method out"),
+        (("--paper-scale", "--gpu", "t4", "--tflops", 3), "exclude each other"),
+        (("--paper-scale", "--gpu", "t5"), "no GPU class 't5'"),
+        (("nowhere", "--paper-scale"), "no table or paper 'nowhere'"),
+    ],
+)
+def test_wrong_flags_of_the_papers_scale(words: tuple, sentence: str) -> None:
+    refused = fedloom("cost", *words, code=2).flat
+    assert sentence in refused

@@ -99,6 +99,8 @@ def test_the_derivative_is_divided_by_the_batch_size_once(lam: str, slope: Slope
     near(share * (1 - share) * found / len(MIX["y"]), wrong)
     off = loss_of(fedmix(lam=share), chain) - MIX[f"lam{lam}/l1"] - MIX[f"lam{lam}/l2"] - wrong
     assert float(off.abs().detach()) > 1e-3
+    common = loss_of(fedmix(lam=share, derivative="common"), chain)
+    near(common, MIX[f"lam{lam}/l1"] + MIX[f"lam{lam}/l2"] + wrong)
 
 
 @pytest.mark.parametrize("lam", LAMS)

@@ -1,5 +1,6 @@
 """FedMix and its baselines: the common tests of every method, and specific ones."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fedloom.core.compose import join
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
+from fedloom.core.params import sha256
 from fedloom.core.spec import Spec
 from fedloom.core.step import Step
 from fedloom.engines.inprocess import InProcess
@@ -34,9 +36,9 @@ from support import oracles
 from support.clients import TensorClient, tiny_clients
 from support.feature_mix_oracles import feature_mix, train_in_phases
 from support.models import CLASSES, FEATURES, WIDTH, Build, bare
-from support.objective_oracles import fedavg_with_objective
+from support.objective_oracles import Objective, fedavg_with_objective
 from support.oracles import World
-from support.simulate import initial_model, make_simulation, simulate
+from support.simulate import SOLVER, initial_model, make_simulation, simulate
 
 LAM = 0.2
 
@@ -48,8 +50,15 @@ def locally_with(objective: Any, server: Any) -> common.Oracle:
 
 
 ALG2 = oracle.fedmix(LAM, LAM * (1 - LAM), oracle.from_all_clients())
+COMMON = oracle.fedmix(LAM, LAM * (1 - LAM), oracle.from_all_clients(), common=True)
 CASES = [
     Case("fedmix", lambda: fedmix(lam=LAM), changed(ALG2), Twin(fedmix(lam=0.0))),
+    Case(
+        "fedmix as commonly implemented",
+        lambda: fedmix(lam=LAM, derivative="common"),
+        changed(COMMON),
+        Twin(fedmix(lam=0.0, derivative="common")),
+    ),
     Case(
         "fedmix of the equation, with averages of three",
         lambda: fedmix(lam=0.3, coefficient="eq5", size=3, exclude_self=True),
@@ -160,12 +169,24 @@ def close(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         torch.testing.assert_close(got[name], tensor, rtol=0, atol=common.TOLERANCE)
 
 
-def test_fedmix_by_tangents_equals_its_oracle() -> None:
+@pytest.mark.parametrize(("derivative", "objective"), [("paper", ALG2), ("common", COMMON)])
+def test_fedmix_by_tangents_equals_its_oracle(derivative: str, objective: Objective) -> None:
     world = World(rectified, tiny_clients(), Key.root(0), common.uniform(3))
     expected = fedavg_with_objective(
-        world, dict(initial_model(rectified).state_dict()), ROUNDS, ALG2
+        world, dict(initial_model(rectified).state_dict()), ROUNDS, objective
     )
-    close(simulate(fedmix(lam=LAM), build=rectified).state.params, expected)
+    method = fedmix(lam=LAM, derivative=derivative)
+    close(simulate(method, build=rectified).state.params, expected)
+
+
+@pytest.mark.parametrize(("batch", "same"), [(1, True), (2, False)])
+def test_in_batches_of_one_the_common_derivative_is_the_papers(batch: int, same: bool) -> None:
+    solver = replace(SOLVER, batch=batch)
+    states = [
+        simulate(fedmix(lam=LAM, derivative=derivative), build=bare, solver=solver).state.params
+        for derivative in ("paper", "common")
+    ]
+    assert (sha256(states[0]) == sha256(states[1])) is same
 
 
 LETTERS, LENGTH = 7, 4
@@ -290,7 +311,9 @@ def test_terms_of_other_methods_see_the_scaled_batch_in_the_same_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [fedmix(), naivemix(), globalmixup(at="stem")], ids=lambda m: m.name
+    "method",
+    [fedmix(), fedmix(derivative="common"), naivemix(), globalmixup(at="stem")],
+    ids=lambda m: m.name,
 )
 def test_the_vectorised_engine_declines_them(method: Method) -> None:
     federation = make_simulation(method, build=bare).federation
@@ -311,3 +334,10 @@ def test_raw_samples_belong_to_their_owners() -> None:
     for x, y, owner in zip(sent["x"], sent["y"], sent["owner"].tolist(), strict=True):
         (place,) = (clients[owner].x == x).all(1).nonzero().flatten().tolist()
         assert int(clients[owner].y[place]) == int(y)
+
+
+@pytest.mark.parametrize("method", [fedmix(), fedmix(at="stem", every_round=True)])
+def test_only_fedmix_says_that_its_loss_should_stay_above_0(method: Method) -> None:
+    assert method.loss_floor == 0 and join([method, fedprox(0.1)]).loss_floor == 0
+    assert fedmix(lam=0.0).loss_floor is None and naivemix().loss_floor is None
+    assert join([naivemix(), fedprox(0.1)]).loss_floor is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from fedloom.core.spec import Spec, parameters
 from fedloom.data import longtail
+from fedloom.data.sources.constants import CONSTANTS
+from fedloom.methods.perfedavg import Maml
 from fedloom.methods.registry import build, entry
 from fedloom.settings.config import Config, load
 from fedloom.settings.paper_table import Scale, Table
@@ -252,3 +255,22 @@ def test_figure_3_measures_thirds_of_the_classes() -> None:
         f"group(name={third})" for third in ("head", "middle", "tail")
     ]
     assert [r.name for r in paper_table.rows] == ["fedavg-ft", "fedavg", "fedafa"]
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize("setup", SETUPS)
+def test_images_are_normalised_as_in_the_authors_code(setup: str, scale: Scale) -> None:
+    """Their code has one pair of constants, for CIFAR-10 and CIFAR-100."""
+    data = config("table1", "fedafa", f"{setup} recall", scale).data
+    assert (data.mean, data.std) == CONSTANTS["cifar-fedafa"]
+
+
+def test_what_the_paper_leaves_open_about_perfedavg_is_declared() -> None:
+    (spec,) = config("table1", "perfedavg", "C10 a=0.2 recall").method_specs
+    steps, adapt = spec.args["steps"], spec.args["adapt"]
+    declared = TABLES["table1"].about.departures
+    assert f"{steps} steps per round" in declared
+    assert f"of two mini-batches each ({Maml(0.0).batches * steps} in all)" in declared
+    assert f"{adapt} final adaptation steps" in declared
+    # An average client has 12,406 / 20 images, so an epoch is 10 batches of 64, the last partial.
+    assert adapt == math.ceil(12_406 / 20 / 64) and steps == 5 * adapt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.experiment.prepare import check_names
+from fedloom.methods.gradaug import draw_subnetworks, gradaug
 from fedloom.methods.registry import build
 from fedloom.metrics.measures import check as check_measure
 from fedloom.metrics.measures import measured
@@ -293,3 +295,58 @@ def test_only_fedalign_and_its_control_clip_gradients(paper_table: Table) -> Non
         clipped = {name for name, clip in rows.items() if clip == 10.0}
         assert clipped == {"fedalign", "fedavg+clip"} & set(rows)
         assert ("fedalign" in rows) == ("fedavg+clip" in rows)
+
+
+@pytest.mark.parametrize("row", ["gradaug", "gradaug-n1"])
+@pytest.mark.parametrize(
+    ("column", "side", "sizes"),
+    [
+        ("CIFAR-10 C=16", 32, {32, 28, 24, 20}),
+        ("CIFAR-10 C=64x0.25(100)", 32, {32, 28, 24, 20}),
+        ("ImageNet-200 C=16", 224, {224, 192, 160, 128}),
+        ("ImageNet-200 C=32x0.125(50)", 224, {224, 192, 160, 128}),
+    ],
+)
+def test_gradaug_resizes_images_as_in_the_authors_code(
+    row: str, column: str, side: int, sizes: set[int]
+) -> None:
+    made = next(t for t in TABLES if t.name == "fedalign/table7").at("paper", [row], [column])
+    specs = load(made.run_settings(made.rows[0], made.columns[0], "paper")).method_specs
+    args = {name: p.default for name, p in inspect.signature(gradaug).parameters.items()}
+    args |= next(spec.args for spec in specs if spec.name == "gradaug")
+    draws = (
+        draw_subnetworks(
+            Key.root(seed),
+            args["n"],
+            args["width"],
+            args["widths"],
+            args["smallest"],
+            args["sizes"],
+        )
+        for seed in range(64)
+    )
+    assert {round(side * factor) for drawn in draws for _, factor in drawn} == sizes
+    assert specs[1:] == [Spec("fedavg", {"weights": "seen"})]
+
+
+def test_settings_of_a_cell_override_its_row_in_that_column_only() -> None:
+    raw = {**EXAMPLE, "rows": [{**EXAMPLE["rows"][0], "cells": {"far": {"method": "fedbn"}}}]}
+    made = parse_table("made/table1", raw)
+    (row,) = made.rows
+    assert [made.run_settings(row, c, "paper")["method"] for c in made.columns[:2]] == [
+        "fedavg",
+        "fedbn",
+    ]
+    assert made.run_settings(row, made.columns[1], "small")["method"] == "fedbn"
+
+
+@every_table
+def test_cells_name_columns_that_have_runs_of_their_own(paper_table: Table) -> None:
+    with_runs = {column.runs_from for column in paper_table.columns}
+    assert all(set(row.cells) <= with_runs for row in paper_table.rows)
+
+
+@every_table
+def test_every_table_of_a_paper_says_where_it_differs(paper_table: Table) -> None:
+    """A departure, or a reference to the table that has them all."""
+    assert paper_table.about.departures.strip()

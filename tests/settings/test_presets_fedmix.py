@@ -180,7 +180,7 @@ def test_sweeps_as_printed(name: str) -> None:
 @pytest.mark.parametrize(
     ("row", "method"),
     [
-        ("table5/globalmixup 0.2", Spec("globalmixup", {"alpha": 0.0, "lam": 0.2})),
+        ("table5/globalmixup 0.2", Spec("globalmixup", {"alpha": 0.0, "lam": 0.2, "samples": 0})),
         ("table14/M=20 0.075", Spec("fedmix", {"lam": 0.05, "size": 20, "noise": 0.075})),
         ("table14/M=5 0", Spec("fedmix", {"lam": 0.05, "size": 5, "noise": 0.0})),
         ("table15/m=10", Spec("fedmix", {"lam": 0.05, "merge": 10})),
@@ -300,3 +300,16 @@ def test_a_random_split_of_table_16_makes_two_averages_as_the_split_by_class_doe
     )
     assert {-(-samples // size) for samples in range(smallest, largest + 1)} == {2}
     assert abs(2 * size - smallest) <= 2
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_global_mixup_shares_all_data_as_in_the_paper(scale: Scale) -> None:
+    shared = {
+        (name, row.name): spec.args.get("samples")
+        for name, paper_table in TABLES.items()
+        for row in paper_table.rows
+        for column in paper_table.columns
+        for spec in load(paper_table.run_settings(row, column, scale)).method_specs
+        if spec.name == "globalmixup"
+    }
+    assert len(shared) >= 12 and set(shared.values()) == {0}

@@ -281,3 +281,17 @@ def test_the_small_scale_has_its_own_targets() -> None:
         small[0].measure == "ema(of=1)"
         and small[1].measure == small[1].measure_small != paper[1].measure
     )
+
+
+def test_what_the_paper_leaves_open_about_server_methods_is_declared() -> None:
+    arguments = {
+        spec.name: spec.args
+        for row in ("fedadam", "fedavgm", "fedprox", "fedntd")
+        for spec in config("overview", row, "end").method_specs
+    }
+    declared = table_of("overview").about.departures
+    assert f"FedAdam's beta1 {arguments['fedadam']['beta1']}" in declared
+    assert f"beta2 {arguments['fedadam']['beta2']}" in declared
+    assert f"FedAvgM's beta {arguments['fedavgm']['beta']}" in declared
+    assert f"FedProx's mu {arguments['fedprox']['mu']}" in declared
+    assert f"FedLS-NTD with weight {arguments['fedntd']['beta']}" in declared

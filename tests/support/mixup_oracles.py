@@ -105,8 +105,11 @@ def naivemix(lam: float, source: Source) -> Objective:
     return numbering_steps(make)
 
 
-def fedmix(lam: float, weight: float, source: Source) -> Objective:
-    """Yoon, eq. (5): per sample, the derivative of its loss times the average; then the mean."""
+def fedmix(lam: float, weight: float, source: Source, common: bool = False) -> Objective:
+    """Yoon, eq. (5): per sample, the derivative of its loss times the average; then the mean.
+
+    common: as in public code, the derivative of the batch's mean loss; again the mean over samples.
+    """
 
     def make(world: World, t: int, client: int) -> Numbered:
         draw = source(world, t, client)
@@ -116,9 +119,13 @@ def fedmix(lam: float, weight: float, source: Source) -> Objective:
             u = ((1 - lam) * x).requires_grad_()
             logits = model(u)
             each = torch.logsumexp(logits, 1) - logits[range(len(y)), y]
-            slopes = [
-                (torch.autograd.grad(one, u, create_graph=True)[0] * x_g).sum() for one in each
-            ]
+            if common:
+                (by_input,) = torch.autograd.grad(each.mean(), u, create_graph=True)
+                slopes = [(row * x_g).sum() for row in by_input]
+            else:
+                slopes = [
+                    (torch.autograd.grad(one, u, create_graph=True)[0] * x_g).sum() for one in each
+                ]
             return (
                 (1 - lam) * each.mean()
                 + lam * soft_cross_entropy(logits, y_g)

@@ -51,6 +51,30 @@ Measure = Annotated[
         "--measure/--no-measure", help="Also measure time and memory of a step; not for a table."
     ),
 ]
+PaperScale = Annotated[
+    bool,
+    typer.Option(
+        "--paper-scale",
+        help="Check every cell of a paper's tables at the paper's scale without training, and "
+        "estimate the hours on a GPU; PRESET: a table or a paper, by default all.",
+    ),
+]
+GpuClass = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="With --paper-scale: class of GPU: t4, v100, a100 or h100, at a quarter of its peak.",
+        show_default="a100",
+    ),
+]
+Tflops = Annotated[
+    float | None,
+    typer.Option(
+        "--tflops",
+        help="With --paper-scale: TFLOP/s that training sustains on your GPU, instead of --gpu.",
+        show_default=False,
+    ),
+]
 
 
 @user_errors
@@ -64,6 +88,9 @@ def cost(
     convention: ConventionName = None,
     draws: Draws = 64,
     measure: Measure = True,
+    paper_scale: PaperScale = False,
+    gpu: GpuClass = None,
+    tflops: Tflops = None,
     json_: o.Json = False,
 ) -> None:
     """Count computation, storage and traffic of a method, or of a paper's table.
@@ -75,8 +102,13 @@ def cost(
 
     if convention is not None and convention not in CONVENTIONS:
         raise unknown_name("convention", convention, CONVENTIONS)
+    flags = {"--method": method, "--model": model, "--shape": shape, "--classes": classes}
+    if paper_scale:
+        _check_preset_alone(preset or "all tables", flags)
+        _cost_at_paper_scale(preset, gpu, tflops, json_)
+        return
+    _check_only_at_paper_scale({"--gpu": gpu, "--tflops": tflops})
     if preset is not None:
-        flags = {"--method": method, "--model": model, "--shape": shape, "--classes": classes}
         _check_preset_alone(preset, flags)
         _cost_of_table(preset, "torch" if convention == "torch" else "paper", draws, json_)
     else:
@@ -102,6 +134,27 @@ def _check_preset_alone(preset: str, flags: Mapping[str, Any]) -> None:
             f"preset '{preset}' already says what to count; "
             f"leave {' and '.join(given)} out, or the preset"
         )
+
+
+def _check_only_at_paper_scale(flags: Mapping[str, Any]) -> None:
+    """Reject flags that have a meaning only with --paper-scale."""
+    from fedloom.core.errors import UserError
+
+    for flag, value in flags.items():
+        if value is not None:
+            raise UserError(f"{flag} {value} is for --paper-scale; add --paper-scale")
+
+
+def _cost_at_paper_scale(
+    name: str | None, gpu: str | None, tflops: float | None, as_json: bool
+) -> None:
+    from fedloom.cli.paper_scale_view import show_paper_scale
+    from fedloom.core.errors import UserError
+    from fedloom.diagnostics.cost.gpu import DEFAULT_GPU
+
+    if gpu is not None and tflops is not None:
+        raise UserError(f"--gpu {gpu} and --tflops {tflops:g} exclude each other; leave out one")
+    show_paper_scale(name, gpu or DEFAULT_GPU, tflops, as_json)
 
 
 def _cost_of_method(

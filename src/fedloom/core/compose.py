@@ -39,6 +39,7 @@ def join(methods: Sequence[Method]) -> Method:
         sends=all_of("sends"),
         needs=all_of("needs"),
         reshape=all_of("reshape"),
+        loss_floor=_lowest(m.loss_floor for m in methods),
         origin=all_of("parts"),
     )
     raise_all(list(dict.fromkeys(conflicts)), f"method '{name}'")
@@ -54,6 +55,11 @@ def _single(what: str, values: Iterable[Any], default: Any, conflicts: list[str]
     if len(chosen) > 1:
         conflicts.append(f"two methods set their own {what}; at most one of them can")
     return chosen[0] if chosen else default
+
+
+def _lowest(floors: Iterable[float | None]) -> float | None:
+    """The lowest of the floors that are known: a sum of losses may be as low as any of them."""
+    return min((floor for floor in floors if floor is not None), default=None)
 
 
 def _joined_phases(methods: Sequence[Method], conflicts: list[str]) -> tuple[Phase, ...]:

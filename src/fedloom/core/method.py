@@ -189,6 +189,8 @@ class Method:
     reshape    changes the model before anything else: adds a projection after the features, or
                branches that can be dropped. Each takes over the chain and draws only from the key,
                under its own label, so the weights are the same in every process and combination.
+    loss_floor  a training loss below it means that training has gone wrong; the user is told once.
+               For losses without a lower bound whose healthy values are known; None for others.
     origin     the methods that this one is combined from; see `parts`.
     """
 
@@ -203,6 +205,7 @@ class Method:
     sends: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     reshape: tuple[Reshape, ...] = ()
+    loss_floor: float | None = None
     origin: tuple[Part, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ from fedloom.experiment.callbacks import (
     RunStart,
     ignore,
 )
+from fedloom.experiment.low_loss_note import LowLossNote
 from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
@@ -89,7 +90,8 @@ def train(
     if (why_not := getattr(prepared.simulation.engine, "why_not", None)) is not None:
         warn(f"note: run in-process, since {why_not}")
     kept = RecordKeeper()
-    own = [RejectionNotes(warn)] if folder else [RejectionNotes(warn), kept]
+    low_loss = LowLossNote(prepared.simulation.federation.method.loss_floor, warn)
+    own: list[Callback] = [RejectionNotes(warn), low_loss, *([] if folder else [kept])]
     callback = CallbackList([*callbacks, *own])
     store: ClientStore = folder.store if folder else MemoryStore()
     with one_thread(), deterministic(resolve_device(prepared.config.device)):

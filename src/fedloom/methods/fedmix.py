@@ -10,6 +10,9 @@ involves second derivatives (losses/directional_derivative.py).
 lam           in [0, 1], share of the average; 0 is FedAvg.
 coefficient   c: "alg2" is lam (1 - lam), as in the paper's algorithm 2; "eq5" is lam, as in its
               eq. (5), the same up to O(lam^2).
+derivative    "paper" is J as above. "common" is J / B, as most public implementations have it: they
+              differentiate the batch's mean cross-entropy, which contains the 1/B, and then average
+              over the batch again. With a batch of one the two are the same.
 at            the block whose outputs are mixed instead of the samples; for text its embedding. One
               phase trains the blocks after it on the mixed loss, then a second trains the whole
               model without mixing (exchange/averaged_features.py). "" mixes the samples.
@@ -20,16 +23,18 @@ The other parameters are those of the exchange.
 State: the averages at the server, unless they are sent every round.
 Uploads: the model, and averages of data before round 0 or every round.
 Needs: a model with numeric inputs, or `at` for text.
-Reference: Yoon et al., ICLR 2021. Departures: none from the paper; its code is not public, and
-re-implementations divide J by the batch size twice. The loss is expanded around (1 - lam) x, so it
-depends on where 0 is: the normalisation of samples is part of the method. J, and with it the loss,
-has no lower bound; where the loss falls below 0, accuracy drops (docs/results/fedmix.md,
-handwriting). Combines with methods that neither mix batches nor replace the loss. Other methods'
-terms then see the batch scaled by 1 - lam.
+Reference: Yoon et al., ICLR 2021. Departures: none from the paper; its code is not public.
+Results that others report for FedMix are mostly those of derivative="common", where J is too small
+by the batch size, so that the method is close to scaling inputs and mixing labels. The loss is
+expanded around (1 - lam) x, so it depends on where 0 is: the normalisation of samples is part of
+the method. J, and with it the loss, has no lower bound; where the loss falls below 0, accuracy
+drops (docs/results/fedmix.md, handwriting), and the run says so once. Combines with methods that
+neither mix batches nor replace the loss. Other methods' terms then see the batch scaled by 1 - lam.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch.nn.functional as F
@@ -56,6 +61,10 @@ def fedmix(
         Literal["alg2", "eq5"],
         Param("weight of the directional derivative J: lam (1 - lam), or lam"),
     ] = "alg2",
+    derivative: Annotated[
+        Literal["paper", "common"],
+        Param("J as in the paper, or divided by the batch size once more, as commonly implemented"),
+    ] = "paper",
     at: MixedBlock = "",
     every_round: EveryRound = False,
     *,
@@ -63,9 +72,11 @@ def fedmix(
 ) -> Method:
     weight = lam if coefficient == "eq5" else lam * (1 - lam)
 
-    def total(z: Tensor, y: Tensor, y_g: Tensor, derivative: Tensor) -> Tensor:
+    def total(z: Tensor, y: Tensor, y_g: Tensor, slope: Tensor) -> Tensor:
         own, other = F.cross_entropy(z, y), F.cross_entropy(z, y_g.expand_as(z))
-        return (1 - lam) * own + lam * other + weight * derivative
+        if derivative == "common":
+            slope = slope / len(y)
+        return (1 - lam) * own + lam * other + weight * slope
 
     def scaled(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         return (1 - lam) * x, y
@@ -73,18 +84,20 @@ def fedmix(
     def loss(step: Step) -> Tensor:
         x_g, y_g = averaged.draw(step.job, step.key)
         # All terms of the objective share this forward pass.
-        step.taps, derivative = directional_derivative(step.model, step.x, step.y, x_g)
-        return total(step.logits, step.y, y_g, derivative)
+        step.taps, slope = directional_derivative(step.model, step.x, step.y, x_g)
+        return total(step.logits, step.y, y_g, slope)
 
     def feature_loss(step: Step, h: Tensor, other: tuple[Tensor, Tensor]) -> Tensor:
         h_g, y_g = other
         u = (1 - lam) * h
-        taps, derivative = directional_derivative(step.model, u, step.y, h_g, after=at)
-        return total(taps[step.model.names[-1]], step.y, y_g, derivative)
+        taps, slope = directional_derivative(step.model, u, step.y, h_g, after=at)
+        return total(taps[step.model.names[-1]], step.y, y_g, slope)
 
     if not lam:
         return Method("fedmix")
     if at or every_round:
-        return feature_mixing_method("fedmix", at, every_round, averaged, feature_loss)
-    phase = Phase(loss=loss, mix=scaled)
-    return Method("fedmix", (phase,), prologue=(averaged.exchange,), needs=(NUMERIC_INPUT,))
+        mixing = feature_mixing_method("fedmix", at, every_round, averaged, feature_loss)
+    else:
+        phase, prologue = Phase(loss=loss, mix=scaled), (averaged.exchange,)
+        mixing = Method("fedmix", (phase,), prologue=prologue, needs=(NUMERIC_INPUT,))
+    return replace(mixing, loss_floor=0.0)

@@ -23,6 +23,8 @@ extends         another file of the same folder; this file overrides it
 [[rows]]        name
                 settings: by default those of [methods]
                 small
+                cells: further settings in single columns, by the name of the column; of columns
+                    that share their runs, the first one
                 note
                 printed: for each column a number, [mean, spread], "1000+" for a target that was
                     not reached in 1000 rounds, or [] for none
@@ -30,7 +32,7 @@ extends         another file of the same folder; this file overrides it
                     chosen items are its name and replace {} in its settings. The printed numbers
                     are then the mean and spread over all choices.
 
-Later layers override earlier ones: shared settings, [small], column, row.
+Later layers override earlier ones: shared settings, [small], column, row, cell.
 """
 
 from __future__ import annotations
@@ -120,12 +122,14 @@ class Column:
 class Row:
     """A method as settings, and the paper's numbers by the name of a column.
 
+    cells: further settings by the name of a column.
     choice: such as "2 of 5", if the row is one of several whose mean the paper prints.
     """
 
     name: str
     settings: Settings
     small: Settings = field(default_factory=dict)
+    cells: Mapping[str, Settings] = field(default_factory=dict)
     printed: Mapping[str, Printed] = field(default_factory=dict)
     note: str = ""
     choice: str = ""
@@ -175,11 +179,12 @@ class Table:
 
     def run_settings(self, row: Row, column: Column, scale: Scale) -> Settings:
         """The settings of the runs of one cell."""
+        cell = row.cells.get(column.runs_from or column.name, {})
         if scale == "paper":
-            layers = [self.settings, column.settings, row.settings]
+            layers = [self.settings, column.settings, row.settings, cell]
         else:
             of_column = [column.settings, column.small]
-            layers = [self.settings, self.small, *of_column, row.settings, row.small]
+            layers = [self.settings, self.small, *of_column, row.settings, cell, row.small]
         return reduce(merged, layers)
 
     def describe(self) -> dict[str, Any]:

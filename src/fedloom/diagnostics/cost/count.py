@@ -44,6 +44,7 @@ class Cost:
 
     forward_macs, training_macs: convention torch. layer_macs: convention paper. error: relative
     standard error of the mean over draws, 0 if nothing is drawn. copies: of the model, stored.
+    training_by_phase: training_macs, for each phase of the method.
     """
 
     forward_macs: float
@@ -55,6 +56,7 @@ class Cost:
     copies: float
     bytes_up: int
     bytes_down: int
+    training_by_phase: tuple[float, ...]
 
     def macs(self, convention: Convention) -> float:
         """MACs per sample of the forward pass."""
@@ -101,6 +103,7 @@ def _total(workload: Workload, solvers: list[CountingSolver], report: RoundRepor
         copies=1 + max(s.extra_parameters for s in solvers) / parameters,
         bytes_up=report.bytes_up // len(report.clients),
         bytes_down=report.bytes_down // len(report.clients),
+        training_by_phase=tuple(s.training / workload.batch for s in solvers),
     )
 
 
