@@ -176,6 +176,7 @@ def measure(suite: Suite, repeats: int) -> dict[str, Any]:
         memory, work = counts[method]
         rows[method.rpartition(":")[2]] = {
             "step_seconds": statistics.median(timed) / suite.steps,
+            "turn_seconds": [t / suite.steps for t in timed],
             "ratio": statistics.median(ratios),
             "mark": suite.limits.get(method),
             "memory_mb": memory,

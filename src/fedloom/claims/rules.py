@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -174,9 +175,7 @@ class Gain(Rule):
 
     def _compare_unpaired(self, a: Cell, b: Cell, read: Read, region: Region) -> Comparison:
         paired = self.compare(a, b, read, region)
-        ours, theirs = (
-            [v for v in read(cell).values.values() if v is not None] for cell in (a, b)
-        )
+        ours, theirs = ([v for v in read(cell).values.values() if v is not None] for cell in (a, b))
         return Comparison(paired.label, paired.differences, region, pair=(ours, theirs))
 
 
@@ -211,7 +210,7 @@ class NotWorse(Rule):
     def comparisons(self, read: Read, default: str | None) -> list[Comparison]:
         """See Rule."""
         ours, theirs = self.cells(default)
-        return [self.compare(ours, theirs, read, Region(low=-self.max_loss))]
+        return [self.compare(ours, theirs, read, Region(low=0.0 - self.max_loss))]
 
 
 class Equal(Rule):
@@ -287,8 +286,8 @@ class Order(Rule):
         cells = self.cells(default)
         if self.first == "smallest":
             cells.reverse()
-        pairs = zip(cells, cells[1:], strict=False)
-        return [self.compare(a, b, read, Region(low=-self.slack)) for a, b in pairs]
+        region = Region(low=0.0 - self.slack)
+        return [self.compare(a, b, read, region) for a, b in pairwise(cells)]
 
 
 class Monotone(Rule):
@@ -310,9 +309,9 @@ class Monotone(Rule):
         ends = self.compare(cells[-1], cells[0], read, Region(low=0.0))
         if len(cells) == 2:
             return [ends]
-        steps = zip(cells[1:], cells, strict=False)
-        region = Region(low=-self.slack)
-        return [ends, *(self.compare(b, a, read, region, required=False) for b, a in steps)]
+        back = Region(low=0.0 - self.slack)
+        steps = [self.compare(b, a, read, back, required=False) for a, b in pairwise(cells)]
+        return [ends, *steps]
 
 
 class Best(Rule):
@@ -385,7 +384,10 @@ class Reaches(Rule):
         reaching, missing = (read(cell).values for cell in self.cells(default))
         seeds = [seed for seed in sorted(reaching) if seed in missing]
         found = {
-            seed: float(reaching[seed] is not None and missing[seed] is None) for seed in seeds
+            seed: None
+            if reaching[seed] is None and missing[seed] is None
+            else float(reaching[seed] is not None and missing[seed] is None)
+            for seed in seeds
         }
         label = f"share of seeds on which {self.reaches} reaches it and {self.misses} does not"
         return [Comparison(label, found, Region(low=0.5), is_share=True)]

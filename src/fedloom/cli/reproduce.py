@@ -1,4 +1,7 @@
-"""`fedloom reproduce PAPER/TABLE`: a table of a paper, our figures next to the printed ones."""
+"""`fedloom reproduce PAPER/TABLE`: a table of a paper, our figures next to the printed ones.
+
+With --claims: what the papers claim, with the verdict of the figures we have.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedloom.cli import options as o
+from fedloom.cli.claims_view import show_claims
 from fedloom.cli.compare import Jobs, Seeds, scheduler
 from fedloom.cli.curve_options import split
 from fedloom.cli.output import user_errors
@@ -19,7 +23,13 @@ if TYPE_CHECKING:
 
 @user_errors
 def reproduce(
-    table: Annotated[str, typer.Argument(help="A paper's table, for example fedalign/table1.")],
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            help="A paper's table, for example fedalign/table1; with --claims a paper.",
+            show_default=False,
+        ),
+    ] = None,
     scale: o.ScaleName = None,
     rows: Annotated[
         str | None,
@@ -31,6 +41,10 @@ def reproduce(
             "--columns", help="Only these columns, separated by commas.", show_default=False
         ),
     ] = None,
+    claims: Annotated[
+        bool,
+        typer.Option("--claims", help="List the papers' claims with our verdicts; runs nothing."),
+    ] = False,
     seeds: Seeds = 1,
     config: o.ConfigFile = None,
     data: o.DataName = None,
@@ -62,6 +76,9 @@ def reproduce(
     Example: fedloom reproduce fedalign/table1 --rows fedavg,fedalign
     """
     flags = locals()
+    if claims:
+        show_claims(table, json_)
+        return
     with scheduler(jobs, engine, verbose) as run_all:
         chosen_scale = o.scale_of(flags)
         chosen = _table(table).at(chosen_scale, split(rows), split(columns))
@@ -77,10 +94,12 @@ def reproduce(
         )
 
 
-def _table(name: str) -> Table:
+def _table(name: str | None) -> Table:
     from fedloom.core.errors import UserError, unknown_name
     from fedloom.settings.presets import names, preset
 
+    if name is None:
+        raise UserError("name a table, such as fedalign/table1 (see: fedloom presets), or --claims")
     if name not in names():
         raise unknown_name("table", name, [n for n in names() if "/" in n], see="fedloom presets")
     found = preset(name).table

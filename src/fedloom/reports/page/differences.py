@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+from fedloom.metrics.paired import PairedDifference, paired_difference
 from fedloom.reports.page import svg
 from fedloom.reports.page.facts import Facts, Measure
 from fedloom.reports.page.html import Html, element, folded, joined, note, section, table
 from fedloom.reports.page.numbers import interval, signed
 from fedloom.reports.page.results import named
-from fedloom.metrics.paired import PairedDifference, paired_difference
 
 MAX_PAIRS = 66  # twelve methods; of more, only the differences from the baseline are listed
 ROW_HEIGHT = 26.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fedloom.metrics.curve import LAST
+from fedloom.metrics.paired import PairedDifference, paired_difference
 from fedloom.reports.comparison import described
 from fedloom.reports.page.facts import Facts, Measure
 from fedloom.reports.page.html import Html, element, joined, note
 from fedloom.reports.page.numbers import interval, percent, several, signed
-from fedloom.metrics.paired import PairedDifference, paired_difference
 
 
 def summary(facts: Facts) -> Html:

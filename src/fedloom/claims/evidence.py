@@ -1,0 +1,68 @@
+"""Every claim with its verdict.
+
+If several result files have the figures that a claim compares, the fair one with the most seeds
+counts. A file with too few seeds to decide comes after every file with enough, fair or not. Among
+equals the suite that the claim names counts, then the first by name. Holm's correction is applied
+within a paper, to all claims that were tested with an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fedloom.claims.claim import PAPERS, Claim, claims
+from fedloom.claims.result_files import ResultFile, packaged_results
+from fedloom.claims.statistics import FEWEST_SEEDS, survives_holm
+from fedloom.claims.verdict import Verdict, verdict
+
+OUTCOMES = ("agrees", "differs", "not decided", "not tested")
+
+
+def verdicts(
+    paper: str | None = None, results: Sequence[ResultFile] | None = None
+) -> list[Verdict]:
+    """The verdicts on all claims, or on those of one paper.
+
+    results: by default the result files of the package.
+    """
+    files = packaged_results() if results is None else results
+    found = [best_verdict(claim, files) for claim in claims(paper)]
+    return [v for name in PAPERS for v in _with_holm([v for v in found if v.claim.paper == name])]
+
+
+def best_verdict(claim: Claim, results: Iterable[ResultFile]) -> Verdict:
+    """The verdict of the result file that tests the claim best."""
+    tests = [test for result in results if (test := verdict(claim, result)) is not None]
+    if not tests:
+        return Verdict(claim, "not tested")
+    return max(tests, key=_strength)
+
+
+def _strength(test: Verdict) -> tuple[bool, bool, bool, int, bool]:
+    enough = test.claim.rule.is_counted or test.seeds >= FEWEST_SEEDS
+    is_own_suite = test.suite == test.claim.suite
+    return (enough and test.fair, enough, test.fair, test.seeds, is_own_suite)
+
+
+def _with_holm(found: Sequence[Verdict]) -> list[Verdict]:
+    p_values = {v.claim.id: v.p for v in found if v.p is not None}
+    surviving = survives_holm(p_values)
+    return [
+        replace(v, survives_holm=v.is_decided and v.claim.id in surviving) if v.p is not None else v
+        for v in found
+    ]
+
+
+def counts(found: Iterable[Verdict]) -> dict[str, int]:
+    """How many claims have each outcome, how many are decided, and how many by a fair test."""
+    listed = list(found)
+    by_outcome = Counter(v.outcome for v in listed)
+    decided = [v for v in listed if v.is_decided]
+    return {
+        "claims": len(listed),
+        **{outcome: by_outcome[outcome] for outcome in OUTCOMES},
+        "decided": len(decided),
+        "decided fairly": sum(v.fair for v in decided),
+    }

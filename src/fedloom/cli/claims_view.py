@@ -1,0 +1,79 @@
+"""`fedloom reproduce --claims`: every claim of the papers with its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fedloom.cli.output import out, print_json, print_table, table
+
+if TYPE_CHECKING:
+    from fedloom.claims.verdict import Judgement, Verdict
+
+COLUMNS = ("claim", "verdict", "fair", "mean", "interval", "seeds", "more", "what the paper says")
+LEGEND = (
+    "verdict: of the paired t interval over seeds, 95 % (90 % for claims of equality); *: holds "
+    "after Holm's correction for all tested claims of the paper\n"
+    "fair: whether the runs met the gate of their suite; mean, interval: of the difference or "
+    "ratio that settles the claim; counted: a cost without error\n"
+    "more: seeds that would decide the claim if mean and spread stayed; "
+    "with --json: what was compared, the gate, the suite, a sentence"
+)
+
+
+def show_claims(paper: str | None, as_json: bool) -> None:
+    """Print the claims of all papers, or of one, with their verdicts."""
+    from fedloom.claims.claim import PAPERS
+    from fedloom.claims.evidence import verdicts
+
+    found = verdicts(paper)
+    if as_json:
+        print_json([verdict.describe() for verdict in found])
+        return
+    for name in PAPERS:
+        of_paper = [verdict for verdict in found if verdict.claim.paper == name]
+        if of_paper:
+            _print_paper(name, of_paper)
+    out.print(LEGEND, markup=False, highlight=False)
+    out.print(summary(found), markup=False, highlight=False)
+
+
+def _print_paper(name: str, found: Sequence[Verdict]) -> None:
+    title = f"{name}: {summary(found)}"
+    print_table(table(COLUMNS, [_cells(verdict) for verdict in found], title, right=(3, 5, 6)))
+    out.print()
+
+
+def summary(found: Sequence[Verdict]) -> str:
+    """How many claims have which verdict, in one line."""
+    from fedloom.claims.evidence import OUTCOMES, counts
+
+    numbers = counts(found)
+    outcomes = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in OUTCOMES)
+    surviving = sum(verdict.survives_holm is True for verdict in found)
+    return (
+        f"{numbers['claims']} claims: {outcomes}; {numbers['decided']} decided, "
+        f"{numbers['decided fairly']} of them by a fair test; {surviving} hold after Holm"
+    )
+
+
+def _cells(verdict: Verdict) -> list[str]:
+    name = verdict.claim.id.partition("/")[2]
+    star = "*" if verdict.survives_holm else ""
+    if verdict.judgement is None:
+        return [name, verdict.outcome, "", "", "", "", "", verdict.claim.text]
+    fair = "yes" if verdict.fair else "no"
+    numbers = _numbers(verdict.judgement)
+    return [name, f"{verdict.outcome}{star}", fair, *numbers, verdict.claim.text]
+
+
+def _numbers(found: Judgement) -> list[str]:
+    """Mean, interval, seeds, and the seeds that would decide."""
+    from fedloom.claims.verdict import number
+
+    mean = "" if found.mean is None else number(found, found.mean)
+    if found.is_counted:
+        return [mean, "counted", "", ""]
+    ends = [number(found, end) for end in found.interval or ()]
+    interval = f"[{', '.join(ends)}]" if ends else ""
+    return [mean, interval, str(found.seeds), str(found.seeds_to_decide or "")]
