@@ -34,6 +34,7 @@ from fedloom.settings.overrides import method_table, overlay
 STEPS = 4  # of each client, in a first measurement, which says how many the second one takes
 ROUNDS = 3  # of a measurement: the first is a warm-up, the fastest of the others counts
 SECONDS = 0.7  # for a round of the second measurement
+LONG = 3.0  # seconds from which on a first measurement is enough
 WITHOUT_EFFECT = {"seed", "rounds", "method", "checkpoint_every", "evaluate", "guard", "workers"}
 
 
@@ -168,11 +169,13 @@ def measure(config: Config) -> Rate:
     """Time a few steps of each client of a round, and an evaluation, with these settings."""
     first, sizes = _timed(config, STEPS)
     steps = sum(_steps(config, size) for size in sizes) / len(sizes)
-    more = max(STEPS, min(int(steps), int(STEPS * SECONDS / first.seconds)))
-    record = first if more == STEPS else _timed(config, more)[0]
-    step, cohort = record.seconds / record.steps, _cohort(config, len(sizes))
-    one_epoch = steps / _epochs(config)
-    evaluation = min(r.evaluation_seconds or 0.0 for r in (first, record))
+    timed = [first]
+    if first.seconds < LONG:
+        more = max(4 * STEPS, int(STEPS * SECONDS / first.seconds))
+        timed.append(_timed(config, min(more, math.ceil(steps)))[0])
+    step = min(record.seconds / record.steps for record in timed)
+    evaluation = min(record.evaluation_seconds or 0.0 for record in timed)
+    cohort, one_epoch = _cohort(config, len(sizes)), steps / _epochs(config)
     personal = len(sizes) * (step * one_epoch + evaluation)
     return Rate(step * steps * cohort, evaluation, personal, "a few steps timed now")
 

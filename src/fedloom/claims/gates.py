@@ -75,7 +75,9 @@ def _condition_result(condition: Condition, plan: SuitePlan) -> GateResult:
 def _observed(row: str, condition: Condition, plan: SuitePlan) -> Observed:
     cell = plan.cell(row, condition.get("column"))
     if cell is None:
-        raise UserError(f"the gate of '{plan.suite.id}' looks at row '{row}', which it does not run")
+        raise UserError(
+            f"the gate of '{plan.suite.id}' looks at row '{row}', which it does not run"
+        )
     paths = [run.path for run in cell.cell.runs if (run.path / CONFIG).exists()]
     runs = [run for run in map(read_run, paths) if run.result is not None]
     return Observed(row, runs, condition.get("measure", cell.cell.column.measure))
@@ -115,7 +117,9 @@ def _late_gain(run: StoredRun, measure: str, last: float) -> float:
     until = math.ceil((1 - last) * max(curve) - 1e-9)
     early = {number: value for number, value in curve.items() if number <= until}
     if not early or len(early) == len(curve):
-        raise UserError(f"'{run.name}' is evaluated too rarely to see its last {last:.0%} of rounds")
+        raise UserError(
+            f"'{run.name}' is evaluated too rarely to see its last {last:.0%} of rounds"
+        )
     return _value(measure, curve) - _value(measure, early)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from fedloom.claims.plan_suite import Override, SuitePlan
     from fedloom.claims.suites import Suite
     from fedloom.cli.compare import RunAll
-    from fedloom.settings.paper_table import Scale
+    from fedloom.experiment.schedule import PlannedRun
+    from fedloom.settings.paper_table import Printed, Scale
 
 Json = dict[str, Any]
 LEGEND = (
     "ours: mean over seeds; gains: over the first row, by seed; interval: of their mean, paired t, "
-    "95 %; paper: as printed, at the paper's scale"
+    "95 %; paper: as printed, at the paper's scale; verdict: whether the row is above or below the "
+    "first one, as in the paper"
 )
 
 
@@ -75,11 +77,24 @@ def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
         return
     for plan in plans:
         show_figures(plan, found[plan.suite.id])
+    _show_verdicts(plans, files)
     out.print(f"{LEGEND}; runs: {request.out}", highlight=False)
     for file in files:
         out.print(f"result file: {file}", highlight=False, markup=False)
     if left:
         say(f"{left} runs are left; the same command continues")
+
+
+def _show_verdicts(plans: Sequence[SuitePlan], files: Sequence[Path]) -> None:
+    """Print the verdicts that these runs give on the claims of the suites."""
+    from fedloom.claims.evidence import verdicts
+    from fedloom.claims.result_files import read_results
+
+    wanted = {claim for plan in plans for claim in plan.suite.claims}
+    found = [v for v in verdicts(results=read_results(files)) if v.claim.id in wanted]
+    lines = [[v.claim.id, v.sentence, v.claim.text] for v in found]
+    if lines:
+        print_table(table(["claim", "verdict", "what the paper says"], lines, title="claims"))
 
 
 def show_figures(plan: SuitePlan, result: Mapping[str, Any]) -> None:
@@ -93,14 +108,15 @@ def show_figures(plan: SuitePlan, result: Mapping[str, Any]) -> None:
     for figure in result["figures"]:
         blocks.setdefault((figure["preset"], figure["column"]), []).append(figure)
     for (preset, column), figures in blocks.items():
-        lines = [_line(figure, figures[0]) for figure in figures]
+        lines = [_line(figure, figures[0], gate["met"]) for figure in figures]
         title = f"{preset}, {column}: {figures[0]['metric']}"
-        names = ["row", "ours", "gains", "mean gain", "interval", "paper"]
+        names = ["row", "ours", "gains", "mean gain", "interval", "paper", "verdict"]
         print_table(table(names, lines, title=title, right=(1, 3, 5)))
 
 
-def _line(figure: Json, first: Json) -> list[str]:
+def _line(figure: Json, first: Json, fair: bool | None) -> list[str]:
     """A row's cells: gains are over the first row, for the seeds that both have."""
+    from fedloom.claims.cell_verdict import cell_verdict
     from fedloom.metrics.paired import paired_difference
 
     ours, theirs = _known(figure), _known(first)
@@ -117,7 +133,8 @@ def _line(figure: Json, first: Json) -> list[str]:
         "-" if found is None else " ".join(gains),
         "-" if found is None else f"{found.mean:+.2f}",
         interval,
-        _printed(figure),
+        str(_printed(figure) or "-"),
+        cell_verdict(ours, theirs, _printed(figure), _printed(first), fair),
     ]
 
 
@@ -125,13 +142,13 @@ def _known(figure: Json) -> dict[int, float]:
     return {int(seed): value for seed, value in figure["by_seed"].items() if value is not None}
 
 
-def _printed(figure: Json) -> str:
+def _printed(figure: Json) -> Printed | None:
     from fedloom.settings.presets import preset
 
     found = preset(figure["preset"]).table
     rows = () if found is None else found.rows
     printed = {row.name: row.printed.get(figure["column"]) for row in rows}
-    return str(printed.get(figure["row"]) or "-")
+    return printed.get(figure["row"])
 
 
 def try_gate(suite: Suite, request: Request) -> None:
@@ -156,22 +173,19 @@ def try_gate(suite: Suite, request: Request) -> None:
     out.print(f"gate of {suite.id}: {met}: {result.why}", highlight=False, markup=False)
 
 
-def plan_first(request: Request) -> Callable[[RunAll], RunAll]:
-    """Makes a table's runs go through a plan: see `choose_runs`."""
+def plan_first(request: Request) -> RunAll:
+    """Runs a table's runs after a plan of them was shown; see `choose_runs`."""
     import typer
 
-    def wrap(run_all: RunAll) -> RunAll:
-        def run(plans: Any) -> None:
-            choice = choose_runs(plans, request.hours, request.jobs)
-            if request.dry_run:
-                if request.as_json:
-                    print_json(choice.facts)
-                raise typer.Exit
-            run_all(choice.now)
-            if choice.left:
-                say(f"{choice.left} runs are left; the same command continues")
-                raise typer.Exit
+    def run(plans: Sequence[PlannedRun]) -> None:
+        choice = choose_runs(plans, request.hours, request.jobs)
+        if request.dry_run:
+            if request.as_json:
+                print_json(choice.facts)
+            raise typer.Exit
+        request.run_all(choice.now)
+        if choice.left:
+            say(f"{choice.left} runs are left; the same command continues")
+            raise typer.Exit
 
-        return run
-
-    return wrap
+    return run
