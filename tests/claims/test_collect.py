@@ -58,7 +58,8 @@ def test_columns_of_an_analysis(tmp_path: Path) -> None:
 
 
 def test_the_file_is_read_by_the_verdicts(tmp_path: Path) -> None:
-    file = write_results(collect(plan(tmp_path, ROWS, rounds=3), "abc"), tmp_path / "results")
+    result = collect(plan(tmp_path, ROWS, rounds=3), "abc")
+    file = write_results(result, tmp_path / "results", "made-up")
     assert file.name == "made-up.json"
     read = parse_result(file.read_text(), file.name)
     assert read.commit == "abc" and read.gate.met is True

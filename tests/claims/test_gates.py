@@ -42,7 +42,7 @@ def test_a_plateau_of_the_moving_average(tmp_path: Path) -> None:
 
 def test_a_plateau_is_not_known_with_too_few_rounds(tmp_path: Path) -> None:
     found = result(tmp_path, [0.3], PLATEAU)
-    assert found.met is None and "too rarely" in found.why
+    assert found.met is None and "too few evaluations" in found.why
 
 
 def test_the_training_loss_by_a_round(tmp_path: Path) -> None:

@@ -114,8 +114,13 @@ def test_a_gate_is_tried_on_a_seed_that_is_not_reported(desk: Path) -> None:
 
 
 def test_a_claim_needs_only_its_rows_and_those_of_the_gate(desk: Path) -> None:
-    said = fedloom("reproduce", "fedmix/cifar10-over-fedavg", *TOY, "--dry-run")
+    words = ("reproduce", "fedmix/cifar10-over-fedavg", *TOY)
+    said = fedloom(*words, "--dry-run")
     assert "plan: 9 runs" in said.err and "naivemix" not in said.err
+    fedloom(*words, "--seeds", 1)
+    (file,) = (desk / "runs" / "reproduce" / "results").iterdir()
+    assert file.name == "fedmix-cifar10-over-fedavg.json"  # not that of the whole suite
+    assert json.loads(file.read_text())["suite"] == "mix-cnn"
 
 
 def test_a_paper_is_all_its_suites(desk: Path) -> None:
@@ -133,6 +138,13 @@ def test_a_paper_is_all_its_suites(desk: Path) -> None:
         (["fedmlb/nope"], "no paper, table or claim 'fedmlb/nope'"),
         (["fedalign/time-moon-3x"], "is decided by a cost, not by runs"),
         (["demo"], "is a single run"),
+        (
+            ["--suite", "mlb50", "--rows", "fedavg"],
+            "--rows fedavg does not go together with a suite",
+        ),
+        (["fedmlb", "--seed", "3"], "--seed 3 does not go together with a suite"),
+        (["--gate", "mlb50", "--suite", "mlb50"], "--suite mlb50 does not go together with --gate"),
+        (["fedmlb/overview", "--results", "x"], "--results x does not go together with a single"),
         ([], "name a table"),
     ],
 )

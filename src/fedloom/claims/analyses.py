@@ -15,7 +15,7 @@ from pathlib import Path
 from fedloom.claims.plan_suite import SuitePlan
 from fedloom.claims.suites import Analysis
 from fedloom.core.child_process import module_command
-from fedloom.core.errors import RunError
+from fedloom.core.errors import RunError, shortened
 from fedloom.experiment.stored_run import is_finished
 from fedloom.runs.folder import ANALYSIS, CONFIG
 
@@ -32,11 +32,10 @@ def run_analyses(plan: SuitePlan, jobs: int, say: Callable[[str], None]) -> None
         return
     say(f"{len(todo)} runs to analyse, {jobs} at a time")
     with ThreadPoolExecutor(jobs) as pool:
-        codes = list(pool.map(lambda item: _analyse(*item), todo.items()))
-    failed = [path for path, code in zip(todo, codes, strict=True) if code]
-    if failed:
+        problems = list(filter(None, pool.map(lambda item: _analyse(*item), todo.items())))
+    if problems:
         raise RunError(
-            f"{len(failed)} runs could not be analysed, the first in '{failed[0]}'; "
+            f"{len(problems)} runs could not be analysed; {problems[0]}; "
             "repeat the command to continue"
         )
 
@@ -57,8 +56,13 @@ def has_analysis(path: Path, wanted: Analysis) -> bool:
     return same_cost and set(wanted.only) <= set(options.get("only", ()))
 
 
-def _analyse(path: Path, wanted: Analysis) -> int:
+def _analyse(path: Path, wanted: Analysis) -> str | None:
+    """Why a run could not be analysed; None if it was."""
     parts, samples, probes = ",".join(wanted.only), str(wanted.samples), str(wanted.probes)
     command = module_command("fedloom", "analyze", str(path), "--only", parts, "--minutes", "0")
     command += ["--samples", samples, "--probes", probes]
-    return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    said = done.stderr.strip().splitlines()[-1:] or ["no message"]
+    return f"'{path}': {shortened(said[0])}"

@@ -19,13 +19,15 @@ def cell_verdict(
     """The verdict in words; "-" where the paper prints no difference.
 
     ours, theirs: the figures of the row and of the first row by seed. fair: whether the gate of the
-    suite is met.
+    suite is met; None if that is not known.
     """
     gain = None if printed is None or baseline is None else printed.gain(baseline)
     gains = list(differences(ours, theirs).values())
     if not gain or not gains or ours == theirs:
         return "-"
     outcome = _outcome(gains, gain)
+    if fair is None:
+        return f"{outcome} (gate not known)"
     return outcome if fair else f"{outcome} (not a fair test)"
 
 

@@ -49,10 +49,17 @@ def collect(plan: SuitePlan, made_at: str | None = None) -> Json:
     }
 
 
-def write_results(result: Json, folder: Path) -> Path:
-    """Write the result file of a suite into a folder; its path."""
+def file_name(suite: Suite) -> str:
+    """Of its result file: the suite, or the claim if it is the part that decides one claim."""
+    fixed = suites().get(suite.id)
+    is_whole = fixed is None or fixed.claims == suite.claims
+    return suite.id if is_whole else suite.claims[0]
+
+
+def write_results(result: Json, folder: Path, name: str) -> Path:
+    """Write a result file of that name into a folder; its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{result['suite'].replace('/', '-')}.json"
+    file = folder / f"{name.replace('/', '-')}.json"
     write_durably(file, (json.dumps(result, indent=1) + "\n").encode())
     return file
 

@@ -118,7 +118,7 @@ def _late_gain(run: StoredRun, measure: str, last: float) -> float:
     early = {number: value for number, value in curve.items() if number <= until}
     if not early or len(early) == len(curve):
         raise UserError(
-            f"'{run.name}' is evaluated too rarely to see its last {last:.0%} of rounds"
+            f"seed {run.config.seed} has too few evaluations in and before these rounds"
         )
     return _value(measure, curve) - _value(measure, early)
 

@@ -141,8 +141,9 @@ def plan_suite(suite: Suite, scale: Scale, out: Path, override: Override) -> Sui
     scale: at the paper's, the suite's overrides are left out. override: lays the settings given on
     the command line over those of a run.
     """
-    changes = [assignment(text) for text in suite.overrides] if scale == "small" else []
-    data = CurrentData()
+    if scale == "paper":
+        suite = replace(suite, scale="the settings of the paper", overrides=())
+    changes, data = [assignment(text) for text in suite.overrides], CurrentData()
     cells = []
     for group in suite.runs:
         table = _table(group.preset).at(scale, group.rows, group.columns)

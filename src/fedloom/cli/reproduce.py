@@ -5,6 +5,7 @@ With --claims: what the papers claim, with the verdict of the figures we have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from fedloom.claims.suites import Suite
     from fedloom.settings.paper_table import Table
 
+OF_TABLES = ("rows", "columns", "seed")  # options without a meaning for suites
+OF_SUITES = ("results", "commit")  # options without a meaning for a single table
 SHARED_FOLDER = Path("runs/reproduce")  # of all suites: they share runs
 
 
@@ -141,11 +144,24 @@ def reproduce(
             as_json=json_,
         )
         if gate is not None:
+            _refuse(flags, ("table", "suite", "seeds", *OF_TABLES, *OF_SUITES), "--gate")
             try_gate(_named_suite(gate), request)
         elif (chosen := _suites(table, suite, seeds)) is not None:
+            _refuse(flags, OF_TABLES, "a suite, whose rows, columns and seeds are fixed")
             reproduce_suites(chosen, request)
         else:
+            _refuse(flags, OF_SUITES, "a single table")
             _reproduce_table(_table(table), request, seeds or 1, rows, columns, out_)
+
+
+def _refuse(flags: Mapping[str, Any], names: Sequence[str], with_what: str) -> None:
+    """Raise if one of these options was given, which would have no effect."""
+    from fedloom.core.errors import UserError
+
+    for name in names:
+        if flags[name] is not None:
+            option = f"'{flags[name]}'" if name == "table" else f"--{name} {flags[name]}"
+            raise UserError(f"{option} does not go together with {with_what}; leave it out")
 
 
 def _reproduce_table(

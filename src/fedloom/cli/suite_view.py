@@ -53,7 +53,7 @@ def reproduce_suites(suites: Sequence[Suite], request: Request) -> None:
     plans = [plan_suite(suite, request.scale, request.out, request.override) for suite in suites]
     for plan in plans:
         say(f"{plan.suite.id}: {plan.suite.title}")
-        say(f"scale: {plan.suite.scale if request.scale == 'small' else 'the paper'}")
+        say(f"scale: {plan.suite.scale}")
     runs = list({run.path: run for plan in plans for run in plan.runs}.values())
     choice = choose_runs(runs, request.hours, request.jobs)
     if request.dry_run:
@@ -67,11 +67,11 @@ def reproduce_suites(suites: Sequence[Suite], request: Request) -> None:
 
 
 def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
-    from fedloom.claims.collect import collect, write_results
+    from fedloom.claims.collect import collect, file_name, write_results
 
     folder = request.results or request.out / "results"
     found = {plan.suite.id: collect(plan, request.commit) for plan in plans}
-    files = [write_results(result, folder) for result in found.values()]
+    files = [write_results(found[p.suite.id], folder, file_name(p.suite)) for p in plans]
     if request.as_json:
         print_json({"results": list(found.values()), "files": list(map(str, files)), "left": left})
         return
@@ -86,15 +86,15 @@ def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
 
 
 def _show_verdicts(plans: Sequence[SuitePlan], files: Sequence[Path]) -> None:
-    """Print the verdicts that these runs give on the claims of the suites."""
+    """Print the verdicts of these runs on the claims of the suites, one per line."""
     from fedloom.claims.evidence import verdicts
     from fedloom.claims.result_files import read_results
 
     wanted = {claim for plan in plans for claim in plan.suite.claims}
     found = [v for v in verdicts(results=read_results(files)) if v.claim.id in wanted]
-    lines = [[v.claim.id, v.sentence, v.claim.text] for v in found]
-    if lines:
-        print_table(table(["claim", "verdict", "what the paper says"], lines, title="claims"))
+    for v in found:
+        line = f"{v.claim.id} ({v.claim.text}): {v.sentence}"
+        out.print(line, highlight=False, markup=False)
 
 
 def show_figures(plan: SuitePlan, result: Mapping[str, Any]) -> None:
