@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections import Counter
@@ -161,7 +162,7 @@ def count_work(client: MeasuredClient, round: int) -> tuple[float, Passes]:
 
 def measure(suite: Suite, repeats: int) -> dict[str, Any]:
     """The cost of every method, relative to the base."""
-    methods = [suite.base, *suite.limits]
+    methods, load = [suite.base, *suite.limits], os.getloadavg()[0]  # of other processes
     clients = {method: MeasuredClient(suite, method) for method in methods}
     seconds: dict[str, list[float]] = {method: [] for method in methods}
     for number in range(WARM_UP + repeats):
@@ -190,6 +191,7 @@ def measure(suite: Suite, repeats: int) -> dict[str, Any]:
         "model": suite.model,
         "batch": suite.batch,
         "repeats": repeats,
+        "load": load,
         "base": suite.base,
         "work": suite.work,
         "methods": rows,

@@ -21,6 +21,8 @@ COMMANDS = [
     "presets demo",
     "presets fedalign/table2",
     "presets --json",
+    "reproduce --claims",
+    "reproduce --claims fedmix --json",
     "data list",
     "data list --json",
 ]

@@ -15,9 +15,9 @@ from dataclasses import replace
 from fedloom.claims.claim import PAPERS, Claim, claims
 from fedloom.claims.result_files import ResultFile, packaged_results
 from fedloom.claims.statistics import FEWEST_SEEDS, survives_holm
-from fedloom.claims.verdict import Verdict, verdict
+from fedloom.claims.verdict import Outcome, Verdict, verdict
 
-OUTCOMES = ("agrees", "differs", "not decided", "not tested")
+OUTCOMES: tuple[Outcome, ...] = ("agrees", "differs", "not decided", "not tested")
 
 
 def verdicts(

@@ -359,14 +359,17 @@ class GainDifference(Rule):
 
     def comparisons(self, read: Read, default: str | None) -> list[Comparison]:
         """See Rule."""
-        cells, region = self.cells(default), Region(low=self.min_gain)
-        large = self.compare(*cells[:2], read, region)
-        small = self.compare(*cells[2:], read, region)
-        seeds = [seed for seed in large.differences if seed in small.differences]
-        pairs = {seed: (large.differences[seed], small.differences[seed]) for seed in seeds}
-        found = {s: None if None in (a, b) else a - b for s, (a, b) in pairs.items()}  # type: ignore[operator]
+        ours, theirs, ours_there, theirs_there = self.cells(default)
+        region = Region(low=self.min_gain)
+        large = self.compare(ours, theirs, read, region)
+        small = self.compare(ours_there, theirs_there, read, region).differences
+        found = {s: _minus(d, small[s]) for s, d in large.differences.items() if s in small}
         label = f"({large.label}) at {self.larger_at} - the same at {self.than_at}"
         return [Comparison(label, found, region)]
+
+
+def _minus(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
 
 
 class Reaches(Rule):

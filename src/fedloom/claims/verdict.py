@@ -144,8 +144,7 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
     known = [d for d in comparison.differences.values() if d is not None]
     seeds = len(comparison.differences)
     if len(known) < seeds:
-        missing = [str(s) for s, d in comparison.differences.items() if d is None]
-        reason = f"nothing can be compared for seed {', '.join(missing)}"
+        reason = _why_unknown([seed for seed, d in comparison.differences.items() if d is None])
         return Judgement(comparison, "not decided", seeds, reason=reason)
     if comparison.is_share:
         return _judge_share(comparison, known, level)
@@ -155,6 +154,11 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
         mean = _on_scale(comparison, known[0]) if known else None
         return Judgement(comparison, "not decided", seeds, mean=mean, reason=reason)
     return _judge_estimate(comparison, found, level, counted)
+
+
+def _why_unknown(seeds: list[int]) -> str:
+    named = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    return f"{named} cannot be judged: neither run reached the target, or a figure is missing"
 
 
 def _estimate(comparison: Comparison, known: list[float], counted: bool) -> Estimate | None:
@@ -168,7 +172,7 @@ def _judge_estimate(
 ) -> Judgement:
     region, enough = comparison.region, counted or found.seeds >= st.FEWEST_SEEDS
     agree_level = 2 * level - 1 if region.equal else level
-    if enough and _is_inside(found.interval(agree_level), region):
+    if enough and _agrees(found, region, level):
         outcome: Outcome = "agrees"
     elif enough and _is_outside(found.interval(level), region):
         outcome = "differs"
@@ -190,6 +194,12 @@ def _judge_estimate(
         "" if enough else f"{found.seeds} seeds decide nothing; run {st.FEWEST_SEEDS} or more",
         counted,
     )
+
+
+def _agrees(found: Estimate, region: Region, level: float) -> bool:
+    if region.equal:
+        return st.is_equivalent(found, region.high, level)
+    return _is_inside(found.interval(level), region)
 
 
 def _is_inside(interval: Interval, region: Region) -> bool:
