@@ -3,7 +3,14 @@
 claim.py         a claim, read from PAPER.toml
 rules.py         the forms of a rule: which cells of a table are compared, and with what bound
 statistics.py    intervals, p-values, Holm's correction, how many seeds are needed
+suites.py        the runs that decide claims, fixed beforehand, read from suites.toml
+plan_suite.py    from a suite, a paper or a claim to runs in folders
+estimate.py      how long runs will take, from measured rates
+gates.py         whether the runs of a suite are a fair test
+analyses.py      analyses of finished runs, for figures such as the largest eigenvalue
+collect.py       from run folders to results/SUITE.json
 result_files.py  the figures of a suite by seed, read from results/SUITE.json
 verdict.py       one claim and one result file: agrees, differs, not decided
+cell_verdict.py  one cell of a table: above or below the first row, as in the paper
 evidence.py      every claim with the result file that tests it best
 """
