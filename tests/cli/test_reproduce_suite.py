@@ -128,6 +128,29 @@ def test_a_paper_is_all_its_suites(desk: Path) -> None:
     assert said["suites"] == ["mix-lenet", "mix-cnn", "mix-writers"]
 
 
+def test_columns_of_an_analysis_are_computed_once(desk: Path) -> None:
+    claim = ("reproduce", "fedalign/lambda-fedavg-largest", "--seeds", 1)
+    words = (*claim, *TOY, "--set", "sample.name=uniform")
+    said = fedloom(*words, "--json")
+    (result,) = said.json["results"]
+    figures = {(f["row"], f["column"]): f["by_seed"] for f in result["figures"]}
+    assert figures["fedavg", "lambda_max"]["0"] > 0 and "0" in figures["mixup", "H_T"]
+    assert "2 runs to analyse" in said.err
+    again = fedloom(*words, "--json")
+    assert "to analyse" not in again.err and again.json == said.json
+
+
+def test_runs_that_diverge_do_not_hold_up_the_others(desk: Path) -> None:
+    words = (*SUITE, "--seeds", 1, "--set", "train.lr=1e30", "--set", "guard.max_skipped=0")
+    said = fedloom(*words, "--json")
+    (result,) = said.json["results"]
+    assert len(result["gave_up"]) == 4 and not result["figures"] and not result["runs"]
+    assert result["gate"]["met"] is None
+    again = fedloom(*words)
+    assert "4 runs gave up, since their training diverged" in again.err
+    assert "4 runs gave up and have no figures, the first in" in again.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -16,7 +16,7 @@ from fedloom.claims.gates import gate_result
 from fedloom.claims.plan_suite import SuiteCell, SuitePlan
 from fedloom.claims.suites import Suite, Target, suites
 from fedloom.experiment.schedule import PlannedRun
-from fedloom.experiment.stored_run import StoredRun, read_run
+from fedloom.experiment.stored_run import StoredRun, gave_up, read_run
 from fedloom.metrics.measures import measured
 from fedloom.reports.client_scores import final_scores
 from fedloom.runs.durable_files import write_durably
@@ -32,6 +32,7 @@ def collect(plan: SuitePlan, made_at: str | None = None) -> Json:
     """What the finished runs of a suite have given, as JSON.
 
     made_at: the commit that the runs were made with; by default the present one, if that is sure.
+    gave_up in the file: runs without figures, because their training diverged.
     """
     finished = finished_runs(plan.runs)
     figures = [_figure(cell, plan, finished) for cell in plan.cells]
@@ -46,6 +47,7 @@ def collect(plan: SuitePlan, made_at: str | None = None) -> Json:
         "figures": _each_once(figure for figure in figures if figure["by_seed"]),
         "machine": asdict(made_with()),
         "runs": [_run(finished[run.path]) for run in plan.runs if run.path in finished],
+        "gave_up": [_folder(run.path) for run in plan.runs if gave_up(run.path)],
     }
 
 
@@ -162,12 +164,17 @@ def _analysed(cell: SuiteCell, finished: Finished) -> list[Json]:
     return found
 
 
+def _folder(path: Path) -> str:
+    """The name of a run's folder, with the one that it shares with other seeds."""
+    return f"{path.parent.name}/{path.name}"
+
+
 def _run(run: StoredRun) -> Json:
     """What identifies a run: its settings and its final weights, and what it took."""
     assert run.path is not None and run.result is not None  # it is finished
     settings = (run.path / CONFIG).read_bytes()
     return {
-        "folder": f"{run.path.parent.name}/{run.path.name}",
+        "folder": _folder(run.path),
         "config_sha256": hashlib.sha256(settings).hexdigest(),
         "weights_sha256": run.result.weights_sha256,
         "source_sha256": None if run.identity is None else run.identity.made_with.source,

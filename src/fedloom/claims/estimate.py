@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedloom.core.errors import RunError
 from fedloom.core.spec import Spec
@@ -22,11 +22,10 @@ from fedloom.experiment.callbacks import ignore
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reuse import leaves_rounds_unchanged
 from fedloom.experiment.schedule import PlannedRun, sharing_last, unfinished
-from fedloom.experiment.stored_run import StoredRun, read_run
+from fedloom.experiment.stored_run import StoredRun, gave_up, read_run
 from fedloom.experiment.train import train
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import evaluations
-from fedloom.metrics.records import RoundRecord
 from fedloom.runs.folder import CONFIG
 from fedloom.settings.config import Config, load
 from fedloom.settings.overrides import method_table, overlay
@@ -34,6 +33,7 @@ from fedloom.settings.overrides import method_table, overlay
 STEPS = 4  # of one client, in a first measurement, which says how many the second one takes
 ROUNDS = 3  # of a measurement: the first is a warm-up, the fastest of the others counts
 SECONDS = 0.5  # for a round of the second measurement
+HARMLESS_LR = 1e-6  # the time does not depend on it, and nothing may diverge here
 LONG = 1.0  # seconds from which on a first measurement is enough
 WITHOUT_EFFECT = {"seed", "rounds", "method", "checkpoint_every", "evaluate", "guard", "workers"}
 
@@ -60,10 +60,15 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The runs of a plan that are to be made, in the order in which they start."""
+    """The runs of a plan that are to be made, in the order in which they start.
+
+    finished: how many need not be made. gave_up: how many can get no further, because their
+    training diverged.
+    """
 
     runs: tuple[RunEstimate, ...]
     finished: int
+    gave_up: int = 0
 
     @property
     def seconds(self) -> float:
@@ -86,12 +91,14 @@ class Estimate:
 def estimate(plans: Sequence[PlannedRun]) -> Estimate:
     """How long the runs that are not finished will take."""
     rates = _Rates(plans)
-    todo = unfinished(plans)
-    complete = {planned.path for planned in plans} - {planned.path for planned in todo}
+    open_runs = unfinished(plans)
+    todo = [planned for planned in open_runs if not gave_up(planned.path)]
+    complete = {planned.path for planned in plans} - {planned.path for planned in open_runs}
     shared = _shared_rounds(plans, complete)
     return Estimate(
         tuple(_estimated(planned, planned.path in shared, rates) for planned in todo),
         len(complete),
+        len(open_runs) - len(todo),
     )
 
 
@@ -170,25 +177,32 @@ def measure(config: Config) -> Rate:
     first, sizes = _timed(config, STEPS)
     steps = sum(_steps(config, size) for size in sizes) / len(sizes)
     timed = [first]
-    if first.seconds < LONG:
-        more = max(4 * STEPS, int(STEPS * SECONDS / first.seconds))
+    if first.step * STEPS < LONG:
+        more = max(4 * STEPS, int(SECONDS / first.step))
         timed.append(_timed(config, min(more, math.ceil(steps)))[0])
-    step = min(record.seconds / record.steps for record in timed)
-    evaluation = min(record.evaluation_seconds or 0.0 for record in timed)
+    step, evaluation = (min(seconds) for seconds in zip(*timed, strict=True))
     cohort, one_epoch = _cohort(config, len(sizes)), steps / _epochs(config)
     personal = len(sizes) * (step * one_epoch + evaluation)
     return Rate(step * steps * cohort, evaluation, personal, "a few steps timed now")
 
 
-def _timed(config: Config, steps: int) -> tuple[RoundRecord, list[float]]:
-    """The fastest round of one client and so many steps, and the sizes of all clients."""
+class _Timing(NamedTuple):
+    """Seconds of one step and of one evaluation."""
+
+    step: float
+    evaluation: float
+
+
+def _timed(config: Config, steps: int) -> tuple[_Timing, list[float]]:
+    """The times of one client with so many steps per round, and the sizes of all clients."""
     with prepare(_short(config, steps)) as prepared:
-        records = train(prepared, None, warn=ignore).records[1:]
+        records = train(prepared, None, warn=ignore).records
         sizes = [float(size) for size in prepared.clients.sizes]
-    timed = [record for record in records if record.steps and record.seconds]
-    if not timed:
+    per_step = [record.seconds / record.steps for record in records[1:] if record.steps]
+    evaluation = records[-1].evaluation_seconds
+    if not per_step or evaluation is None:
         raise RunError(f"the time of '{config.title}' cannot be measured: its rounds have no steps")
-    return min(timed, key=lambda record: record.seconds), sizes
+    return _Timing(min(per_step), evaluation), sizes
 
 
 def _short(config: Config, steps: int) -> Config:
@@ -197,7 +211,8 @@ def _short(config: Config, steps: int) -> Config:
     changes: list[tuple[str, Any]] = [
         ("rounds", ROUNDS),
         ("train.steps", steps),
-        ("evaluate.every", 1),
+        ("evaluate.every", ROUNDS),
+        ("train.lr", HARMLESS_LR),
         ("evaluate.personal", False),
         ("engine", "inprocess"),
         ("sample", {"name": "uniform", "per_round": 1}),

@@ -59,8 +59,10 @@ def _lines(
 ) -> list[str]:
     from fedloom.claims.estimate import in_words
 
-    total = len(found.runs) + found.finished
+    total = len(found.runs) + found.finished + found.gave_up
     lines = [f"plan: {total} runs, {found.finished} finished, {len(found.runs)} to do"]
+    if found.gave_up:
+        lines.append(f"  {found.gave_up} runs gave up, since their training diverged")
     for title, group in _by_title(found.runs).items():
         seconds = in_words(sum(each.seconds for each in group) / len(group))
         shared = sum(each.shared for each in group)

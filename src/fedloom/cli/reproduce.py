@@ -130,7 +130,8 @@ def reproduce(
     if claims:
         show_claims(table, json_)
         return
-    with scheduler(jobs, engine, verbose, memory_limit(memory, jobs)) as run_all:
+    forgive = _never if _is_table(table, suite, gate) else _gave_up
+    with scheduler(jobs, engine, verbose, memory_limit(memory, jobs), forgive) as run_all:
         request = Request(
             scale=o.scale_of(flags),
             out=out_ or SHARED_FOLDER,
@@ -152,6 +153,24 @@ def reproduce(
         else:
             _refuse(flags, OF_SUITES, "a single table")
             _reproduce_table(_table(table), request, seeds or 1, rows, columns, out_)
+
+
+def _is_table(name: str | None, suite: str | None, gate: str | None) -> bool:
+    from fedloom.settings.presets import names
+
+    return suite is None and gate is None and (name is None or name in names())
+
+
+def _never(path: Path) -> bool:
+    """A run of a table that fails ends the command."""
+    return False
+
+
+def _gave_up(path: Path) -> bool:
+    """A run of a suite that diverges does not hold up the others."""
+    from fedloom.experiment.stored_run import gave_up
+
+    return gave_up(path)
 
 
 def _refuse(flags: Mapping[str, Any], names: Sequence[str], with_what: str) -> None:
@@ -190,13 +209,12 @@ def _suites(name: str | None, suite: str | None, seeds: int | None) -> list[Suit
     """The suites that were asked for; None if it was a table."""
     from fedloom.claims.plan_suite import suites_for, with_seeds
     from fedloom.core.errors import UserError
-    from fedloom.settings.presets import names
 
     if suite is not None:
         if name is not None:
             raise UserError(f"'{name}' and --suite {suite} name two things to run; give one")
         return [with_seeds(_with_runs(_named_suite(suite)), seeds)]
-    if name is None or name in names():
+    if name is None or _is_table(name, suite, None):
         return None
     return [with_seeds(each, seeds) for each in suites_for(name)]
 

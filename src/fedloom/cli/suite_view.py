@@ -81,6 +81,9 @@ def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
     out.print(f"{LEGEND}; runs: {request.out}", highlight=False)
     for file in files:
         out.print(f"result file: {file}", highlight=False, markup=False)
+    diverged = sorted({run for result in found.values() for run in result["gave_up"]})
+    if diverged:
+        say(f"{len(diverged)} runs gave up and have no figures, the first in {diverged[0]}")
     if left:
         say(f"{left} runs are left; the same command continues")
 
