@@ -46,6 +46,12 @@ def test_a_few_steps_are_timed_where_nothing_was_run(tmp_path: Path) -> None:
     assert more.round > 3 * rate.round
 
 
+def test_what_follows_the_rounds_is_not_timed() -> None:
+    method = {"name": "finetune", "finetune": {"lr": 0.02, "batch": 16}}
+    small = {"model": "mlp(layers=1,width=4)", "data": {"name": "fashion-mnist"}, "method": method}
+    assert measure(load({**small, "sample": {"name": "uniform", "per_round": 2}})).personal > 0
+
+
 def replace_epochs(settings, epochs):  # type: ignore[no-untyped-def]
     raw = settings.model_dump(mode="json")
     return load({**raw, "train": {**raw["train"], "epochs": epochs}})

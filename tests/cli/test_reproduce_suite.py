@@ -158,7 +158,7 @@ def test_runs_that_diverge_do_not_hold_up_the_others(desk: Path) -> None:
         (["fedmlb", "--suite", "mlb50"], "name two things to run"),
         (["--suite", "cost"], "has no runs"),
         (["--gate", "mix-lenet"], "has no gate"),
-        (["fedmlb/nope"], "no paper, table or claim 'fedmlb/nope'"),
+        (["fedmlb/nope"], "no table 'fedmlb/nope'"),
         (["fedalign/time-moon-3x"], "is decided by a cost, not by runs"),
         (["demo"], "is a single run"),
         (

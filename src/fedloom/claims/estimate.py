@@ -27,7 +27,7 @@ from fedloom.experiment.train import train
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import evaluations
 from fedloom.runs.folder import CONFIG
-from fedloom.settings.config import Config, load
+from fedloom.settings.config import DEFAULTS, Config, load
 from fedloom.settings.overrides import method_table, overlay
 
 STEPS = 4  # of one client, in a first measurement, which says how many the second one takes
@@ -218,7 +218,7 @@ def _short(config: Config, steps: int) -> Config:
         ("sample", {"name": "uniform", "per_round": 1}),
         ("guard.min_replies", 1),
     ]
-    short = overlay({**raw, "method": method_table(_active(config))}, changes, raw)
+    short = overlay({**raw, "method": method_table(_active(config))}, changes, DEFAULTS)
     return resolve_auto(load(short))
 
 

@@ -69,7 +69,7 @@ def suites_for(name: str) -> list[Suite]:
     found = [claim for claim in claims() if claim.id == name]
     if not found:
         choices = [*PAPERS, *(n for n in names() if "/" in n), *(c.id for c in claims())]
-        raise unknown_name("paper, table or claim", name, choices, see="fedloom presets")
+        raise unknown_name("table", name, choices, see="fedloom presets")
     return [_suite_of_claim(found[0])]
 
 
