@@ -2,6 +2,8 @@
 
 import pytest
 
+from fedloom.claims import statistics
+from fedloom.claims.claim import claims
 from fedloom.claims.suites import Suite, rule, suite, suites
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
@@ -109,3 +111,30 @@ def test_a_suite_takes_over_the_scale_of_another() -> None:
 def test_an_unknown_suite_is_rejected_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match="no suite 'mlb5'; did you mean 'mlb50'"):
         suite("mlb5")
+
+
+@every_suite
+def test_the_claims_of_a_suite_name_it_and_their_cells_are_run(one: Suite) -> None:
+    by_id = {claim.id: claim for claim in claims()}
+    cells = set()
+    for group in one.runs:
+        columns = {*group.columns, *(group.analysis.columns if group.analysis else ())}
+        cells |= {(group.preset, row, column) for row in group.rows for column in columns}
+    for name in one.claims:
+        claim = by_id[name]
+        assert claim.suite == one.id
+        for row, column in claim.cells if one.runs else ():
+            assert any((preset, row, column) in cells for preset in claim.preset.names), name
+
+
+def test_every_suite_that_a_claim_names_exists() -> None:
+    for claim in claims():
+        if claim.suite is not None:
+            assert claim.id in suite(claim.suite).claims
+
+
+def test_the_rule_is_the_one_by_which_verdicts_are_reached() -> None:
+    assert rule().confidence == statistics.LEVEL
+    assert rule().extended_confidence == statistics.LEVEL_AFTER_EXTENSION
+    assert rule().minimum_seeds == statistics.FEWEST_SEEDS
+    assert rule().equal_confidence == pytest.approx(1 - 2 * (1 - statistics.LEVEL))

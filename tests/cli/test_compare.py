@@ -439,7 +439,7 @@ REJECTED = {
     "reproduce fedalign/table1 --rows fedalin": ("no row 'fedalin'; did you mean 'fedalign'?",),
     "reproduce fedalign/tabel1": ("no table 'fedalign/tabel1'; did you mean 'fedalign/table1'?",),
     "reproduce demo": ("preset 'demo' is a single run", "fedloom run --preset demo"),
-    "reproduce": ("Missing argument 'TABLE'",),
+    "reproduce": ("name a table, such as fedalign/table1",),
     "report": ("Missing argument 'FOLDERS...'",),
     "compare --methods fedavg --target 0.4 --target 47": (
         "--target 47.0 must lie between 0 and 1",

@@ -87,8 +87,8 @@ def plan(
             folder = out / folder_name(row.name) / folder_name(column.runs_from)
             runs = plan_seeds(row.name, settings, seeds, folder, data, column.runs_from)
             cells.append(TableCell(row, column, tuple(runs)))
-    _check_data(distinct_runs(cells))
-    _check_measures(cells)
+    check_data(distinct_runs(cells))
+    check_measures(cells)
     return cells
 
 
@@ -97,7 +97,7 @@ def distinct_runs(cells: Sequence[TableCell]) -> list[PlannedRun]:
     return list({run.path: run for cell in cells for run in cell.runs}.values())
 
 
-def _check_data(runs: Sequence[PlannedRun]) -> None:
+def check_data(runs: Sequence[PlannedRun]) -> None:
     """Check that all data sets exist: a missing one must not surface after hours of other runs."""
     stored = set(listing.names())
     needed = {run.config.data.name for run in runs}
@@ -109,7 +109,7 @@ def _check_data(runs: Sequence[PlannedRun]) -> None:
     raise_all(problems, "data")
 
 
-def _check_measures(cells: Sequence[TableCell]) -> None:
+def check_measures(cells: Sequence[TableCell]) -> None:
     """Check that every column's measure can be computed from runs of their length."""
     problems = filter(None, map(_measure_problem, cells))
     raise_all(dict.fromkeys(problems), "columns")

@@ -1,0 +1,208 @@
+"""The result file of a suite, from its run folders: figures by seed, the gate, and every run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import fedloom
+from fedloom.claims.analyses import has_analysis
+from fedloom.claims.gates import gate_result
+from fedloom.claims.plan_suite import SuiteCell, SuitePlan
+from fedloom.claims.suites import Suite, Target, suites
+from fedloom.experiment.schedule import PlannedRun
+from fedloom.experiment.stored_run import StoredRun, gave_up, read_run
+from fedloom.metrics.measures import measured
+from fedloom.reports.client_scores import final_scores
+from fedloom.runs.durable_files import write_durably
+from fedloom.runs.folder import ANALYSIS, CONFIG
+from fedloom.runs.made_with import made_with
+
+FORMAT = 1
+Json = dict[str, Any]
+Finished = Mapping[Path, StoredRun]
+
+
+def collect(plan: SuitePlan, made_at: str | None = None) -> Json:
+    """What the finished runs of a suite have given, as JSON.
+
+    made_at: the commit that the runs were made with; by default the present one, if that is sure.
+    gave_up in the file: runs without figures, because their training diverged.
+    """
+    finished = finished_runs(plan.runs)
+    figures = [_figure(cell, plan, finished) for cell in plan.cells]
+    figures += [figure for cell in plan.cells for figure in _analysed(cell, finished)]
+    return {
+        "format": FORMAT,
+        "suite": plan.suite.id,
+        "commit": commit(finished.values()) if made_at is None else made_at,
+        "scale": plan.suite.scale,
+        "gate": gate_result(plan).describe(),
+        "extended": _is_extended(plan.suite),
+        "figures": _each_once(figure for figure in figures if figure["by_seed"]),
+        "machine": asdict(made_with()),
+        "runs": [_run(finished[run.path]) for run in plan.runs if run.path in finished],
+        "gave_up": [_folder(run.path) for run in plan.runs if gave_up(run.path)],
+    }
+
+
+def file_name(suite: Suite) -> str:
+    """Of its result file: the suite, or the claim if it is the part that decides one claim."""
+    fixed = suites().get(suite.id)
+    is_whole = fixed is None or fixed.claims == suite.claims
+    return suite.id if is_whole else suite.claims[0]
+
+
+def write_results(result: Json, folder: Path, name: str) -> Path:
+    """Write a result file of that name into a folder; its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name.replace('/', '-')}.json"
+    write_durably(file, (json.dumps(result, indent=1) + "\n").encode())
+    return file
+
+
+def finished_runs(runs: Sequence[PlannedRun]) -> dict[Path, StoredRun]:
+    """The runs that are finished, by folder."""
+    found = {run.path: read_run(run.path) for run in runs if (run.path / CONFIG).exists()}
+    return {path: run for path, run in found.items() if run.result is not None}
+
+
+def _each_once(figures: Iterable[Json]) -> list[Json]:
+    return list({(f["preset"], f["row"], f["column"]): f for f in figures}.values())
+
+
+def _is_extended(suite: Suite) -> bool:
+    """Whether it has more seeds than were fixed for it."""
+    fixed = suites().get(suite.id)
+    return fixed is not None and len(suite.seeds) > len(fixed.seeds)
+
+
+def _figure(cell: SuiteCell, plan: SuitePlan, finished: Finished) -> Json:
+    column = cell.cell.column
+    targets = {target.column: target for target in plan.suite.targets}
+    target = targets.get(column.name)
+    by_seed: dict[str, float | None] = {}
+    for run in cell.cell.runs:
+        if run.path not in finished:
+            continue
+        stored = finished[run.path]
+        measure = column.measure
+        if target is not None:
+            relative = _relative_measure(target, cell, plan, run.seed, finished)
+            if relative is None:
+                continue
+            measure = relative
+        value = measured(measure, stored.history.accuracy, final_scores(stored))
+        by_seed[str(run.seed)] = value
+    metric = column.measure if target is None else _target_in_words(target)
+    rounds = max((run.config.rounds for run in cell.cell.runs), default=0)
+    return _figure_json(cell, column.name, metric, by_seed, rounds)
+
+
+def _figure_json(
+    cell: SuiteCell,
+    column: str,
+    metric: str,
+    by_seed: Mapping[str, float | None],
+    rounds: int,
+) -> Json:
+    return {
+        "preset": cell.preset,
+        "row": cell.cell.row.name,
+        "column": column,
+        "metric": metric,
+        "rounds": rounds,
+        "by_seed": dict(by_seed),
+    }
+
+
+def _relative_measure(
+    target: Target, cell: SuiteCell, plan: SuitePlan, seed: int, finished: Finished
+) -> str | None:
+    """The measure of a target that depends on another row; None while that row is missing."""
+    for other in plan.cells:
+        if (other.preset, other.cell.row.name) != (cell.preset, target.of):
+            continue
+        for run in other.cell.runs:
+            if run.seed == seed and run.path in finished:
+                reference = measured(target.measure, finished[run.path].history.accuracy)
+                assert reference is not None  # a measure of accuracy
+                accuracy = min(max((target.times * reference + target.plus) / 100, 1e-9), 0.999999)
+                return f"rounds(to={accuracy!r}, ema={target.ema!r})"
+    return None
+
+
+def _target_in_words(target: Target) -> str:
+    return (
+        f"rounds to {target.times:g} times {target.measure} of {target.of} plus {target.plus:g}, "
+        f"ema {target.ema:g}"
+    )
+
+
+def _analysed(cell: SuiteCell, finished: Finished) -> list[Json]:
+    """The figures of columns that are read off an analysis."""
+    analysis = cell.group.analysis
+    if analysis is None:
+        return []
+    found = []
+    for column, path in analysis.columns.items():
+        by_seed = {}
+        for run in cell.cell.runs:
+            file = run.path / ANALYSIS / "analysis.json"
+            if run.path in finished and has_analysis(run.path, analysis):
+                value: Any = json.loads(file.read_text(encoding="utf-8"))
+                for step in path:
+                    value = value[step]
+                by_seed[str(run.seed)] = value
+        rounds = max((run.config.rounds for run in cell.cell.runs), default=0)
+        found.append(_figure_json(cell, column, ".".join(map(str, path)), by_seed, rounds))
+    return found
+
+
+def _folder(path: Path) -> str:
+    """The name of a run's folder, with the one that it shares with other seeds."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def _run(run: StoredRun) -> Json:
+    """What identifies a run: its settings and its final weights, and what it took."""
+    assert run.path is not None and run.result is not None  # it is finished
+    settings = (run.path / CONFIG).read_bytes()
+    return {
+        "folder": _folder(run.path),
+        "config_sha256": hashlib.sha256(settings).hexdigest(),
+        "weights_sha256": run.result.weights_sha256,
+        "source_sha256": None if run.identity is None else run.identity.made_with.source,
+        "seconds": run.result.seconds,
+    }
+
+
+def commit(runs: Iterable[StoredRun]) -> str:
+    """The commit that all these runs were made with; empty if that is not certain.
+
+    It is certain if their source code is the one that runs now, and that is as committed.
+    """
+    now = made_with().source
+    identities = [run.identity for run in runs]
+    if any(each is None or each.made_with.source != now for each in identities):
+        return ""
+    folder = Path(fedloom.__file__).parent
+    if _git(folder, "status", "--porcelain", "--", ".") != "":
+        return ""
+    return _git(folder, "rev-parse", "HEAD") or ""
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """The output of a git command; None if there is no git or no repository."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

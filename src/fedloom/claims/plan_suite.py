@@ -1,0 +1,190 @@
+"""From a suite to its runs, every one of them checked before the first begins.
+
+A run's folder is named by its settings, so that presets, suites and papers that need the same run
+share it, and a command that is repeated finds what it has finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedloom.claims.claim import ANY, PAPERS, Claim, claims
+from fedloom.claims.suites import RunGroup, Suite, rule, suites
+from fedloom.core.errors import UserError, unknown_name
+from fedloom.experiment.identity import CurrentData
+from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
+from fedloom.reports.paper_table import TableCell, check_data, check_measures
+from fedloom.settings.config import DEFAULTS, Config, load
+from fedloom.settings.overrides import assignment, overlay
+from fedloom.settings.paper_table import Scale, Settings, Table
+from fedloom.settings.presets import names, preset
+
+DIGITS = 10  # of a checksum in the name of a folder
+Override = Callable[[Settings], Settings]
+
+
+@dataclass(frozen=True)
+class SuiteCell:
+    """A cell of one of the suite's tables, with its runs. group: the part of the suite it is of."""
+
+    preset: str
+    cell: TableCell
+    group: RunGroup
+
+
+@dataclass(frozen=True)
+class SuitePlan:
+    """A suite with all its cells."""
+
+    suite: Suite
+    cells: tuple[SuiteCell, ...]
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """Each run once, by seed: if only some are made, they can be compared."""
+        found = {run.path: run for cell in self.cells for run in cell.cell.runs}
+        return sorted(found.values(), key=lambda run: run.seed)
+
+    def cell(self, row: str, column: str | None = None) -> SuiteCell | None:
+        """The first cell with this row, and with this column if one is named."""
+        found = (
+            cell
+            for cell in self.cells
+            if cell.cell.row.name == row and column in (None, cell.cell.column.name)
+        )
+        return next(found, None)
+
+
+def suites_for(name: str) -> list[Suite]:
+    """The suites of a paper, or the part of a suite that decides one claim.
+
+    A claim without a suite has one made of its cells, at the small scale of their preset.
+    """
+    if name in PAPERS:
+        return [s for s in suites().values() if name in s.papers and s.runs and not s.optional]
+    found = [claim for claim in claims() if claim.id == name]
+    if not found:
+        choices = [*PAPERS, *(n for n in names() if "/" in n), *(c.id for c in claims())]
+        raise unknown_name("table", name, choices, see="fedloom presets")
+    return [_suite_of_claim(found[0])]
+
+
+def _suite_of_claim(claim: Claim) -> Suite:
+    if claim.suite is None:
+        seeds = tuple(range(rule().minimum_seeds))
+        group = RunGroup(claim.preset.name, _rows(claim), _columns(claim), seeds)
+        scale = "the small scale of its preset; no gate says whether that is a fair test"
+        return Suite(claim.id, claim.text, scale, (claim.id,), seeds=seeds, runs=(group,))
+    whole = suites()[claim.suite]
+    if not whole.runs:
+        raise UserError(
+            f"'{claim.id}' is decided by a cost, not by runs: {'; '.join(whole.commands)}"
+        )
+    return replace(whole, claims=(claim.id,), runs=tuple(_needed_groups(claim, whole)))
+
+
+def _needed_groups(claim: Claim, whole: Suite) -> Iterable[RunGroup]:
+    """The groups with the rows that the claim, the gate and the targets look at."""
+    keys = ("of", "better", "than")
+    looked_at = {gate[key] for gate in whole.gate for key in keys if key in gate}
+    looked_at |= {target.of for target in whole.targets}
+    for group in whole.runs:
+        wanted = set(looked_at)
+        if group.preset in claim.preset.names:
+            wanted |= set(_rows(claim))
+        rows = tuple(row for row in group.rows if row in wanted)
+        if rows:
+            yield replace(group, rows=rows)
+
+
+def _rows(claim: Claim) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row for row, _ in claim.cells))
+
+
+def _columns(claim: Claim) -> tuple[str, ...]:
+    columns = dict.fromkeys(column for _, column in claim.cells)
+    return tuple(column for column in columns if column and column != ANY)
+
+
+def with_seeds(suite: Suite, count: int | None) -> Suite:
+    """The suite with another number of seeds, counted from 0; None keeps those that are fixed."""
+    if count is None:
+        return suite
+    seeds = tuple(range(count))
+    runs = tuple(replace(group, seeds=seeds) for group in suite.runs)
+    return replace(suite, seeds=seeds, runs=runs)
+
+
+def gate_suite(suite: Suite) -> Suite:
+    """What the gate of a suite looks at, on its own seed."""
+    if not suite.gate:
+        raise UserError(f"suite '{suite.id}' has no gate; run it with: --suite {suite.id}")
+    seed = (suite.gate_seed,)
+    keys = ("of", "better", "than")
+    rows = {gate[key] for gate in suite.gate for key in keys if key in gate}
+    groups = []
+    for group in suite.runs:
+        kept = tuple(row for row in group.rows if row in rows)
+        rows -= set(kept)
+        if kept:
+            groups.append(replace(group, rows=kept, seeds=seed, analysis=None))
+    return replace(suite, seeds=seed, runs=tuple(groups), targets=())
+
+
+def plan_suite(suite: Suite, scale: Scale, out: Path, override: Override) -> SuitePlan:
+    """All cells of a suite with their runs in folders below `out`.
+
+    scale: at the paper's, the suite's overrides are left out. override: lays the settings given on
+    the command line over those of a run.
+    """
+    if scale == "paper":
+        suite = replace(suite, scale="the settings of the paper", overrides=())
+    changes, data = [assignment(text) for text in suite.overrides], CurrentData()
+    cells = []
+    for group in suite.runs:
+        table = _table(group.preset).at(scale, group.rows, group.columns)
+        for column in table.columns:
+            for row in table.rows:
+                settings = overlay(table.run_settings(row, column, scale), changes, DEFAULTS)
+                settings = override(settings)
+                runs = _runs(row.name, settings, group.seeds, out, data, column.runs_from)
+                cells.append(SuiteCell(group.preset, TableCell(row, column, runs), group))
+    plan = SuitePlan(suite, tuple(cells))
+    check_data(plan.runs)
+    check_measures([cell.cell for cell in plan.cells])
+    return plan
+
+
+def _table(name: str) -> Table:
+    found = preset(name).table
+    if found is None:
+        raise UserError(f"preset '{name}' is a single run, and a suite needs a table")
+    return found
+
+
+def _runs(
+    row: str,
+    settings: Settings,
+    seeds: Sequence[int],
+    out: Path,
+    data: CurrentData,
+    column: str,
+) -> tuple[PlannedRun, ...]:
+    folder = out / run_folder_name(load(settings))
+    runs = []
+    for seed in seeds:
+        with_seed = overlay(settings, [("seed", seed)], DEFAULTS)
+        runs += plan_seeds(row, with_seed, 1, folder, data, column)
+    return tuple(runs)
+
+
+def run_folder_name(config: Config) -> str:
+    """A name for the folder of all seeds of these settings: what is run, and a checksum."""
+    facts = config.model_dump(mode="json", exclude={"seed"})
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    title = folder_name(f"{config.data.name}-{config.model.name}-{config.title}")
+    return f"{title}-{digest[:DIGITS]}"
