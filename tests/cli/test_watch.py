@@ -109,11 +109,18 @@ def test_bad_folders_and_ports_are_errors_at_once(desk: Path) -> None:
         assert f"port {port} cannot be used" in said and "choose another --port" in said
 
 
+def listen_to_ctrl_c() -> None:
+    """Shells start background jobs that ignore SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
 def test_ctrl_c_ends_it_cleanly(desk: Path) -> None:
     run(desk / "a")
     words = [sys.executable, "-m", "fedloom", "watch", "a"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_ctrl_c
+    ) as running:
         assert running.stderr is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", running.stderr.readline())
         assert found is not None
