@@ -76,7 +76,7 @@ class Estimate:
         return sum(each.seconds for each in self.runs)
 
     def within(self, hours: float | None, jobs: int) -> list[RunEstimate]:
-        """The first runs that are expected to be done after so many hours, `jobs` at a time."""
+        """The first runs that are expected to be done within these hours, `jobs` at a time."""
         if hours is None:
             return list(self.runs)
         chosen, total = [], 0.0
@@ -194,7 +194,7 @@ class _Timing(NamedTuple):
 
 
 def _timed(config: Config, steps: int) -> tuple[_Timing, list[float]]:
-    """The times of one client with so many steps per round, and the sizes of all clients."""
+    """The times of one client with this number of steps per round, and the sizes of all clients."""
     with prepare(_short(config, steps)) as prepared:
         records = train(prepared, None, warn=ignore).records
         sizes = [float(size) for size in prepared.clients.sizes]

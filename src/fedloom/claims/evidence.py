@@ -1,7 +1,9 @@
 """Every claim with its verdict.
 
 If several result files have the figures that a claim compares, the fair one with the most seeds
-counts. A file with too few seeds to decide comes after every file with enough, fair or not. Among
+counts. A file with too few seeds to decide comes after every file with enough, fair or not; this
+order was chosen with the results of the first twelve tables at hand, and no verdict of the suites
+existed yet. Among
 equals the suite that the claim names counts, then the first by name. Holm's correction is applied
 within a paper, to all claims that were tested with an error.
 """

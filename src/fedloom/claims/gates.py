@@ -148,7 +148,7 @@ def _mean_loss(runs: Sequence[StoredRun], number: int) -> float:
 
 
 def client_size(condition: Condition, row: Observed) -> GateResult:
-    """Clients hold at least so many training samples on average."""
+    """Clients hold at least this number of training samples on average."""
     counts = [client_data(run).counts for run in row.runs]
     value = statistics.fmean(float(c.sum()) / len(c) for c in counts)
     met = value >= condition["at_least"]

@@ -154,7 +154,7 @@ def share_interval(successes: int, trials: int, level: float = LEVEL) -> tuple[f
 
 
 def _largest_share(successes: int, trials: int, tail: float) -> float:
-    """The share with which at most so many successes have the probability `tail`."""
+    """The share with which at most this number of successes has the probability `tail`."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         share = (low + high) / 2
@@ -166,7 +166,7 @@ def _largest_share(successes: int, trials: int, tail: float) -> float:
 
 
 def at_most(successes: int, trials: int, share: float) -> float:
-    """The probability of at most so many successes, each with probability `share`."""
+    """The probability of at most this number of successes, each with probability `share`."""
     terms = (
         math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(successes + 1)
     )

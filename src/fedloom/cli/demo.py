@@ -25,8 +25,8 @@ QUICK = {"rounds": 2, "epochs": 5}
 class Part:
     """One comparison of the demo: methods with the settings of a preset.
 
-    Settings and arguments were chosen on other seeds than those shown; docs/results/demo.md has
-    everything that was tried.
+    Settings and arguments were chosen on other seeds than those shown; docs/results/demo.md says
+    how.
     """
 
     preset: str

@@ -40,7 +40,7 @@ def sustained_flops(gpu: str = DEFAULT_GPU, tflops: float | None = None) -> floa
 
 
 def hours(macs: float, flops: float) -> float:
-    """The hours of so many multiply-accumulates at a rate of FLOP/s.
+    """The hours that this number of multiply-accumulates takes at a rate of FLOP/s.
 
     >>> hours(1.8e15, 1e12)
     1.0
