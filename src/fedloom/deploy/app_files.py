@@ -23,13 +23,14 @@ from fedloom.settings.config import Config, load
 SERVER_APP = "fedloom.deploy.server_app:app"
 CLIENT_APP = "fedloom.deploy.client_app:app"
 RUN = "run"  # the name of the run folder, which is also the identity of the run
-OWN_KEYS = (RUN,)
+SUBMISSION = "submission"  # tells one attempt at a run from another
+OWN_KEYS = (RUN, SUBMISSION)
 
 
 def pyproject(name: str, config: Config) -> str:
     """The app's pyproject.toml."""
     components = {"serverapp": SERVER_APP, "clientapp": CLIENT_APP}
-    settings = {RUN: name, **_scalars(config.model_dump(mode="json"))}
+    settings = {RUN: name, SUBMISSION: "", **_scalars(config.model_dump(mode="json"))}
     project = {
         "name": "fedloom-deployment",
         "version": _plain_version(__version__),

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedloom.core.errors import RunError, UserError
@@ -60,9 +60,13 @@ class Process:
         """None while it runs."""
         return self._process.poll()
 
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to it and to all processes it started."""
+        _signal_group(self.pid, signal.SIGTERM)
+
     def stop(self, grace: float = GRACE) -> None:
         """End it and all processes it started: ask first, then kill what is left."""
-        _signal_group(self.pid, signal.SIGTERM)
+        self.ask_to_end()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(grace)
         _signal_group(self.pid, signal.SIGKILL)
@@ -87,6 +91,16 @@ class Process:
                     + last_lines(self.log)
                 )
             time.sleep(0.1)
+
+
+def stop_all(processes: Iterable[Process]) -> None:
+    """End processes, all at the same time."""
+    listed = list(processes)
+    for process in listed:
+        process.ask_to_end()
+    deadline = time.monotonic() + GRACE
+    for process in listed:
+        process.stop(max(0.0, deadline - time.monotonic()))
 
 
 def environment(flower_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -1,0 +1,1 @@
+from fedloom_echo import client as app
