@@ -1,1 +1,0 @@
-from fedloom_echo import client as app

@@ -1,20 +1,20 @@
 """What lies where in a deployment, at the server and in a site's kit.
 
-    DIR/                  made by `fedloom deploy init`, for its owner only
-      README.md           what to do next
-      ca.key              signs the server's certificate; keep it away from the server
-      server/             stays at the server: `fedloom deploy server DIR`
-        deployment.toml   name, address and sites
-        ca.crt  server.crt  server.key
-        sites/NAME.pub    the public key of each site
-        app/              the Flower app, which is sent to the sites: no secrets
-        flower/           Flower's own folder (FLWR_HOME), its database and the roster
-        logs/  runs/
-      kits/NAME/          goes to the site: `fedloom deploy node KIT --data PATH`
-        site.toml         name of the site, address of the server
-        ca.crt  node.key
-        README.md
-        state/            made at the site: memories, secrets, socket, logs; never leaves it
+DIR/                  made by `fedloom deploy init`, for its owner only
+  README.md           what to do next
+  ca.key              signs the server's certificate; keep it away from the server
+  server/             stays at the server: `fedloom deploy server DIR`
+    deployment.toml   name, address and sites
+    ca.crt  server.crt  server.key
+    sites/NAME.pub    the public key of each site
+    app/              the Flower app, which is sent to the sites: no secrets
+    flower/           Flower's own folder (FLWR_HOME), its database and the roster
+    logs/  runs/
+  kits/NAME/          goes to the site: `fedloom deploy node KIT --data PATH`
+    site.toml         name of the site, address of the server
+    ca.crt  node.key
+    README.md
+    state/            made at the site: memories, secrets, socket, logs; never leaves it
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
-from fedloom.core.errors import UserError
+from fedloom.core.errors import UserError, shown
 from fedloom.deploy import app_files
 from fedloom.deploy.certificates import write_authority_and_server, write_node_key
 from fedloom.deploy.flower_extra import check_importable
@@ -18,7 +19,29 @@ from fedloom.deploy.layout import (
     private_folder,
     write_facts,
 )
-from fedloom.settings.config import Config
+from fedloom.deploy.submit import check_run_name
+from fedloom.settings.config import Config, load
+
+# What a deployment's settings must say: the sites hold the clients and their test samples.
+AT_SITES = {
+    ("data", "partition"): {"name": "user"},
+    ("data", "clients"): 0,
+    ("evaluate", "on"): "own",
+}
+
+
+def for_sites(config: Config) -> tuple[Config, list[str]]:
+    """The settings of a simulation as those of a deployment, and what was changed for it."""
+    raw, notes = config.model_dump(mode="json"), []
+    for (section, name), value in AT_SITES.items():
+        if name in raw[section] and raw[section][name] != value:
+            notes.append(f"{section}.{name} is set to {shown(_short(value))}: sites hold the data")
+            raw[section][name] = value
+    return load(raw), notes
+
+
+def _short(value: Any) -> Any:
+    return value["name"] if isinstance(value, dict) else value
 
 
 def provision(folder: Path, config: Config, sites: tuple[str, ...], address: Address) -> None:
@@ -39,19 +62,31 @@ def provision(folder: Path, config: Config, sites: tuple[str, ...], address: Add
 
 
 def _write(folder: Path, config: Config, sites: tuple[str, ...], address: Address) -> None:
-    name = folder.resolve().name
+    name = _run_name(folder)
     private_folder(folder)
     server = ServerFolder(folder.resolve() / "server")
-    for path in (server.path, server.path / "sites", server.app, server.flower):
+    kits = folder.resolve() / "kits"
+    for path in (server.path, server.path / "sites", server.app, server.flower, kits):
         private_folder(path)
     facts = {"name": name, "address": str(address), "sites": list(sites)}
     write_facts(server.path / "deployment.toml", facts)
     write_authority_and_server(server.path, folder / "ca.key", address.host)
-    text = app_files.pyproject(name, config)
+    named = config.data.model_copy(update={"name": name})  # not that of the simulation
+    text = app_files.pyproject(name, config.model_copy(update={"data": named}))
     (server.app / "pyproject.toml").write_text(text, encoding="utf-8")
     for site in sites:
-        _write_kit(Kit(folder.resolve() / "kits" / site), server, site, address)
+        _write_kit(Kit(kits / site), server, site, address)
     (folder / "README.md").write_text(deployment_readme(name, sites, address), encoding="utf-8")
+
+
+def _run_name(folder: Path) -> str:
+    """The name of the deployment's first run: that of the folder, if it can be one."""
+    name = folder.resolve().name
+    try:
+        check_run_name(name)
+    except UserError:
+        return "run"
+    return name
 
 
 def _write_kit(kit: Kit, server: ServerFolder, site: str, address: Address) -> None:

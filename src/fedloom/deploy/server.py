@@ -6,11 +6,13 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 from fedloom.deploy.certificates import check_in_date
 from fedloom.deploy.flower_extra import check_flower
 from fedloom.deploy.layout import ServerFolder, check_private, write_facts
 from fedloom.deploy.processes import Process, check_port, environment
+from fedloom.deploy.supervise import Supervisor
 from fedloom.deploy.variables import SERVER_FOLDER
 
 START_SECONDS = 120.0  # 2 s on a quiet machine, 10 s on a loaded one
@@ -43,6 +45,20 @@ def start_superlink(folder: ServerFolder, bind: str | None = None) -> Process:
         process.stop()
         raise
     return process
+
+
+def run_server(
+    folder: ServerFolder,
+    bind: str | None,
+    say: Callable[[str], None],
+    until: Callable[[], bool],
+) -> None:
+    """Run the server until it is stopped."""
+    with Supervisor({"superlink": lambda: start_superlink(folder, bind)}, say) as server:
+        say(f"the server answers on {folder.address}; sites: {', '.join(folder.sites)}")
+        say(f"start a run with: fedloom deploy run {folder.path.parent} (Ctrl-C ends the server)")
+        server.watch(until)
+    say("the server has stopped")
 
 
 def is_healthy(folder: ServerFolder) -> bool:

@@ -80,6 +80,7 @@ class Follower:
     def __init__(self, folder: ServerFolder, run: str, say: Say, look: Callable[[], None]) -> None:
         self.folder, self.control, self.say, self.look = folder, control_of(folder, run), say, look
         _, self.position = self.control.messages()
+        self.on_poll: Callable[[], None] = lambda: None
 
     def follow(self, submission: str | None) -> RunState:
         """Wait for the end of the run. submission: None if it was running already."""
@@ -87,6 +88,7 @@ class Follower:
         while True:
             state = self.control.read()
             ours = state is not None and submission in (None, state.submission)
+            self.on_poll()
             self.show()
             if state is not None and ours:
                 if state.has_ended:
