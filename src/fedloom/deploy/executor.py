@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import shortened
-from fedloom.deploy.client_app import app as client_app
 
 POLL_SECONDS = 0.05  # on loopback, to a process of our own
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -83,6 +82,8 @@ def _reply(message: Any, context: Any) -> Any:
     """The ClientApp's reply; a message with an error if it raises."""
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode
+
+    from fedloom.deploy.client_app import app as client_app
 
     try:
         return client_app(message=message, context=context)
