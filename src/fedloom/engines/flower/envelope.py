@@ -7,8 +7,8 @@
     48       ...     the facts: a JSON object in UTF-8
     ...      ...     the tensors: safetensors, with their order (runs/tensor_bytes.py)
 
-`decode` takes bytes from anywhere. It raises WireError, whose message is a phrase such as "a message
-whose checksum is wrong", and nothing else.
+`decode` takes bytes from anywhere. It raises WireError, whose message is a phrase such as "a
+message whose checksum is wrong", and nothing else.
 """
 
 from __future__ import annotations

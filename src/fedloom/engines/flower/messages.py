@@ -35,17 +35,19 @@ Replies, with their further facts:
     setup           digest        of the agreement, which the site has accepted
     answers         setup, work, round   those of the request
                     answers       a list of {number, answer}: the facts of `engines.wire.pack`
-                    tensors: "INDEX\\n" and the names of `engines.wire.pack`, INDEX counts the answers
+                    tensors: "INDEX\\n" and the names of `engines.wire.pack`, INDEX counts the
+                    answers from 0
     unknown setup   setup         the digest that the site does not know: send the setup, then the
                                   work again
-    error           reason        one line for the user. `request`, `run` and `site` are empty if the
-                                  request could not be read. fatal: asking again is of no use
+    error           reason        one line for the user
+                    fatal         whether asking again is of no use
+                    `request`, `run` and `site` are empty if the request could not be read.
 
-The server makes requests with `hello_request`, `setup_request`, `broadcast_part` and `work_request`;
-a site reads them with `read_request`, which returns a HelloRequest, a SetupRequest or a WorkRequest.
-A site replies with `hello_reply`, `setup_reply`, `answers_reply`, `unknown_setup_reply` and
-`error_reply`; the server reads them with `read_reply`. Both raise WireError for whatever is not such
-a message, and nothing else.
+The server makes requests with `hello_request`, `setup_request`, `broadcast_part` and
+`work_request`; a site reads them with `read_request`, which returns a HelloRequest, a SetupRequest
+or a WorkRequest. A site replies with `hello_reply`, `setup_reply`, `answers_reply`,
+`unknown_setup_reply` and `error_reply`; the server reads them with `read_reply`. Both readers raise
+WireError for whatever is not such a message, and nothing else.
 """
 
 from __future__ import annotations
