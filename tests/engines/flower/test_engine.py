@@ -17,6 +17,7 @@ from fedloom.core.params import Params, sha256
 from fedloom.core.round import rounds
 from fedloom.core.server import Absent, Reply
 from fedloom.core.simulation import Simulation, init_state
+from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore
 from fedloom.engines.flower.delivery import Patience, SiteProblem
 from fedloom.engines.flower.engine import say_hello
@@ -58,8 +59,9 @@ CLIENTS = range(8)  # at sites a (0, 3, 6), b (1, 4, 7) and c (2, 5)
 AT_B = [1, 4, 7]
 
 
-def federation(method: Method | None = None) -> Federation:
-    return make_simulation(method or fedavg()).federation
+def federation() -> Federation:
+    """One step per client: these tests are about messages."""
+    return make_simulation(fedavg(), solver=Sgd(lr=0.1, batch=4, steps=1)).federation
 
 
 def training(deployment: Deployment, round: int = 0, timeout: float | None = 10.0) -> Broadcast:
