@@ -61,7 +61,11 @@ def unscaled_splits(
     """As `dataset_from_splits`, with nothing computed from the samples."""
     train, test, about = _both_splits(train, test, test_share, about)
     kind = STORED_AS[train.x.ndim]
-    # for its checks and its numbers of classes and users; it changes no sample
+    if not classes:  # a site may have any of them, so there is no check for gaps
+        labels = np.unique(np.concatenate([train.y, test.y]))
+        train, test = (replace(s, y=np.searchsorted(labels, s.y)) for s in (train, test))
+        classes = [str(label) for label in labels.tolist()]
+    # for its checks and its numbers of users; it changes no sample
     data = unscaled(build_dataset("", kind, train, test, about, classes))
     if kind != "table":
         return data
