@@ -1,0 +1,1 @@
+"""Clients at real sites, reached over Flower."""
