@@ -84,12 +84,6 @@ def from_json(facts: Any) -> Moments | None:
     return None if facts is None else Moments(**facts)
 
 
-CHECK = must_be.optional(
-    must_be.fields(
-        {
-            "count": must_be.integer(),
-            "total": must_be.number(),
-            "squares": must_be.number(low=0),
-        }
-    )
+CHECK = must_be.fields(
+    {"count": must_be.integer(), "total": must_be.number(), "squares": must_be.number(low=0)}
 )
