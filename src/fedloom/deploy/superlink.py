@@ -28,7 +28,7 @@ from fedloom.deploy.layout import ServerFolder
 from fedloom.deploy.variables import SERVER_FOLDER
 from fedloom.runs.durable_files import write_durably
 
-OPEN_TO_SITES = ("/v1/fleet/", "/health")
+FLEET, HEALTH = "/v1/fleet/", "/health"
 LOOPBACK = ("127.", "::1", "::ffff:127.")
 REFUSAL = b"This API can be used on the server's own machine only."
 
@@ -50,7 +50,8 @@ class LocalOnly:
 
 def _allowed(scope: Any) -> bool:
     host = (scope.get("client") or ("",))[0]
-    return host.startswith(LOOPBACK) or scope["path"].startswith(OPEN_TO_SITES)
+    path = scope.get("path", "")
+    return host.startswith(LOOPBACK) or path.startswith(FLEET) or path == HEALTH
 
 
 def register_sites(state: Any, folder: ServerFolder) -> dict[str, int]:
