@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from fedloom.core.errors import UserError, raise_all
 from fedloom.data.sources.column_plan import MAX_ONE_HOT, ColumnPlan, Scale
@@ -54,6 +55,7 @@ def agree(
         clients=tuple(
             _client(report, client, classes) for report in reports for client in report.clients
         ),
+        code={Path(place).name: checksum for place, checksum in config.code().items()},
     )
 
 

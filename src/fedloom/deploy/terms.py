@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedloom.core import json_checks as must_be
@@ -45,6 +45,7 @@ class Agreement:
     mean, std  per channel, as in Dataset; empty for tables and text.
     columns    how each column of a table is encoded; empty for other kinds.
     clients    of all sites. Their positions are their numbers.
+    code       sha256 of the user's own files that the settings name, by file name.
     """
 
     protocol: int
@@ -58,6 +59,7 @@ class Agreement:
     std: tuple[float, ...]
     columns: tuple[ColumnPlan, ...]
     clients: tuple[AgreedClient, ...]
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -163,5 +165,6 @@ _CHECK = must_be.fields(
         "std": must_be.list_of(_POSITIVE),
         "columns": must_be.list_of(_COLUMN),
         "clients": must_be.list_of(_CLIENT),
+        "code": must_be.mapping_of(must_be.checksum()),
     }
 )
