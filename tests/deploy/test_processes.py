@@ -86,7 +86,9 @@ def test_several_are_stopped_at_the_same_time(tmp_path: Path, monkeypatch) -> No
 
 def test_one_that_ends_too_early_is_reported_with_its_log(tmp_path: Path) -> None:
     process = start(tmp_path, "print('out of tea'); raise SystemExit(3)", "the kettle")
-    with pytest.raises(RunError, match=r"(?s)the kettle ended with exit code 3; its log .*out of tea"):
+    with pytest.raises(
+        RunError, match=r"(?s)the kettle ended with exit code 3; its log .*out of tea"
+    ):
         process.wait_until(lambda: False, 20, "did not boil")
     slow = start(tmp_path, SLEEP, "the kettle")
     with slow, pytest.raises(RunError, match="the kettle did not boil in 0 s"):
@@ -137,8 +139,9 @@ def test_what_dies_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         wait_for(lambda: first.exit_code is not None)
         until = time.monotonic() + 20
         supervisor.watch(
-            lambda: time.monotonic() > until
-            or supervisor.running.get("program", first) is not first
+            lambda: (
+                time.monotonic() > until or supervisor.running.get("program", first) is not first
+            )
         )
         second = supervisor.running["program"]
         assert second is not first and second.exit_code is None
@@ -152,7 +155,7 @@ def test_what_cannot_run_is_not_started_again(tmp_path: Path) -> None:
         "other": lambda: start(tmp_path, SLEEP),
         "program": lambda: start(tmp_path, "raise SystemExit(1)"),
     }
-    supervisor = Supervisor(starts, print, lambda process: "the key is not known")
+    supervisor = Supervisor(starts, print, lambda process: RunError("the key is not known"))
     with pytest.raises(RunError, match="the key is not known"), supervisor:
         other = supervisor.running["other"]
         supervisor.watch(lambda: False)

@@ -181,7 +181,9 @@ def test_code_of_the_user_is_refused(tmp_path: Path) -> None:
         provision(tmp_path / "new", config, SITES, Address("127.0.0.1", 9092))
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:0", "host:65536", "a:b:1", "h:x"])
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":1", "host:0", "host:65536", "a:b:1", "h:x"]
+)
 def test_addresses_are_checked(text: str) -> None:
     with pytest.raises(UserError, match="is not of the form HOST:PORT"):
         Address.parse(text)
@@ -205,9 +207,9 @@ def test_a_key_that_others_can_read_is_refused(deployment: Path) -> None:
 
 
 def test_a_folder_that_is_no_deployment_or_no_kit_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a deployment: it has no server/deployment.toml"):
+    with pytest.raises(UserError, match="is not a deployment: it has no server"):
         ServerFolder.find(tmp_path)
-    with pytest.raises(UserError, match="is not a start kit: it has no site.toml"):
+    with pytest.raises(UserError, match="is not a start kit: it has no site"):
         Kit.find(tmp_path)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +17,7 @@ from fedloom.cli.output import facts, out, print_json, say, table, user_errors
 if TYPE_CHECKING:
     from fedloom.deploy.layout import ServerFolder
     from fedloom.deploy.run_control import RunState
+    from fedloom.settings.config import Config
 
 app = typer.Typer(
     help="Real sites: set up, start, run and watch a deployment.", no_args_is_help=True
@@ -30,7 +35,8 @@ ReaderOption = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
-        help="Option for the reader of the data, as for fedloom data add, e.g. target=ill.",
+        help="Option for the reader of the data, as for fedloom data add, e.g. target=ill; a site "
+        "can change it in its site.toml.",
         show_default=False,
     ),
 ]
@@ -46,6 +52,7 @@ def init(
         str,
         typer.Option("--address", help="Where sites reach the server: HOST:PORT."),
     ] = "127.0.0.1:9092",
+    option: ReaderOption = None,
     set_: o.Set = None,
     debug: o.Debug = False,
 ) -> None:
@@ -61,7 +68,7 @@ def init(
     names = tuple(name.strip() for name in sites.split(",") if name.strip())
     where = Address.parse(address)
     settings, notes = for_sites(load(o.gather(config, None, flags, set_)))
-    provision(folder, settings, names, where)
+    provision(folder, settings, names, where, reader_options(option))
     for note in notes:
         say(f"note: {note}")
     if where.is_loopback:
@@ -102,12 +109,11 @@ def server(
 def node(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The site's start kit.")],
     data: Annotated[Path, typer.Option("--data", help="The site's data: a file or a folder.")],
-    option: ReaderOption = None,
     debug: o.Debug = False,
 ) -> None:
     """Start a site and keep it running; Ctrl-C ends it.
 
-    Example: fedloom deploy node kits/north --data /data/north.csv --option target=ill
+    Example: fedloom deploy node kits/north --data /data/north.csv
     """
     from fedloom.deploy.layout import Kit
     from fedloom.deploy.node import run_node
@@ -115,7 +121,7 @@ def node(
 
     found = Kit.find(kit)
     with until_stopped() as stopped:
-        run_node(found, data, option or (), say, stopped)
+        run_node(found, data, say, stopped)
 
 
 @app.command(name="run")
@@ -177,8 +183,88 @@ def status(
     out.print(table(["site", "", "last seen", "last round", "problem"], rows))
 
 
-def follow(folder: ServerFolder, run: str) -> RunState:
-    """Submit a run, unless it is going on already, and show its rounds until it ends."""
+@app.command(name="try")
+@user_errors
+def try_(
+    data: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder with a file or folder per site.")
+    ],
+    config: o.ConfigFile = None,
+    method: o.MethodName = None,
+    server: o.ServerName = None,
+    model: o.ModelName = None,
+    rounds: o.Rounds = None,
+    per_round: o.PerRound = None,
+    lr: o.LearningRate = None,
+    batch: o.BatchSize = None,
+    epochs: o.Epochs = None,
+    seed: o.Seed = None,
+    option: ReaderOption = None,
+    set_: o.Set = None,
+    out_: Annotated[
+        Path | None,
+        typer.Option("--out", help="Keep the deployment in this new folder.", show_default=False),
+    ] = None,
+    json_: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Set up a server and a site per file on this machine, train, and compare with a simulation.
+
+    Everything is as in a real deployment, with TLS and keys, but on loopback. All processes are
+    ended at the end. Without --out nothing is kept.
+
+    Example: fedloom deploy try docs/examples/hospitals --option target=ill --model 'mlp(width=16)' --per-round 4 --rounds 5
+    """  # noqa: E501 (the example is one line)
+    flags = locals()
+    from fedloom.deploy.flower_extra import check_flower
+    from fedloom.deploy.provision import for_sites
+    from fedloom.deploy.trial import site_sources
+    from fedloom.settings.config import load
+
+    check_flower()
+    sources, reader = site_sources(data), reader_options(option)
+    settings, _ = for_sites(load(o.gather(config, None, flags, set_)))
+    with terminated_like_interrupted(), kept_or_temporary(out_) as folder:
+        run_trial(folder, settings, sources, reader, json_)
+
+
+def run_trial(
+    folder: Path,
+    settings: Config,
+    sources: Mapping[str, Path],
+    reader: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Train on a deployment of this machine, print the result, and compare the weights."""
+    from fedloom.core.errors import RunError
+    from fedloom.deploy.trial import repeat_in_process, running, set_up
+
+    server = set_up(folder, settings, sources, reader)
+    say(f"starting a server and {len(sources)} sites: {', '.join(sources)}")
+    with running(server, sources, say) as look:
+        say("all are running; handing the run to Flower")
+        end(follow(server, server.name, look), f"fedloom deploy run {folder}")
+        say("stopping the server and the sites")
+    run = server.runs / server.name
+    show_result(run, as_json)
+    here, there = repeat_in_process(run, sources, reader), weights_of(run)
+    if here != there:
+        raise RunError(f"the weights of the same run in this process differ: {here}")
+    say("the same run in this process, without Flower, gives the same weights, bit for bit")
+
+
+def reader_options(option: list[str] | None) -> dict[str, Any]:
+    """The options for the readers of the sites' data."""
+    from fedloom.settings.overrides import assignment
+
+    return dict(assignment(text, "--option", "target=ill") for text in option or ())
+
+
+def follow(folder: ServerFolder, run: str, look: Callable[[], None] = lambda: None) -> RunState:
+    """Submit a run, unless it is going on already, and show its rounds until it ends.
+
+    look: called again and again.
+    """
     from fedloom.cli.output import err
     from fedloom.deploy.run_progress import RunProgress
     from fedloom.deploy.submit import Follower, check_run_name, control_of, submit
@@ -192,7 +278,13 @@ def follow(folder: ServerFolder, run: str) -> RunState:
         follower = Follower(folder, run, say, progress.look)
         submission = None if running else submit(folder, run)
         with graceful_interrupt(say) as interrupted:
-            follower.on_poll = lambda: control.ask_to_stop() if interrupted() else None
+
+            def poll() -> None:
+                look()
+                if interrupted():
+                    control.ask_to_stop()
+
+            follower.on_poll = poll
             return follower.follow(submission)
 
 
@@ -204,6 +296,40 @@ def end(state: RunState, again: str) -> None:
     if state.state == "failed":
         say(f"{'error' if state.exit_code == 2 else 'failed'}: {state.message}")
         raise typer.Exit(state.exit_code or 1)
+
+
+def weights_of(path: Path) -> str | None:
+    """The sha256 of a finished run's weights."""
+    from fedloom.experiment.stored_run import read_run
+
+    result = read_run(path).result
+    return None if result is None else result.weights_sha256
+
+
+@contextmanager
+def kept_or_temporary(path: Path | None) -> Iterator[Path]:
+    """The folder of a trial: this one, or one that is deleted afterwards."""
+    if path is not None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="fedloom-") as parent:
+        yield Path(parent) / "trial"
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Inside, SIGTERM and a closed terminal do what Ctrl-C does, so that everything is ended."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def show_result(path: Path, as_json: bool) -> None:

@@ -12,7 +12,10 @@ proves that you are `{site}`: keep it secret, as you would an ssh key. Whoever h
 place. Your data are read on your machine and never sent; model weights are.
 
 1. Install fedloom with Flower {flower}: `pip install 'fedloom[flower]'`
-2. Start, and leave it running: `fedloom deploy node . --data PATH`
+2. Read `site.toml`. Options for the reader of your data are under `[data]`, such as
+   `target = "ill"`, the column to predict. Under `[share]` you can write `statistics = false` to
+   keep sums and category names to yourself. The server cannot change this file.
+3. Start, and leave it running: `fedloom deploy node . --data PATH`
 
 PATH is your data: a CSV, Parquet or npz file, or a folder of them or of images (see docs/data.md).
 The machine needs to reach {address} (outgoing TCP); nothing needs to reach your machine. Stop it

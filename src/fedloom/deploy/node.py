@@ -16,14 +16,15 @@ server cannot be reached at all it tries again without end.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fedloom.core.errors import UserError
+from fedloom.core.errors import RunError, UserError
 from fedloom.deploy.certificates import write_private
 from fedloom.deploy.flower_extra import check_flower
 from fedloom.deploy.layout import Kit, check_private, private_folder
@@ -31,6 +32,9 @@ from fedloom.deploy.processes import Process, environment, free_port, last_lines
 from fedloom.deploy.supervise import Supervisor
 from fedloom.runs.lock import Lock
 
+WORKER, SUPERNODE = "the site's worker", "the SuperNode"
+BAD_INPUT = 2  # exit code of the worker
+READ_SECONDS = 3600.0  # for a site to read its data
 LONGEST_SOCKET_PATH = 100  # bytes; the operating system's limit is about 108
 REFUSALS = {
     "CERTIFICATE_VERIFY_FAILED": "the server at {server} does not have the certificate of this "
@@ -42,61 +46,76 @@ REFUSALS = {
 }
 
 
-def run_node(
-    kit: Kit,
-    data: Path,
-    options: Sequence[str],
-    say: Callable[[str], None],
-    until: Callable[[], bool],
-) -> None:
-    """Run a site until it is stopped. options: for the reader of its data, as NAME=VALUE."""
+def run_node(kit: Kit, data: Path, say: Callable[[str], None], until: Callable[[], bool]) -> None:
+    """Run a site until it is stopped."""
     check_flower()
     check_private(kit.key)
     if not data.exists():
         raise UserError(f"data '{data}' do not exist; give the path of this site's data")
     private_folder(kit.state)
-    with closing(Lock(kit.state / "lock")), tempfile.TemporaryDirectory(prefix="fedloom-") as short:
-        socket = kit.state / "worker.socket"
-        if len(bytes(socket)) > LONGEST_SOCKET_PATH:
-            socket = Path(short) / "worker.socket"
-        with site_processes(kit, data.resolve(), options, socket, say) as site:
-            say(f"site '{kit.name}': connecting to {kit.server} (Ctrl-C ends it)")
-            site.watch(until)
+    with closing(Lock(kit.state / "lock")), site_processes(kit, data.resolve(), say) as site:
+        say(f"site '{kit.name}': its data are read; connecting to {kit.server} (Ctrl-C ends it)")
+        site.watch(until)
     say(f"site '{kit.name}': stopped")
 
 
-def site_processes(
-    kit: Kit, data: Path, options: Sequence[str], socket: Path, say: Callable[[str], None]
-) -> Supervisor:
-    """The processes of a site, to be started by entering the result."""
+@contextmanager
+def site_processes(kit: Kit, data: Path, say: Callable[[str], None]) -> Iterator[Supervisor]:
+    """The processes of a site, running; they are ended at the end of the block."""
     port, secret = free_port(), new_secret(kit.state / "executor.secret")
-    starts = {
-        "worker": lambda: start_worker(kit, data, options, socket),
-        "supernode": lambda: start_supernode(kit, port, secret, socket),
-        "executor": lambda: start_executor(kit, port, secret),
-    }
-    return Supervisor(starts, say, lambda process: refusal(kit, process))
+    with _socket_path(kit) as socket:
+        starts = {
+            "worker": lambda: start_worker(kit, data, socket),
+            "supernode": lambda: start_supernode(kit, port, secret, socket),
+            "executor": lambda: start_executor(kit, port, secret),
+        }
+        with Supervisor(starts, say, lambda process: refusal(kit, process)) as site:
+            yield site
 
 
-def refusal(kit: Kit, process: Process) -> str | None:
-    """Why the server will not have this site, from the end of the SuperNode's log."""
+@contextmanager
+def _socket_path(kit: Kit) -> Iterator[Path]:
+    """Where the worker listens: in the site's state, or in a folder with a shorter path."""
+    path = kit.state / "worker.sock"
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="fedloom-") as folder:
+        yield Path(folder) / "worker.sock"
+
+
+def refusal(kit: Kit, process: Process) -> Exception | None:
+    """Why it is no use to start a process of a site again; None if it may help."""
     end = last_lines(process.log, 40)
+    if process.name == WORKER and process.exit_code == BAD_INPUT:
+        return UserError(end.rpartition("error: ")[2].strip())
     for sign, reason in REFUSALS.items():
-        if sign in end:
-            return reason.format(server=kit.server, key=kit.key)
+        if sign in end and process.name == SUPERNODE:
+            return RunError(reason.format(server=kit.server, key=kit.key))
     return None
 
 
-def start_worker(kit: Kit, data: Path, options: Sequence[str], socket: Path) -> Process:
-    """Start the process that reads the data and trains."""
+def start_worker(kit: Kit, data: Path, socket: Path) -> Process:
+    """Start the process that reads the data and trains, and wait until it has read them."""
+    from fedloom.deploy.site.worker import is_listening
+
     command = [
         sys.executable,
-        *("-m", "fedloom.deploy.site.worker"),
-        *("--site", kit.name, "--data", str(data), "--state", str(kit.state)),
-        *("--socket", str(socket)),
-        *(word for option in options for word in ("--option", option)),
+        *("-m", "fedloom.deploy.site.worker", str(kit.path)),
+        *("--data", str(data), "--state", str(kit.state), "--socket", str(socket)),
     ]
-    return Process("the worker", command, environment(kit.flower), kit.logs / "worker.log")
+    process = Process(WORKER, command, environment(kit.flower), kit.logs / "worker.log")
+    try:
+        process.wait_until(lambda: is_listening(socket), READ_SECONDS, "did not read its data")
+    except RunError:
+        process.stop()
+        if (reason := refusal(kit, process)) is not None:
+            raise reason from None
+        raise
+    except BaseException:
+        process.stop()
+        raise
+    return process
 
 
 def start_supernode(kit: Kit, port: int, secret: Path, socket: Path) -> Process:
@@ -113,7 +132,7 @@ def start_supernode(kit: Kit, port: int, secret: Path, socket: Path) -> Process:
         *("--node-config", f'socket="{socket}"'),
     ]
     log = kit.logs / "supernode.log"
-    return Process("the SuperNode", command, environment(kit.flower), log)
+    return Process(SUPERNODE, command, environment(kit.flower), log)
 
 
 def start_executor(kit: Kit, port: int, secret: Path) -> Process:

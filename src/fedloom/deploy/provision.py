@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,17 @@ def _short(value: Any) -> Any:
     return value["name"] if isinstance(value, dict) else value
 
 
-def provision(folder: Path, config: Config, sites: tuple[str, ...], address: Address) -> None:
-    """Make a new deployment. It is complete or not there."""
+def provision(
+    folder: Path,
+    config: Config,
+    sites: tuple[str, ...],
+    address: Address,
+    reader: Mapping[str, Any] | None = None,
+) -> None:
+    """Make a new deployment. It is complete or not there.
+
+    reader: options for the readers of the sites' data, which each site may change.
+    """
     check_importable("cryptography")
     check_site_names(sites)
     app_files.check_deployable(config)
@@ -55,13 +65,19 @@ def provision(folder: Path, config: Config, sites: tuple[str, ...], address: Add
             "the sites of an existing deployment"
         )
     try:
-        _write(folder, config, sites, address)
+        _write(folder, config, sites, address, reader or {})
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _write(folder: Path, config: Config, sites: tuple[str, ...], address: Address) -> None:
+def _write(
+    folder: Path,
+    config: Config,
+    sites: tuple[str, ...],
+    address: Address,
+    reader: Mapping[str, Any],
+) -> None:
     name = _run_name(folder)
     private_folder(folder)
     server = ServerFolder(folder.resolve() / "server")
@@ -75,7 +91,8 @@ def _write(folder: Path, config: Config, sites: tuple[str, ...], address: Addres
     text = app_files.pyproject(name, config.model_copy(update={"data": named}))
     (server.app / "pyproject.toml").write_text(text, encoding="utf-8")
     for site in sites:
-        _write_kit(Kit(kits / site), server, site, address)
+        facts = {"name": site, "server": str(address), **({"data": reader} if reader else {})}
+        _write_kit(Kit(kits / site), server, facts)
     (folder / "README.md").write_text(deployment_readme(name, sites, address), encoding="utf-8")
 
 
@@ -89,9 +106,9 @@ def _run_name(folder: Path) -> str:
     return name
 
 
-def _write_kit(kit: Kit, server: ServerFolder, site: str, address: Address) -> None:
+def _write_kit(kit: Kit, server: ServerFolder, facts: dict[str, Any]) -> None:
     private_folder(kit.path)
-    write_facts(kit.path / "site.toml", {"name": site, "server": str(address)})
+    write_facts(kit.path / "site.toml", facts)
     shutil.copyfile(server.ca, kit.ca)
-    write_node_key(kit.key, server.public_key(site), site)
-    (kit.path / "README.md").write_text(kit_readme(site, address), encoding="utf-8")
+    write_node_key(kit.key, server.public_key(kit.name), kit.name)
+    (kit.path / "README.md").write_text(kit_readme(kit.name, kit.server), encoding="utf-8")

@@ -21,7 +21,8 @@ from fedloom.deploy.run_control import RunControl, RunState, State
 from fedloom.deploy.submit import check_run_name, control_of
 from fedloom.deploy.variables import SERVER_FOLDER
 
-__all__ = ["app"]  # made when it is asked for, so that this module can be imported without Flower
+# `app` is made when it is asked for, so that this module can be imported without Flower.
+__all__ = ["app"]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from fedloom.core.errors import RunError
 from fedloom.deploy.processes import Process, stop_all
 
 POLL_SECONDS = 0.2
@@ -22,14 +21,14 @@ Start = Callable[[], Process]
 class Supervisor:
     """Processes by name, in the order in which they are started.
 
-    is_hopeless: why a process that ended will not run if it is started again; None if it may.
+    is_hopeless: the error if it is no use to start a process again; None if it may help.
     """
 
     def __init__(
         self,
         starts: Mapping[str, Start],
         say: Say,
-        is_hopeless: Callable[[Process], str | None] = lambda process: None,
+        is_hopeless: Callable[[Process], Exception | None] = lambda process: None,
     ) -> None:
         self.starts, self.say, self.is_hopeless = dict(starts), say, is_hopeless
         self.running: dict[str, Process] = {}
@@ -48,6 +47,11 @@ class Supervisor:
 
     def __exit__(self, *error: object) -> None:
         stop_all(self.running.values())
+
+    def ask_to_end(self) -> None:
+        """Ask all processes to end, without waiting for them."""
+        for process in self.running.values():
+            process.ask_to_end()
 
     def watch(self, until: Callable[[], bool]) -> None:
         """Start again what ends, until the function says so."""
@@ -73,7 +77,7 @@ class Supervisor:
         del self.running[name]
         process.stop(0)  # what it started may be left
         if (reason := self.is_hopeless(process)) is not None:
-            raise RunError(reason)
+            raise reason
         if now - self.began[name] > CALM_SECONDS:
             self.pauses[name] = 1.0
         self.due[name] = now + self.pauses[name]
