@@ -186,7 +186,7 @@ def status(
 @app.command(name="try")
 @user_errors
 def try_(
-    data: Annotated[
+    folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A folder with a file or folder per site.")
     ],
     config: o.ConfigFile = None,
@@ -222,10 +222,10 @@ def try_(
     from fedloom.settings.config import load
 
     check_flower()
-    sources, reader = site_sources(data), reader_options(option)
+    sources, reader = site_sources(folder), reader_options(option)
     settings, _ = for_sites(load(o.gather(config, None, flags, set_)))
-    with terminated_like_interrupted(), kept_or_temporary(out_) as folder:
-        run_trial(folder, settings, sources, reader, json_)
+    with terminated_like_interrupted(), kept_or_temporary(out_) as place:
+        run_trial(place, settings, sources, reader, json_)
 
 
 def run_trial(

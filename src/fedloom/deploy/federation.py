@@ -61,7 +61,7 @@ def open_federation(
         given = Given.from_table(folder.facts.get("given", {}))
         agreement = agree(config, [reports[site] for site in folder.sites], path.name, given)
     engine = _engine(delivery, agreement)
-    remote = RemoteFederation(run_data(agreement, config), engine, "flower")
+    remote = RemoteFederation(run_data(agreement), engine, "flower")
     return OpenFederation(remote, (AgreementKeeper(agreement), MemoryLimit(engine)))
 
 
