@@ -17,7 +17,7 @@ from fedloom.core.errors import UserError, raise_all
 from fedloom.data.sources.column_plan import MAX_ONE_HOT, ColumnPlan, Scale
 from fedloom.deploy.differences import agreed_classes, at_all_sites, differences
 from fedloom.deploy.given import NOTHING_GIVEN, Given
-from fedloom.deploy.moments import merged
+from fedloom.deploy.moments import filled, merged
 from fedloom.deploy.report import EMPTY, NUMBERS, ClientReport, SiteReport, this_software
 from fedloom.deploy.terms import AgreedClient, Agreement, check_run_id
 from fedloom.settings.config import Config
@@ -102,7 +102,8 @@ def _plan(name: str, reports: Sequence[SiteReport], given: Given) -> ColumnPlan:
     if name in given.scales:
         return ColumnPlan(name, None, given.scales[name], has_missing)
     if all(column.holds in (NUMBERS, EMPTY) for column in columns):
-        moments = merged([c.moments for c in columns if c.moments is not None])
+        rows = sum(client.train for report in reports for client in report.clients)
+        moments = filled(merged([c.moments for c in columns if c.moments is not None]), rows)
         scale = Scale(moments.mean, moments.mean, moments.std)
         return ColumnPlan(name, None, scale, has_missing)
     union = sorted({level for column in columns for level in column.categories or ()})

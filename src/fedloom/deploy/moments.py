@@ -79,6 +79,15 @@ def merged(parts: Sequence[Moments]) -> Moments:
     return Moments(count, total, math.fsum(part.squares for part in parts) + between)
 
 
+def filled(moments: Moments, rows: int) -> Moments:
+    """The moments of a column of so many rows, with the mean for what is missing.
+
+    >>> filled(Moments(2, 4.0, 2.0), 4)
+    Moments(count=4, total=8.0, squares=2.0)
+    """
+    return Moments(rows, moments.mean * rows, moments.squares)
+
+
 def from_json(facts: Any) -> Moments | None:
     """The moments of a checked report; None if the site does not share them."""
     return None if facts is None else Moments(**facts)

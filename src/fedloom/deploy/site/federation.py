@@ -11,7 +11,6 @@ import numpy as np
 
 from fedloom.core.client import Federation
 from fedloom.core.errors import RunError, UserError
-from fedloom.data.dataset import Dataset
 from fedloom.deploy.site.data import SiteData
 from fedloom.deploy.site.encode import encoded
 from fedloom.deploy.site.memory import SiteMemory
@@ -72,32 +71,3 @@ def _settings(agreement: Agreement) -> Mapping[str, Any]:
 def _rows(users: Any, clients: int) -> list[np.ndarray]:
     """The rows of each client of the site."""
     return [np.flatnonzero(users.numpy() == client) for client in range(clients)]
-
-
-def simulated(agreement: Agreement, sites: Sequence[SiteData]) -> Dataset:
-    """The samples of all sites in one data set, for a simulation of the deployment.
-
-    Its users are the clients, in the order of their numbers: with data.partition='user' every
-    client has the very tensors that it has at its site.
-    """
-    import torch
-
-    from fedloom.data.dataset import Split
-
-    parts = {data.site: encoded(data, agreement) for data in sites}
-    ordered = [parts[site] for site in agreement.sites]
-    starts = np.cumsum([0, *(len(part.users) for part in ordered)]).tolist()
-
-    def joined(name: str) -> Split:
-        splits = [getattr(part, name) for part in ordered]
-        users = [split.users + start for split, start in zip(splits, starts, strict=False)]
-        return Split(
-            torch.cat([split.x for split in splits]),
-            torch.cat([split.y for split in splits]),
-            torch.cat(users),
-        )
-
-    names = tuple(f"{client.site}/{client.name}" for client in agreement.clients)
-    return replace(
-        ordered[0], name=agreement.run, train=joined("train"), test=joined("test"), users=names
-    )

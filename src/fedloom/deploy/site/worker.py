@@ -41,10 +41,9 @@ def serve(site: Site, listener: socket.socket, read_seconds: float = READ_SECOND
     """Answer requests until the process is told to end."""
     while True:
         connection, _ = listener.accept()
-        with connection:
-            # a stranger who breaks off, or does not read the answer, must not end the worker
-            with suppress(OSError):
-                _answer(site, connection, read_seconds)
+        # a stranger who breaks off, or does not read the answer, must not end the worker
+        with connection, suppress(OSError):
+            _answer(site, connection, read_seconds)
 
 
 def _answer(site: Site, connection: socket.socket, read_seconds: float) -> None:
