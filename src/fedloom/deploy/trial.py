@@ -79,7 +79,7 @@ def repeat_in_process(run: Path, sources: Mapping[str, Path], reader: Mapping[st
     """The sha256 of the weights after the same run in this process, on the same clients."""
     from fedloom.deploy.federation import AGREEMENT
     from fedloom.deploy.site.data import Source, read_site
-    from fedloom.deploy.site.federation import simulated
+    from fedloom.deploy.simulated import simulated
     from fedloom.deploy.terms import Agreement
     from fedloom.experiment.execute import execute
     from fedloom.experiment.stored_run import run_config
