@@ -78,8 +78,8 @@ def running(
 def repeat_in_process(run: Path, sources: Mapping[str, Path], reader: Mapping[str, Any]) -> str:
     """The sha256 of the weights after the same run in this process, on the same clients."""
     from fedloom.deploy.federation import AGREEMENT
-    from fedloom.deploy.site.data import Source, read_site
     from fedloom.deploy.simulated import simulated
+    from fedloom.deploy.site.data import Source, read_site
     from fedloom.deploy.terms import Agreement
     from fedloom.experiment.execute import execute
     from fedloom.experiment.stored_run import run_config
