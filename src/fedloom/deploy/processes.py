@@ -43,6 +43,7 @@ class Process:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own, which Ctrl-C does not reach
+                umask=0o077,  # what Flower writes is for the owner only, too
             )
 
     def __enter__(self) -> Process:
