@@ -95,7 +95,7 @@ def sites(tmp_path: Path) -> Sites:
     return Sites(tmp_path / "sites")
 
 
-METHODS = ["fedavg", "scaffold", "ditto", "fedrep", "feddyn+fedadam", "fedmix", "moon"]
+METHODS = ["fedavg", "scaffold", "ditto", "fedrep", "feddyn", "fedmix", "moon+fedadam"]
 
 
 @pytest.mark.parametrize("method", METHODS)
