@@ -419,6 +419,20 @@ def test_a_site_that_restarts_during_its_work_is_asked_again() -> None:
     assert 20 <= deployment.time.now < 30
 
 
+def test_a_site_that_goes_away_after_a_fault_is_named_with_both() -> None:
+    deployment = deployed(federation(), patience=Patience(connect=5.0))
+    ask(deployment)
+    start = deployment.time.now
+    deployment.transport.away["b"] = (start + 2.5, 1000.0)
+    unavailable = failure("lost its connection")
+    deployment.transport.faults["b"] = [
+        lambda handle, parts: [(3.0, unavailable(handle, parts)[0][1])]
+    ]
+    reason = "site 'b' is not connected; before, it lost its connection"
+    assert absent(ask(deployment, 1)) == dict.fromkeys(AT_B, reason)
+    assert 8 <= deployment.time.now - start < 9
+
+
 def test_a_straggler_gets_the_time_of_all_its_clients_and_holds_up_nobody() -> None:
     deployment = deployed(federation(), patience=Patience(grace=5.0))
     ask(deployment)

@@ -90,8 +90,9 @@ Talk = Generator[Question, Reply, T]
 class _Asked:
     """A question on its way.
 
-    asked: when it was put. absent_since: when the site was first found missing. tickets: of the
-    pushes that may still be answered. problem: what went wrong with the last push.
+    asked: when it was put. tickets: of the pushes that may still be answered. problem: what went
+    wrong with the last push; hopeless: it would go wrong again. absent_since: when the site was
+    first found missing.
     """
 
     question: Question
@@ -101,6 +102,10 @@ class _Asked:
     problem: str | None = None
     hopeless: bool = False
     absent_since: float | None = None
+
+    def after_earlier_problem(self, text: str) -> str:
+        """The text, with what went wrong with an earlier push, if something did."""
+        return f"{text}; before, it {self.problem}" if self.problem else text
 
 
 class Delivery:
@@ -246,13 +251,17 @@ class Delivery:
     def _problem(self, site: str, item: _Asked) -> str | None:
         if not item.tickets and (item.hopeless or item.pushes >= PUSHES):
             return item.problem
-        now, seconds = self.clock(), item.question.seconds
-        if item.absent_since is not None and not item.tickets:
-            patience = 0.0 if site in self.away else self.patience.connect
-            if now >= item.absent_since + min(patience, seconds):
-                self.away.add(site)
-                return "is not connected" + (f"; before, it {item.problem}" if item.problem else "")
-        if now < item.asked + seconds:
+        if self._is_gone(site, item):
+            self.away.add(site)
+            return item.after_earlier_problem("is not connected")
+        seconds = item.question.seconds
+        if self.clock() < item.asked + seconds:
             return None
-        late = f"gave no answer within {seconds:g} s"
-        return f"{late}; before, it {item.problem}" if item.problem else late
+        return item.after_earlier_problem(f"gave no answer within {seconds:g} s")
+
+    def _is_gone(self, site: str, item: _Asked) -> bool:
+        """Whether a site that has nothing left to answer was waited for long enough."""
+        if item.absent_since is None or item.tickets:
+            return False
+        patience = 0.0 if site in self.away else self.patience.connect
+        return self.clock() >= item.absent_since + min(patience, item.question.seconds)

@@ -165,9 +165,10 @@ def _counted(pull: Callable[[str], bytes], limit: int) -> Callable[[str], bytes]
 def _pull_object(grid: Any) -> Callable[[str], bytes]:
     from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 
-    return make_pull_object_fn_protobuf(
+    pull: Callable[[str], bytes] = make_pull_object_fn_protobuf(
         grid._runtime_client.PullObject, node=grid.node, run_id=grid.run.run_id
     )
+    return pull
 
 
 def _forget(grid: Any, message_id: str) -> None:
