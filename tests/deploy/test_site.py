@@ -80,7 +80,7 @@ class Sites:
         clients = {name: list(agreement.clients_of(name)) for name in NAMES}
         setup = Setup(RUN, agreement.digest, agreement.to_json(), clients)
         engine = FlowerEngine(self.delivery(), setup)
-        return RemoteFederation(run_data(settings, agreement), engine, "flower")
+        return RemoteFederation(run_data(agreement), engine, "flower")
 
     def run(self, settings: Config, folder: Path | None = None, **more: Any) -> TrainedRun:
         return execute(settings, folder, remote=self.remote(settings, self.agree(settings)), **more)
@@ -403,23 +403,25 @@ def test_another_version_of_trusted_code_is_refused(tmp_path: Path) -> None:
 
 def test_the_server_cannot_read_samples(sites: Sites) -> None:
     settings = config()
-    data = run_data(settings, sites.agree(settings))
+    data = run_data(sites.agree(settings))
     assert data.clients.sizes.tolist() == [len(client) for client in data.clients]
     assert len(data.dataset.train) == 0
     with pytest.raises(Exception, match="the samples of client 'south' are at site 'south'"):
         data.clients[1].batch(torch.tensor([0]))
-    with pytest.raises(UserError, match=r"evaluate\.on='test' needs test data at the server"):
-        run_data(config(evaluate={"on": "test"}), sites.agree(settings))
+    with pytest.raises(
+        UserError, match=r"evaluate\.on='test': 'test' needs test data at the server"
+    ):
+        run_data(sites.agree(config(evaluate={"on": "test"})))
 
 
 def test_the_servers_own_test_data_must_have_the_agreed_form(sites: Sites) -> None:
     settings = config(evaluate={"on": "test"})
     agreement = sites.agree(settings)
     whole = simulated(agreement, [site.data for site in sites.sites.values()])
-    assert run_data(settings, agreement, whole).own_test is None
+    assert run_data(agreement, whole).own_test is None
     other = replace(whole, classes=("healthy", "ill"))
     with pytest.raises(UserError, match="their classes is"):
-        run_data(settings, agreement, other)
+        run_data(agreement, other)
 
 
 def test_garbage_is_answered_with_an_error(north: Site) -> None:

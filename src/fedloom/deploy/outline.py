@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
@@ -17,7 +18,6 @@ from fedloom.data.dataset import Dataset, Kind, Split
 from fedloom.data.identity import json_sha256, split_sha256
 from fedloom.deploy.terms import AgreedClient, Agreement
 from fedloom.experiment.run_data import RunData
-from fedloom.settings.config import Config
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,17 @@ class RemoteClients(Sequence[RemoteData]):
         return RemoteData(self.clients[index])
 
 
-def run_data(config: Config, agreement: Agreement, test: Dataset | None = None) -> RunData:
+def run_data(agreement: Agreement, test: Dataset | None = None) -> RunData:
     """What a run at the server needs to know of its data.
 
     test: a data set of the server on whose test split models are evaluated. Without one they are
     evaluated at the sites, each on its own test samples.
     """
-    if (config.evaluate.on == "own") != (test is None):
+    scored_on = tomllib.loads(agreement.settings)["evaluate"]["on"]
+    if (scored_on == "own") != (test is None):
         raise UserError(
-            "evaluate.on='test' needs test data at the server, and evaluate.on='own' uses none: "
-            "set evaluate.on='own', or give the server a test set"
+            f"evaluate.on='{scored_on}': 'test' needs test data at the server, and 'own' uses "
+            "none; set evaluate.on='own', or give the server a test set"
         )
     dataset = outline(agreement)
     if test is not None:
@@ -90,24 +91,21 @@ def run_data(config: Config, agreement: Agreement, test: Dataset | None = None) 
         clients=cast(Clients, clients),  # it has the sizes, and is asked for no sample
         own_test=None if test is not None else cast(OwnTestBatches, clients),
         counts=_counts(agreement),
-        used=_used(agreement, dataset if test is not None else None),
+        used=_used(agreement, test),
     )
 
 
 def outline(agreement: Agreement) -> Dataset:
-    """A data set of the agreed form without training samples.
-
-    Its test split is one sample of zeros, with which the model is tried before the run.
-    """
-    dtype = getattr(torch, agreement.dtype)
-    samples = torch.zeros(1, *agreement.shape, dtype=dtype)
-    users = torch.zeros(1, dtype=torch.int64)
-    split = Split(samples, torch.zeros(1, dtype=torch.int64), users)
+    """A data set of the agreed form without samples."""
+    none = Split(
+        torch.zeros(0, *agreement.shape, dtype=getattr(torch, agreement.dtype)),
+        torch.zeros(0, dtype=torch.int64),
+    )
     return Dataset(
         agreement.run,
         cast(Kind, agreement.kind),
-        Split(split.x[:0], split.y[:0], users[:0]),
-        split,
+        none,
+        none,
         agreement.classes,
         agreement.mean,
         agreement.std,
