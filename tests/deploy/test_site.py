@@ -18,6 +18,7 @@ from fedloom.core.server import Absent
 from fedloom.deploy.agreement import agree
 from fedloom.deploy.outline import run_data
 from fedloom.deploy.report import SiteReport
+from fedloom.deploy.returning_site import report_problem
 from fedloom.deploy.simulated import simulated
 from fedloom.deploy.site.data import Source
 from fedloom.deploy.site.describe import Shared
@@ -206,6 +207,7 @@ def work(
     clients: Sequence[int] = (0,),
     work: Any = "train",
     id: str = "1",
+    timeout: float = 60.0,
 ) -> Parts:
     from fedloom.deploy.outline import outline
     from fedloom.experiment.build import build_federation
@@ -213,7 +215,7 @@ def work(
     settings = config()
     dataset = outline(agreement)
     weights = build_federation(settings, dataset, ()).build().state_dict()
-    sent = messages.broadcast_part(Broadcast(work, 0, dict(weights), timeout=60.0))
+    sent = messages.broadcast_part(Broadcast(work, 0, dict(weights), timeout=timeout))
     kind = EvaluationTask if work == "evaluate" else ClientTask
     tasks = [kind(client) for client in clients]
     return messages.work_request(Header(id, RUN, site.name), agreement.digest, sent, tasks)
@@ -282,6 +284,19 @@ def test_a_client_that_fails_is_absent_and_the_site_goes_on(
     request = messages.work_request(header(), agreement.digest, bad, [ClientTask(0)])
     assert "KeyError" in ask(north, request).answers[0].reason
     assert not isinstance(ask(north, work(north, agreement)).answers[0], Absent)
+
+
+def test_a_client_that_takes_too_long_is_interrupted(sites: Sites) -> None:
+    settings = config(train={"lr": 0.1, "batch": 1, "epochs": 10**6})
+    north, agreement = sites.sites["north"], sites.agree(settings)
+    north.handle(setup(agreement))
+    request = work(north, agreement, timeout=0.3)
+    assert "it was not done after 0.3 s (guard.timeout)" in ask(north, request).answers[0].reason
+
+
+def test_a_model_that_does_not_fit_in_memory_is_refused(sites: Sites) -> None:
+    agreement = sites.agree(config(model="mlp(width=900000000)"))
+    assert "memory" in reason(sites.sites["north"], setup(agreement))
 
 
 def test_an_unknown_receipt_makes_the_client_absent(north: Site, agreement: Agreement) -> None:
@@ -399,6 +414,23 @@ def test_another_version_of_trusted_code_is_refused(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ the server's side
+
+
+def test_a_site_that_comes_back_must_still_fit(sites: Sites, agreement: Agreement) -> None:
+    facts = ask(sites.sites["north"], messages.hello_request(header())).report
+    assert report_problem(agreement, "north", facts) is None
+    client, software = facts["clients"][0], facts["software"]
+    cases = {
+        "the number of train samples of client 'north' is 1, and was": {"train": 1},
+        "the checksum of client 'north' is 00": {"checksum": "0" * 64},
+        "its clients are x, and were north": {"name": "x"},
+    }
+    for expected, change in cases.items():
+        other = {**facts, "clients": [{**client, **change}]}
+        assert expected in (report_problem(agreement, "north", other) or "")
+    other = {**facts, "software": {**software, "fedloom": "9.9"}}
+    assert "the version of fedloom is 9.9" in (report_problem(agreement, "north", other) or "")
+    assert "cannot be read" in (report_problem(agreement, "north", {}) or "")
 
 
 def test_the_server_cannot_read_samples(sites: Sites) -> None:
