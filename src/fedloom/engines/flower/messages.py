@@ -85,6 +85,7 @@ from fedloom.engines.flower.requests import (
     setup_request,
     work_request,
 )
+from fedloom.engines.wire import Facts
 
 __all__ = [
     "BROADCAST",
@@ -93,6 +94,7 @@ __all__ = [
     "REQUEST",
     "AnswersReply",
     "ErrorReply",
+    "Facts",
     "Header",
     "HelloReply",
     "HelloRequest",
