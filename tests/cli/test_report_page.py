@@ -49,11 +49,7 @@ def page(*folders: object, words: tuple[object, ...] = ()) -> str:
 
 
 def compared(desk: Path, methods: str = "fedavg,fedprox(mu=1),ditto") -> list[Path]:
-    """Copies of the runs of a comparison, which are trained once for all tests of this file."""
-    trained = desk.parent / f"compared-{methods}"
-    if not trained.exists():
-        fedloom("compare", "--methods", methods, *TINY, *WORDS, "--out", trained)
-    shutil.copytree(trained, desk / "all")
+    fedloom("compare", "--methods", methods, *TINY, *WORDS, "--out", "all")
     return sorted(p.parent for p in desk.glob("all/*/*/config.toml"))
 
 
