@@ -14,7 +14,6 @@ import pytest
 from fedloom.deploy.processes import Process, environment, stop_all
 
 pytestmark = [pytest.mark.deploy, pytest.mark.posix]
-pytest.importorskip("flwr")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")

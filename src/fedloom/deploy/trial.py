@@ -8,7 +8,7 @@ in-process on the same clients, and the weights are compared bit by bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -66,13 +66,19 @@ def running(
         managers = [link, *(site_processes(kit, path, say) for kit, path in kits)]
         with ThreadPoolExecutor(len(managers)) as pool:  # most of a start is waiting for imports
             supervisors += pool.map(stack.enter_context, managers)
-        stack.callback(lambda: [supervisor.ask_to_end() for supervisor in supervisors])
+        stack.callback(ask_all_to_end, supervisors)
 
         def look() -> None:
             for supervisor in supervisors:
                 supervisor.look()
 
         yield look
+
+
+def ask_all_to_end(supervisors: Iterable[Supervisor]) -> None:
+    """So that they end at the same time when each of them is waited for."""
+    for supervisor in supervisors:
+        supervisor.ask_to_end()
 
 
 def repeat_in_process(run: Path, sources: Mapping[str, Path], reader: Mapping[str, Any]) -> str:
