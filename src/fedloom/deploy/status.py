@@ -48,7 +48,9 @@ def read_status(folder: ServerFolder, run: str) -> DeploymentStatus:
     done, total = progress(folder.runs / run)
     reports = _site_reports(folder, run)
     seen = _last_seen(folder) if folder.database.exists() else {}
-    lines = tuple(_line(site, answers, seen.get(site), reports.get(site)) for site in folder.sites)
+    lines = tuple(
+        _line(site, answers, seen.get(site), reports.get(site, {}), total) for site in folder.sites
+    )
     return DeploymentStatus(answers, run, state or None, done, total, lines)
 
 
@@ -67,13 +69,18 @@ def progress(run: Path) -> tuple[int, int | None]:
 
 
 def _line(
-    site: str, server: bool, seen: tuple[float, float] | None, report: dict[str, Any] | None
+    site: str,
+    server: bool,
+    seen: tuple[float, float] | None,
+    report: dict[str, Any],
+    rounds: int | None,
 ) -> SiteLine:
     """seen: seconds since the last heartbeat, and for how long one counts."""
-    known = report or {}
     connected = server and seen is not None and seen[0] < seen[1]
-    ago = None if seen is None else seen[0]
-    return SiteLine(site, connected, ago, known.get("last_round"), known.get("problem"))
+    last = report.get("last_round")
+    if last is not None and rounds is not None:
+        last = min(last, rounds)  # the evaluation after the last round counts as one more
+    return SiteLine(site, connected, None if seen is None else seen[0], last, report.get("problem"))
 
 
 def _last_seen(folder: ServerFolder) -> dict[str, tuple[float, float]]:
