@@ -43,19 +43,17 @@ class DeploymentStatus:
 def read_status(folder: ServerFolder, run: str) -> DeploymentStatus:
     """The status of a deployment and of one of its runs, from files of the server."""
     answers = is_healthy(folder)
-    control = control_of(folder, run).read()
-    state = control and ("killed" if _was_killed(control) else control.state)
+    control = control_of(folder, run)
+    written = control.read()
+    was_killed = written is not None and not written.has_ended and not control.is_alive()
+    state = None if written is None else "killed" if was_killed else written.state
     done, total = progress(folder.runs / run)
     reports = _site_reports(folder, run)
     seen = _last_seen(folder) if folder.database.exists() else {}
     lines = tuple(
         _line(site, answers, seen.get(site), reports.get(site, {}), total) for site in folder.sites
     )
-    return DeploymentStatus(answers, run, state or None, done, total, lines)
-
-
-def _was_killed(control: Any) -> bool:
-    return not control.has_ended and not control.is_alive
+    return DeploymentStatus(answers, run, state, done, total, lines)
 
 
 def progress(run: Path) -> tuple[int, int | None]:
