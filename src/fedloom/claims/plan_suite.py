@@ -183,8 +183,11 @@ def _runs(
 
 
 def run_folder_name(config: Config) -> str:
-    """A name for the folder of all seeds of these settings: what is run, and a checksum."""
-    facts = config.model_dump(mode="json", exclude={"seed"})
+    """A name for the folder of all seeds of these settings: what is run, and a checksum.
+
+    Settings at their defaults do not count, so that a version with a new setting finds the runs.
+    """
+    facts = config.model_dump(mode="json", exclude={"seed"}, exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     title = folder_name(f"{config.data.name}-{config.model.name}-{config.title}")
     return f"{title}-{digest[:DIGITS]}"
