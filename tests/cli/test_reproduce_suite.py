@@ -134,7 +134,7 @@ def test_a_claim_needs_only_its_rows_and_those_of_the_gate(desk: Path) -> None:
     said = fedloom(*words, "--dry-run")
     assert "plan: 9 runs" in said.err and "naivemix" not in said.err
     fedloom(*words, "--seeds", 1)
-    (file,) = (desk / "runs" / "reproduce" / "results").iterdir()
+    (file,) = (desk / "runs" / "reproduce" / "results").glob("*.json")
     assert file.name == "fedmix-cifar10-over-fedavg.json"  # not that of the whole suite
     assert json.loads(file.read_text())["suite"] == "mix-cnn"
 

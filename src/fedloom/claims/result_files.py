@@ -68,6 +68,7 @@ class ResultFile(Part):
     format: Literal[1]
     suite: str
     commit: str
+    fixed_at: str = ""
     scale: str
     gate: Gate
     gate_by_claim: Mapping[str, Gate] = Field(default_factory=dict)
@@ -75,6 +76,7 @@ class ResultFile(Part):
     figures: tuple[Figure, ...]
     machine: Mapping[str, Any] = Field(default_factory=dict)
     runs: Sequence[Any] = ()
+    gave_up: Sequence[str] = ()
 
     def gate_of(self, claim: Claim) -> Gate:
         """The gate that a test of this claim has to pass."""

@@ -1,6 +1,6 @@
 """The rows of a suite as files that anyone can read: settings as TOML and a log as CSV.
 
-SUITE/ROW.toml   the complete settings without the seed: fedloom run ROW.toml --seed 0
+SUITE/ROW.toml   the complete settings without the seed: fedloom run --config ROW.toml --seed 0
 SUITE/ROW.csv    a line per seed and round: seed, round, train_loss, accuracy; where clients have
                  models of their own also the scores of the models that clients end with, in the
                  line of the last round. All scores are fractions.
@@ -108,7 +108,7 @@ def settings_text(row: SuiteRow, suite: str) -> str:
     rows = "; ".join(f"{name} of {preset}" for preset, name in row.served)
     seeds = ", ".join(str(run.config.seed) for run in row.runs)
     settings = row.runs[0].config.model_dump(mode="json", exclude={"seed"})
-    command = f"fedloom run {row.name}.toml --seed {row.runs[0].config.seed}"
+    command = f"fedloom run --config {row.name}.toml --seed {row.runs[0].config.seed}"
     head = f"# Suite {suite}: {rows}\n# Seeds: {seeds}. To run one of them: {command}\n"
     return f"{head}\n{toml.dumps(settings)}"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedloom.claims.cell_verdict import cell_verdict
-from fedloom.claims.result_files import Figure
+from fedloom.claims.result_files import Figure, ResultFile
 from fedloom.claims.suites import rule
 from fedloom.metrics.paired import paired_difference
 from fedloom.settings.paper_table import Printed
@@ -25,25 +25,31 @@ class FigureTable:
     lines: Sequence[Sequence[str]]
 
 
-def figure_tables(figures: Iterable[Figure], fair: bool | None) -> list[FigureTable]:
-    """A table for each preset and column. fair: whether the gate is met, None if not known."""
+def figure_tables(result: ResultFile) -> list[FigureTable]:
+    """A table for each preset and column of a result file."""
     by_column: dict[tuple[str, str], list[Figure]] = {}
-    for figure in figures:
+    for figure in result.figures:
         by_column.setdefault((figure.preset, figure.column), []).append(figure)
     return [
-        FigureTable(*place, rows[0].metric, [_line(row, rows[0], fair) for row in rows])
+        FigureTable(*place, rows[0].metric, [_line(row, rows[0], result) for row in rows])
         for place, rows in by_column.items()
     ]
 
 
-def _line(figure: Figure, first: Figure, fair: bool | None) -> list[str]:
+def confidence(result: ResultFile) -> float:
+    """Of its intervals: higher after the one extension to more seeds."""
+    return rule().extended_confidence if result.extended else rule().confidence
+
+
+def _line(figure: Figure, first: Figure, result: ResultFile) -> list[str]:
     """A row's cells: gains are over the first row, for the seeds that both have."""
+    level = confidence(result)
     ours, theirs = _known(figure), _known(first)
     complete = len(ours) == len(figure.by_seed)
     mean = f"{sum(ours.values()) / len(ours):.2f}" if ours and complete else "-"
-    found = None if figure is first else paired_difference(ours, theirs, rule().confidence)
+    found = None if figure is first else paired_difference(ours, theirs, level)
     gains = [f"{ours[seed] - theirs[seed]:+.2f}" for seed in ours if seed in theirs]
-    interval = "-"
+    interval, printed = "-", printed_number(figure)
     if found is not None and found.interval is not None:
         interval = f"[{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
     return [
@@ -52,8 +58,8 @@ def _line(figure: Figure, first: Figure, fair: bool | None) -> list[str]:
         "-" if found is None else " ".join(gains),
         "-" if found is None else f"{found.mean:+.2f}",
         interval,
-        str(printed_number(figure) or "-"),
-        cell_verdict(ours, theirs, printed_number(figure), printed_number(first), fair),
+        str(printed or "-"),
+        cell_verdict(ours, theirs, printed, printed_number(first), result.gate.met, level),
     ]
 
 

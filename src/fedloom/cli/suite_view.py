@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "ours: mean over seeds; gains: over the first row, by seed; interval: of their mean, paired t, "
-    "95 %; paper: as printed, at the paper's scale; verdict: whether the row is above or below the "
-    "first one, as in the paper"
+    "95 % (99 % after an extension); paper: as printed, at the paper's scale; verdict: whether the "
+    "row is above or below the first one, as in the paper"
 )
 
 
@@ -111,7 +111,7 @@ def show_figures(plan: SuitePlan, result: ResultFile) -> None:
     met = {True: "met", False: "not met, so this is no fair test", None: "not known yet"}
     said = f"{plan.suite.id}: gate {met[result.gate.met]}: {result.gate.why}"
     out.print(said, highlight=False, markup=False)
-    for found in figure_tables(result.figures, result.gate.met):
+    for found in figure_tables(result):
         title = f"{found.preset}, {found.column}: {found.metric}"
         print_table(table(COLUMNS, found.lines, title=title, right=(1, 3, 5)))
 
