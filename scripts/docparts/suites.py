@@ -123,7 +123,8 @@ CONDITIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = MappingProxyType(
         "score": lambda g: f"{g['of']} has more than {g['above']:g} %",
         "gain": lambda g: f"{g['better']} gains at least {g['at_least']:g} on {g['than']}",
         "plateau": lambda g: (
-            f"{g['of']} gains less than {g['below']:g} over the last {g['last']:.0%} of the rounds"
+            f"{g['of']} gains less than {g['below']:g} over the last {100 * g['last']:.0f} % "
+            "of the rounds"
         ),
         "train_loss": lambda g: (
             f"the training loss of {g['of']} falls below {g['below']:g} by round {g['by_round']}"
@@ -172,7 +173,7 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
 
 def _level(result: ResultFile) -> str:
     again = ", after the one extension to more seeds" if result.extended else ""
-    return f"paired t, {confidence(result):.0%}{again}"
+    return f"paired t, {100 * confidence(result):.0f} %{again}"
 
 
 def _table(found: FigureTable) -> str:

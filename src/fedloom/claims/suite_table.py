@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedloom.claims.cell_verdict import cell_verdict
 from fedloom.claims.result_files import Figure, ResultFile
 from fedloom.claims.suites import rule
+from fedloom.metrics.curve import rounds_to
 from fedloom.metrics.paired import paired_difference
 from fedloom.settings.paper_table import Printed
 from fedloom.settings.presets import names, preset
@@ -42,25 +43,42 @@ def confidence(result: ResultFile) -> float:
 
 
 def _line(figure: Figure, first: Figure, result: ResultFile) -> list[str]:
-    """A row's cells: gains are over the first row, for the seeds that both have."""
-    level = confidence(result)
+    """A row's cells: gains are over the first row, for the seeds that both have.
+
+    If a target was not reached on some seed, there are no gains: those of the other seeds would be
+    a choice of the fast ones.
+    """
+    level, printed, base = confidence(result), printed_number(figure), printed_number(first)
+    cells = [figure.row, _mean(figure)]
+    if None in (*figure.by_seed.values(), *first.by_seed.values()):
+        has_gain = printed is not None and base is not None and printed.gain(base) is not None
+        is_open = has_gain and figure is not first
+        verdict = "not decided (target not reached)" if is_open else "-"
+        return [*cells, "-", "-", "-", str(printed or "-"), verdict]
     ours, theirs = _known(figure), _known(first)
-    complete = len(ours) == len(figure.by_seed)
-    mean = f"{sum(ours.values()) / len(ours):.2f}" if ours and complete else "-"
-    found = None if figure is first else paired_difference(ours, theirs, level)
-    gains = [f"{ours[seed] - theirs[seed]:+.2f}" for seed in ours if seed in theirs]
-    interval, printed = "-", printed_number(figure)
-    if found is not None and found.interval is not None:
-        interval = f"[{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
-    return [
-        figure.row,
-        mean,
-        "-" if found is None else " ".join(gains),
-        "-" if found is None else f"{found.mean:+.2f}",
-        interval,
-        str(printed or "-"),
-        cell_verdict(ours, theirs, printed, printed_number(first), result.gate.met, level),
-    ]
+    verdict = cell_verdict(ours, theirs, printed, base, result.gate.met, level)
+    gains = ["-"] * 3 if figure is first else _gains(ours, theirs, level)
+    return [*cells, *gains, str(printed or "-"), verdict]
+
+
+def _mean(figure: Figure) -> str:
+    values = list(figure.by_seed.values())
+    if None in values:
+        return rounds_to(values, figure.rounds or 0)
+    known = _known(figure).values()
+    return f"{sum(known) / len(known):.2f}"
+
+
+def _gains(ours: Mapping[int, float], theirs: Mapping[int, float], level: float) -> list[str]:
+    """The gains by seed, their mean and its interval."""
+    found = paired_difference(ours, theirs, level)
+    if found is None:
+        return ["-", "-", "-"]
+    by_seed = " ".join(f"{ours[seed] - theirs[seed]:+.2f}" for seed in ours if seed in theirs)
+    if found.interval is None:
+        return [by_seed, f"{found.mean:+.2f}", "-"]
+    low, high = found.interval
+    return [by_seed, f"{found.mean:+.2f}", f"[{low:+.2f}, {high:+.2f}]"]
 
 
 def _known(figure: Figure) -> Mapping[int, float]:
