@@ -11,6 +11,7 @@ from docparts.markdown import table
 from docparts.result_store import all_results
 from fedloom.claims.claim import PAPERS, Claim, PrintedNumber
 from fedloom.claims.evidence import OUTCOMES, counts, verdicts
+from fedloom.claims.judgement import Judgement
 from fedloom.claims.sentences import number
 from fedloom.claims.statistics import LEVEL
 from fedloom.claims.suites import suites
@@ -84,7 +85,7 @@ def _verdicts(root: Path) -> list[Verdict]:
 def _tested(found: Sequence[Verdict], page: str, with_paper: bool = False) -> str:
     """A table of verdicts, and why the tests that are not fair are not."""
     reasons = list(dict.fromkeys(v.gate for v in found if v.judgement and not v.fair))
-    heads = ["claim", "paper", "ours", "seeds", "verdict", "fair test", "runs"]
+    heads = ["claim", "paper", "ours", "verdict", "runs"]
     rows = [_cells(v, page, reasons, with_paper) for v in found]
     notes = "\n".join(f"{n}. {reason}" for n, reason in enumerate(reasons, 1))
     text = table(heads, rows)
@@ -97,30 +98,32 @@ def _cells(v: Verdict, page: str, reasons: Sequence[str], with_paper: bool) -> l
     said = [f"{paper_name}{claim.text} ({claim.where})<br>`{claim.id}`", _printed(claim)]
     runs = _runs(v.suite or claim.suite, page)
     if v.judgement is None:
-        return [*said, "", "", v.outcome, "", runs]
-    fair = "yes" if v.fair else f"no ({reasons.index(v.gate) + 1})"
+        return [*said, "", v.outcome, runs]
+    fair = "fair test" if v.fair else f"not a fair test ({reasons.index(v.gate) + 1})"
     star = "\\*" if v.survives_holm else ""
-    seeds = "counted" if v.judgement.is_counted else str(v.seeds)
-    return [*said, _ours(v), seeds, f"{v.outcome}{star}", fair, runs]
+    return [*said, _ours(v.judgement), f"**{v.outcome}**{star}<br>{fair}", runs]
 
 
-def _ours(v: Verdict) -> str:
-    """What was compared, its mean and its interval, with the level if it is not the usual one."""
-    found = v.judgement
-    assert found is not None
-    parts = [found.comparison.label]
+def _ours(found: Judgement) -> str:
+    """What was compared; its mean and interval, with the level if it is not the usual; seeds."""
+    lines = [found.comparison.label]
     if found.mean is not None:
-        parts.append(number(found, found.mean))
+        lines.append(number(found, found.mean))
     if found.interval is not None and not found.is_counted:
         low, high = (number(found, end) for end in found.interval)
-        parts.append(f"[{low}, {high}]" + ("" if found.level == LEVEL else f" ({found.level:.0%})"))
-    if found.seeds_to_decide:
-        parts.append(f"({found.seeds_to_decide} seeds would decide)")
-    return " ".join(parts)
+        level = "" if found.level == LEVEL else f" ({100 * found.level:.0f} %)"
+        lines[-1] += _unbroken(f" [{low}, {high}]{level}")
+    seeds = "counted" if found.is_counted else f"{found.seeds} seed{'s' * (found.seeds != 1)}"
+    more = f"; {found.seeds_to_decide} would decide" if found.seeds_to_decide else ""
+    return "<br>".join([*lines, f"{seeds}{more}"])
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "&nbsp;")
 
 
 def _printed(claim: Claim) -> str:
-    return ", ".join(map(_printed_number, claim.printed)) or "no number"
+    return "<br>".join(map(_printed_number, claim.printed)) or "no number"
 
 
 def _printed_number(printed: PrintedNumber) -> str:
