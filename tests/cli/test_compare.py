@@ -143,7 +143,7 @@ def test_accuracies_and_targets_of_a_moving_average(desk: Path) -> None:
         picture(desk / "both" / "curves.png"), smoothed
     )
     other = compare("both", *words[:-1], "--ema-start", "debiased")
-    assert "moving average 0.9 over evaluations, debiased;" in other.out and "4+" in other.out
+    assert "moving average 0.9 per round, debiased;" in other.out and "4+" in other.out
 
 
 def test_a_target_that_only_some_seeds_reach(desk: Path) -> None:

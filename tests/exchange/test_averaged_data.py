@@ -1,7 +1,8 @@
 """Averaged data: groups, noise, the server's pooling, and what a client draws."""
 
+import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pytest
@@ -253,3 +254,13 @@ def test_a_method_takes_the_parameters_of_the_exchange_and_its_own() -> None:
         "least=0 must be at least 1"
     )
     assert not argument_problems(blending, {"split": "same-class", "clip": None})
+
+
+def test_a_secret_of_the_client_changes_the_noise_and_nothing_else() -> None:
+    made = {}
+    for secret, noise in itertools.product(("", "a", "b"), (0.0, 0.1)):
+        exchange = averaged_data_exchange(size=2, noise=noise)
+        made[secret, noise] = exchange.client(replace(job(), secret=secret), Key.root(0))["x"]
+    assert torch.equal(made["", 0.0], made["a", 0.0])
+    assert not torch.equal(made["", 0.1], made["a", 0.1])
+    assert not torch.equal(made["a", 0.1], made["b", 0.1])

@@ -115,20 +115,22 @@ SELDOM = {5: 0.1, 10: 0.3, 15: 0.2, 17: 0.6}  # evaluated every 5 rounds and aft
         ("accuracy(at=17, last=1)", 60.0),
         ("accuracy(last=2)", 40.0),
         ("accuracy(of=0.5, last=1)", 10.0),  # up to round 9
-        ("ema(at=10, momentum=0.5)", 20.0),  # one step, not five
-        ("ema(at=14, momentum=0.5)", 20.0),
-        ("ema(momentum=0.5)", 40.0),
+        ("ema(at=10, momentum=0.5)", 100 * (0.1 / 32 + 0.3 * 31 / 32)),  # five rounds
+        ("ema(at=14, momentum=0.5)", 100 * (0.1 / 32 + 0.3 * 31 / 32)),
+        ("ema(momentum=0.5)", 100 * (0.6 * 3 / 4 + 0.2029296875 / 4)),
         (
             "ema(momentum=0.5, start=debiased)",
-            100 * (0.5 * 0.6 + 0.25 * 0.2 + 0.125 * 0.3 + 0.0625 * 0.1) / 0.9375,
+            100 * (0.6 * 3 * 2**15 + 0.2 * 31 * 2**10 + 0.3 * 31 * 2**5 + 0.1 * 31) / (2**17 - 1),
         ),
         ("ema(momentum=0)", 60.0),
         ("rounds(to=0.3)", 10),
         ("rounds(to=0.3, ema=0.5)", 17),
-        ("rounds(to=0.41, ema=0.5)", None),
+        ("rounds(to=0.51, ema=0.5)", None),
     ],
 )
-def test_averages_run_over_evaluations(measure: str, figure: float | None) -> None:
+def test_averages_over_evaluations_that_are_rounds_apart(
+    measure: str, figure: float | None
+) -> None:
     assert measured(measure, SELDOM) == (None if figure is None else pytest.approx(figure))
     assert is_measure(measure)
 
@@ -147,7 +149,10 @@ def test_a_share_of_a_run_is_a_whole_round_where_it_comes_to_one() -> None:
         ("accuracy(at=4)", ("no accuracy at round 4", "ask for 5 to 17")),
         ("accuracy(at=0)", ("measure 'accuracy': at=0 must be at least 1",)),
         ("accuracy(at=5, of=0.5)", ("of=0.5 and at=5 name two rounds", "give one")),
-        ("ema(momentum=1)", ("measure 'ema': momentum=1 must be below 1", "0 is each by itself")),
+        (
+            "ema(momentum=1)",
+            ("measure 'ema': momentum=1 must be below 1", "0 is each evaluation by itself"),
+        ),
         ("ema(start=zero)", ("start='zero' must be 'first' or 'debiased'",)),
         ("rounds(to=47)", ("to=47 must be below 1",)),
         ("rounds(ema=0.9)", ("parameter 'to' is missing (accuracy to reach)",)),
@@ -236,9 +241,11 @@ def test_curve_options_smooth_before_targets_and_rounds_are_looked_up() -> None:
     plain = CurveOptions((0.2, 0.5, 0.7), (10, 17))
     assert plain.reached(SELDOM) == [10, 17, None] and plain.accuracy(SELDOM) == pytest.approx(0.3)
     assert plain.at_rounds(SELDOM) == pytest.approx([0.2, 0.3])
-    smooth = CurveOptions((0.2, 0.41), (10, 17), 0.5)
-    assert smooth.reached(SELDOM) == [10, None] and smooth.accuracy(SELDOM) == pytest.approx(0.4)
-    assert smooth.at_rounds(SELDOM) == pytest.approx([0.2, 0.4])
+    smooth = CurveOptions((0.2, 0.51), (10, 17), 0.5)
+    assert smooth.reached(SELDOM) == [10, None] and smooth.accuracy(SELDOM) == pytest.approx(
+        0.500732421875
+    )
+    assert smooth.at_rounds(SELDOM) == pytest.approx([0.29375, 0.500732421875])
     assert CurveOptions(ema=0.0).accuracy(SELDOM) == 0.6
 
 

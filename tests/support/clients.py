@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedloom.core.checksum import samples_checksum
 from support.models import CLASSES, FEATURES
 
 SIZES = (5, 9, 12, 7, 16, 8, 21, 10)  # unequal; three have a last batch of 1 in batches of 4
@@ -29,6 +30,9 @@ class TensorClient:
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
     ) -> tuple[Tensor, Tensor]:
         return self.x[positions], self.y[positions]
+
+    def checksum(self) -> int:
+        return samples_checksum(self)
 
 
 def tiny_clients(sizes: tuple[int, ...] = SIZES) -> list[TensorClient]:

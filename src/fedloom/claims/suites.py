@@ -17,6 +17,7 @@ gate              conditions under which the runs are a fair test; all must hold
                                  `below` in round `by_round` or earlier
                     client_size  clients hold at least `at_least` samples on average
 gate_seed         the seed on which a gate is tried; it is not reported
+tried             the scales at which the gate was tried on that seed, and how far each got
 targets           columns that count rounds to an accuracy relative to a row's: within each seed,
                   `times` the `measure` of the row `of`, plus `plus` points; `ema` is the momentum
                   of the curve on which it is reached
@@ -94,6 +95,7 @@ class Suite:
     seeds: tuple[int, ...] = ()
     gate: tuple[Mapping[str, Any], ...] = ()
     gate_seed: int = 0
+    tried: tuple[str, ...] = ()
     targets: tuple[Target, ...] = ()
     runs: tuple[RunGroup, ...] = ()
     commands: tuple[str, ...] = ()
@@ -164,6 +166,7 @@ def _suite(raw: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> S
             "seeds": seeds,
             "claims": tuple(facts["claims"]),
             "overrides": tuple(facts.get("overrides", ())),
+            "tried": tuple(facts.get("tried", ())),
             "gate": tuple(map(MappingProxyType, facts.get("gate", ()))),
             "targets": tuple(Target(**target) for target in facts.get("targets", ())),
             "runs": tuple(_group(group, seeds) for group in facts.get("runs", ())),

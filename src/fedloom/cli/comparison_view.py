@@ -204,4 +204,4 @@ def _smoothing(options: CurveOptions, evaluations: int) -> str:
     if options.ema is None:
         return f"mean of the last {min(LAST, evaluations)} evaluations"
     begun = {"first": "starting from the first", "debiased": "debiased"}[options.start]
-    return f"moving average {options.ema:g} over evaluations, {begun}"
+    return f"moving average {options.ema:g} per round, {begun}"

@@ -29,7 +29,7 @@ Ema = Annotated[
     float | None,
     typer.Option(
         "--ema",
-        help="Momentum of an exponential moving average over evaluations, such as 0.9, from which "
+        help="Momentum per round of an exponential moving average, such as 0.9, from which "
         "accuracies and targets are taken. Default: the mean of the last five evaluations, and "
         "targets from the evaluations themselves.",
         show_default=False,
@@ -40,7 +40,7 @@ EmaStart = Annotated[
     typer.Option(
         "--ema-start",
         help="How the average starts. first (default): at the first evaluation; "
-        "debiased: at 0, divided by 1 - momentum^k, as TensorBoard does.",
+        "debiased: at 0, divided by 1 - momentum^round, as TensorBoard does.",
         show_default=False,
     ),
 ]

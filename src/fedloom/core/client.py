@@ -7,7 +7,7 @@ The server sends a Broadcast to all clients of a round and a Task for each answe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.evaluate import ClassCounts, count_correct
 from fedloom.core.job import Data, Job, ModelPool, Progress
+from fedloom.core.keeper import CarriedMemories, MemoryKeeper
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Outcome, Phase
 from fedloom.core.params import Params
@@ -27,6 +28,8 @@ Work = Literal["train", "exchange", "exchange every round", "personalise", "scor
 
 # Pieces into which the test data are split; constant, so that all engines add in the same order.
 TEST_PIECES = 16
+
+Batches = Sequence[tuple[Tensor, Tensor]]
 
 # The branch of the random key for each kind of work with a client.
 _KEY_BRANCH: dict[Work, str] = {
@@ -46,6 +49,9 @@ class Federation:
     clients   the clients' training data.
     solver    the run's solver; a phase may use another.
     test      test batches, on which models are scored.
+    own_test  every client's own test batches, if models are scored on them instead.
+    keeper    where the clients' memories are between rounds.
+    secret    known to this process only; noise that protects data is drawn with it.
     """
 
     method: Method
@@ -53,8 +59,23 @@ class Federation:
     clients: Sequence[Data]
     solver: Solver
     key: Key
-    test: Sequence[tuple[Tensor, Tensor]] = ()
+    test: Batches = ()
     classes: int = 0
+    own_test: Sequence[Batches] | None = None
+    keeper: MemoryKeeper = field(default_factory=CarriedMemories)
+    secret: str = ""
+
+    @property
+    def test_pieces(self) -> int:
+        """The number of pieces in which the server's model is evaluated."""
+        return TEST_PIECES if self.own_test is None else len(self.clients)
+
+    def test_piece(self, piece: int) -> Batches:
+        """One piece of the test data: a share of all of them, or those of one client."""
+        if self.own_test is not None:
+            return self.own_test[piece]
+        count = len(self.test)
+        return self.test[piece * count // TEST_PIECES : (piece + 1) * count // TEST_PIECES]
 
 
 @dataclass(frozen=True)
@@ -166,16 +187,18 @@ def job_for(
 ) -> Job:
     """A client's job: its own key, and its private tensors in place of the server's."""
     assert isinstance(task, ClientTask)
+    memories = federation.keeper.recall(task.client, task.memories)
     return Job(
         client=task.client,
         round=sent.round,
         key=federation.key.fold(_KEY_BRANCH[sent.work], sent.round, "client", task.client),
         data=federation.clients[task.client],
         model_pool=model_pool,
-        received={**sent.params, **task.memories.get("private", {})},
+        received={**sent.params, **memories.get("private", {})},
         shared=sent.shared,
-        memories=task.memories,
+        memories=memories,
         classes=federation.classes,
+        secret=federation.secret,
         progress=progress or Progress(),
     )
 
@@ -196,7 +219,9 @@ def train(federation: Federation, job: Job) -> Reply:
         memories |= descent.keep
     if private:
         memories["private"] = {n: final[n] for n in final if n in private}
-    return reply_of(method, outcome, change, memories)
+    reply = reply_of(method, outcome, change, memories)
+    carried = federation.keeper.keep(job.client, job.round, reply.memories)
+    return replace(reply, memories=carried)
 
 
 def reply_of(
@@ -250,15 +275,16 @@ def personalise(federation: Federation, job: Job) -> Params:
 def score(federation: Federation, job: Job) -> ClassCounts:
     """Score the client's own model on the test data."""
     chain = job.model_pool.load("scored", personalise(federation, job))
-    return count_correct(chain, federation.test, federation.classes)
+    own = federation.own_test
+    batches = federation.test if own is None else own[job.client]
+    return count_correct(chain, batches, federation.classes)
 
 
 def evaluate(
     federation: Federation, model_pool: ModelPool, params: Params, piece: int
 ) -> ClassCounts:
-    """Score the server's model on one of TEST_PIECES pieces of the test data."""
-    count = len(federation.test)
-    batches = federation.test[piece * count // TEST_PIECES : (piece + 1) * count // TEST_PIECES]
+    """Score the server's model on one piece of the test data."""
+    batches = federation.test_piece(piece)
     return count_correct(model_pool.load("scored", params), batches, federation.classes)
 
 

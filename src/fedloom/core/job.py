@@ -32,6 +32,10 @@ class Data(Protocol):
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
     ) -> tuple[Tensor, Tensor]: ...
 
+    def checksum(self) -> int:
+        """Of the samples; another one if they have changed (core/checksum.py)."""
+        ...
+
 
 def build_isolated(build: Callable[[], Chain]) -> Chain:
     """Build a model and restore the global random state, so that it cannot affect later draws."""
@@ -133,6 +137,7 @@ class Job:
     shared     what the server sends along with the weights, by name.
     memories   what this client remembers, by slot.
     classes    number of classes of the task, not of this client's data.
+    secret     known to the client's own process only; empty in a simulation.
     """
 
     client: int
@@ -144,8 +149,14 @@ class Job:
     shared: Mapping[str, Params]
     memories: Mapping[str, Params]
     classes: int = 0
+    secret: str = ""
     progress: Progress = field(default_factory=Progress, compare=False)
     _made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def noise_key(self, key: Key) -> Key:
+        """The key for noise that hides data: the client's secret keeps the server, which knows
+        the seed of the run, from computing the noise and subtracting it."""
+        return key.fold("secret", self.secret) if self.secret else key
 
     def once(self, make: Callable[Concatenate[Job, P], T], *args: P.args, **none: P.kwargs) -> T:
         """make(job, *args), computed once: a teacher, a direction, anything that steps share."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedloom.core.checksum import samples_checksum
 from fedloom.data.augment import Augment
 from fedloom.data.dataset import Dataset, Split
 
@@ -86,6 +87,10 @@ class ClientData:
             x = self.augment(x, generator)
         return self.normalise(x), self.split.y.index_select(0, rows)
 
+    def checksum(self) -> int:
+        """Of the samples as the model gets them."""
+        return samples_checksum(self)
+
 
 @dataclass(frozen=True, eq=False)
 class Clients(Sequence[ClientData]):
@@ -128,12 +133,22 @@ def federate(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Clients:
-    """The training split of a data set as clients; no object is created per client."""
+    """The training split of a data set as clients, each with its part of the rows."""
+    return clients_of(dataset.train, parts, normaliser(dataset, dtype, device), augment, device)
+
+
+def clients_of(
+    split: Split,
+    parts: Sequence[np.ndarray],
+    normalise: Normaliser,
+    augment: Augment | None = None,
+    device: torch.device | str = "cpu",
+) -> Clients:
+    """A split as clients, each with its part of the rows; no object is created per client."""
     stops = np.cumsum([len(part) for part in parts])
     starts = np.concatenate([[0], stops[:-1]])
     rows = torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
-    split, normalise = place(dataset.train, device), normaliser(dataset, dtype, device)
-    return Clients(split, rows, starts, stops, normalise, augment)
+    return Clients(place(split, device), rows, starts, stops, normalise, augment)
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,28 @@ class EvaluationBatches(Sequence[Batch]):
             raise IndexError(index)
         rows = slice(index * self.batch, (index + 1) * self.batch)
         return self.normalise(self.split.x[rows]), self.split.y[rows]
+
+
+@dataclass(frozen=True)
+class OwnTestBatches(Sequence[Sequence[Batch]]):
+    """The test samples of every client, in batches that are made when they are requested."""
+
+    clients: Clients
+    batch: int = 100
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[Batch]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sequence[Batch]]: ...
+    def __getitem__(self, index: int | slice) -> Sequence[Batch] | list[Sequence[Batch]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        data = self.clients[index]
+        positions = torch.split(torch.arange(len(data)), self.batch)
+        return [data.batch(some, train=False) for some in positions if len(some)]
 
 
 def place(split: Split, device: torch.device | str) -> Split:

@@ -54,6 +54,9 @@ class TinyClients:
         x, y = self.data.batch(positions % len(self.data), generator, train)
         return x.double() if x.is_floating_point() else x, y
 
+    def checksum(self) -> int:
+        return self.data.checksum()
+
 
 def difference_from_exact(federation: Federation) -> str | None:
     """Why this method cannot be vectorised on this model, or None if it can."""

@@ -103,7 +103,9 @@ def averaged_data_exchange(
         if len(job.data) >= least:
             groups = split_into_groups(job.data.labels, size, split, tail, key.fold("split"))
         x, y = group_means(job.data, job.classes, groups, clip)
-        x, y = noisy(x, noise, key.fold("noise")), noisy(y, label_noise, key.fold("label noise"))
+        hidden = job.noise_key(key)
+        x = noisy(x, noise, hidden.fold("noise"))
+        y = noisy(y, label_noise, hidden.fold("label noise"))
         return {
             "x": x,
             "y": as_probabilities(y) if label_noise else y,
@@ -211,7 +213,8 @@ def clipped(x: Tensor, clip: float | None) -> Tensor:
 def noisy(t: Tensor, deviation: float, key: Key) -> Tensor:
     """Add Gaussian noise; a deviation of 0 adds none.
 
-    The noise derives from the run's seed: anyone who knows the seed can reproduce and subtract it.
+    In a simulation the noise derives from the run's seed: anyone who knows the seed can reproduce
+    and subtract it. A site of a deployment adds a secret of its own (`Job.noise_key`).
     """
     if not deviation:
         return t

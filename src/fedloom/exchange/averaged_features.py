@@ -69,6 +69,9 @@ class TransformedData:
         x, y = self.data.batch(positions, generator, train)
         return torch.cat([self.transform(part) for part in torch.split(x, CHUNK)]), y
 
+    def checksum(self) -> int:
+        return self.data.checksum()
+
 
 def feature_mixing_method(
     name: str, at: str, every_round: bool, averaged: AveragedData, mixed_loss: MixedLoss

@@ -24,7 +24,15 @@ from fedloom.core.sampler import SAMPLERS, Sampler
 from fedloom.core.solver import Schedule, Sgd, SGDRule
 from fedloom.core.spec import Spec, call
 from fedloom.data import augment, store
-from fedloom.data.client import Clients, EvaluationBatches, federate, normaliser, place
+from fedloom.data.client import (
+    Clients,
+    EvaluationBatches,
+    OwnTestBatches,
+    clients_of,
+    federate,
+    normaliser,
+    place,
+)
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import partition
 from fedloom.data.subset import renormalised, subset
@@ -93,16 +101,27 @@ def build_clients(config: Config, dataset: Dataset, rows: Sequence[np.ndarray]) 
     return federate(dataset, rows, augment.build(config.data.augment), dtype, device)
 
 
+def own_test_batches(
+    config: Config, dataset: Dataset, rows: Sequence[np.ndarray]
+) -> OwnTestBatches:
+    """The test samples, split among the clients by these rows."""
+    dtype, device = getattr(torch, config.dtype), resolve_device(config.device)
+    clients = clients_of(dataset.test, rows, normaliser(dataset, dtype, device), device=device)
+    return OwnTestBatches(clients, config.evaluate.batch)
+
+
 def build_federation(
     config: Config,
     dataset: Dataset,
     clients: Clients,
     values: Values = NO_VALUES,
     method: Method | None = None,
+    own_test: OwnTestBatches | None = None,
 ) -> Federation:
     """What a process needs to run any client, the same in every process.
 
-    method: the one that the settings describe, where it has been built already.
+    method: the one that the settings describe, where it has been built already. own_test: the
+    clients' own test samples, if models are scored on them.
     """
     method = method or build_method(config.method_specs, values)
     device, dtype, key = resolve_device(config.device), getattr(torch, config.dtype), root(config)
@@ -117,6 +136,7 @@ def build_federation(
         key=key,
         test=EvaluationBatches(test, normaliser(dataset, dtype, device), config.evaluate.batch),
         classes=len(dataset.classes),
+        own_test=own_test,
     )
 
 

@@ -14,6 +14,7 @@ from fedloom.experiment.identity import check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.reuse import check_same_rounds, copy_rounds
+from fedloom.experiment.run_data import RemoteFederation
 from fedloom.experiment.stored_run import run_config
 from fedloom.experiment.train import TrainedRun, train
 from fedloom.runs.folder import CONFIG, RunFolder
@@ -36,13 +37,15 @@ def execute(
     stop: Callable[[], bool] = bool,
     warn: Message = ignore,
     inform: Message = ignore,
+    remote: RemoteFederation | None = None,
 ) -> TrainedRun:
     """Train to the last round; in memory if there is no path.
 
     A folder that holds this run is resumed from its last checkpoint; one that holds another run is
     an error. dataset, values: what was passed as Python objects. rounds_of: a finished run with the
     same rounds, which are copied. elsewhere: engine or workers to use instead of those in the
-    settings, which exact engines allow without changing the result. The rest is for `train`.
+    settings, which exact engines allow without changing the result. remote: clients at sites, on an
+    engine that is open. The rest is for `train`.
     """
     config = resolve_auto(config)
     resuming = path is not None and (path / CONFIG).exists()
@@ -53,7 +56,7 @@ def execute(
     running = config if path is None else resume_config(config, path)
     if elsewhere:
         running = load({**running.model_dump(mode="json"), **elsewhere})
-    with prepare(running, dataset, fork_server=fork_server, values=values) as prepared:
+    with prepare(running, dataset, None, fork_server, values, remote) as prepared:
         for other in filter(None, (path if resuming else None, rounds_of)):
             check_same_data(str(other), stored_identity(other), prepared.identity.data)
         if path is None:

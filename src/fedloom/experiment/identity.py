@@ -17,22 +17,14 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.identity import data_identity, partition_sha256
 from fedloom.experiment.build import load_data, named_data, partition_rows
 from fedloom.runs.folder import RunFolder
-from fedloom.runs.made_with import made_with
 from fedloom.settings.config import Config
 
 REMEDY = "put the earlier data back, or start a new run"
 
 
-def run_identity(config: Config, whole: Dataset, rows: Sequence[np.ndarray]) -> RunIdentity:
-    """What a run with these settings depends on now.
-
-    whole: the data set before the settings take a part of it. rows: of every client.
-    """
-    return RunIdentity(made_with(), used_data(whole, rows), config.code())
-
-
 def used_data(whole: Dataset, rows: Sequence[np.ndarray]) -> UsedData:
-    """The data of a run: the whole set, and the rows of every client."""
+    """The data of a run: the whole set, before the settings take a part of it, and the rows of
+    every client."""
     return UsedData(whole.name, data_identity(whole), partition_sha256(rows))
 
 

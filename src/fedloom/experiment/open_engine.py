@@ -19,7 +19,8 @@ from fedloom.core.errors import UserError
 from fedloom.core.simulation import Engine
 from fedloom.core.user_code import short_reference
 from fedloom.data import augment
-from fedloom.data.client import Clients, normaliser
+from fedloom.data.augment import Augment
+from fedloom.data.client import Clients, Normaliser, OwnTestBatches, normaliser
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice, WorkEstimate, fastest_engine
@@ -101,8 +102,8 @@ def workload_of(
     """What any engine may need to run these settings; arguments as for `open_engine`."""
     return Workload(
         federation,
-        lambda layout: _built_with(config, dataset, clients, layout, values),
-        _recipe(config, dataset, clients),
+        lambda layout: _built_with(config, dataset, clients, layout, values, federation),
+        _recipe(config, dataset, clients, federation),
         config.workers,
         fork_server,
         pool,
@@ -156,39 +157,64 @@ def build_in_worker(message: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     train = Split(tensors["train.x"], tensors["train.y"])
     test = Split(tensors["test.x"], tensors["test.y"])
     dataset = Dataset(train=train, test=test, **facts)
-    clients = Clients(
-        split=train,
-        rows=tensors["rows"],
-        starts=tensors["starts"].numpy(),
-        stops=tensors["stops"].numpy(),
-        normalise=normaliser(dataset, getattr(torch, config.dtype)),
-        augment=augment.build(config.data.augment),
-    )
-    return build_federation(config, dataset, clients)
+    normalise = normaliser(dataset, getattr(torch, config.dtype))
+    clients = _shared_clients(train, tensors, "", normalise, augment.build(config.data.augment))
+    own_test = None
+    if config.evaluate.on == "own":
+        owners = _shared_clients(test, tensors, "test.", normalise)
+        own_test = OwnTestBatches(owners, config.evaluate.batch)
+    return build_federation(config, dataset, clients, own_test=own_test)
 
 
-def _recipe(config: Config, dataset: Dataset, clients: Clients) -> Recipe:
+def _shared_clients(
+    split: Split,
+    tensors: Mapping[str, Tensor],
+    prefix: str,
+    normalise: Normaliser,
+    augment: Augment | None = None,
+) -> Clients:
+    """The clients that `_client_tensors` was given, with the same prefix."""
+    rows, starts, stops = (tensors[f"{prefix}{name}"] for name in ("rows", "starts", "stops"))
+    return Clients(split, rows, starts.numpy(), stops.numpy(), normalise, augment)
+
+
+def _client_tensors(clients: Clients, prefix: str) -> dict[str, Tensor]:
+    """Which rows each client has."""
+    return {
+        f"{prefix}rows": clients.rows,
+        f"{prefix}starts": torch.from_numpy(clients.starts.astype(np.int64)),
+        f"{prefix}stops": torch.from_numpy(clients.stops.astype(np.int64)),
+    }
+
+
+def _recipe(config: Config, dataset: Dataset, clients: Clients, federation: Federation) -> Recipe:
     """What `build_in_worker` needs."""
     tensors = {
         "train.x": dataset.train.x,
         "train.y": dataset.train.y,
         "test.x": dataset.test.x,
         "test.y": dataset.test.y,
-        "rows": clients.rows,
-        "starts": torch.from_numpy(clients.starts.astype(np.int64)),
-        "stops": torch.from_numpy(clients.stops.astype(np.int64)),
+        **_client_tensors(clients, ""),
     }
+    if isinstance(federation.own_test, OwnTestBatches):
+        tensors |= _client_tensors(federation.own_test.clients, "test.")
     facts = {name: getattr(dataset, name) for name in ("name", "kind", "classes", "mean", "std")}
     build = f"{__name__}:{build_in_worker.__name__}"
     return Recipe(build, resolve_auto(config).text(), facts, tensors)
 
 
 def _built_with(
-    config: Config, dataset: Dataset, clients: Clients, layout: str, values: Values
+    config: Config,
+    dataset: Dataset,
+    clients: Clients,
+    layout: str,
+    values: Values,
+    federation: Federation,
 ) -> Federation:
     """The federation with another memory layout."""
     config = config.model_copy(update={"layout": layout})
-    return build_federation(config, dataset, clients, values)
+    rebuilt = build_federation(config, dataset, clients, values)
+    return replace(rebuilt, own_test=federation.own_test)
 
 
 def _estimated_work(

@@ -36,20 +36,19 @@ from fedloom.engines.choose import EngineChoice
 from fedloom.experiment.build import (
     NO_VALUES,
     Values,
-    build_clients,
     build_federation,
     build_sampler,
     check_model,
     load_data,
-    named_data,
     partition_rows,
     resolve_device,
 )
-from fedloom.experiment.identity import run_identity
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
+from fedloom.experiment.run_data import RemoteFederation, local_data
 from fedloom.methods.registry import build as build_method
+from fedloom.runs.made_with import made_with
 from fedloom.settings.config import Config, load
 
 if TYPE_CHECKING:
@@ -99,33 +98,35 @@ def prepare(
     pool: Pool | RayCluster | None = None,
     fork_server: ForkServer | None = None,
     values: Values = NO_VALUES,
+    remote: RemoteFederation | None = None,
 ) -> PreparedRun:
     """Everything a run needs.
 
     dataset: used instead of the one that the settings name. pool, fork_server: reused instead of
-    new ones. values: methods and models that were passed as Python objects.
+    new ones. values: methods and models that were passed as Python objects. remote: clients whose
+    data are not in this process.
     """
     method = check_names(config, values)
-    whole = dataset or named_data(config.data.name)
-    dataset = load_data(config, whole)
-    rows = partition_rows(config, dataset)
-    identity = run_identity(config, whole, rows)
-    counts = torch.from_numpy(class_counts(dataset.train.labels, rows, len(dataset.classes)))
-    clients = build_clients(config, dataset, rows)
-    federation = build_federation(config, dataset, clients, values, method)
+    data = local_data(config, dataset) if remote is None else remote.data
+    dataset, clients = data.dataset, data.clients
+    identity = RunIdentity(made_with(), data.used, config.code())
+    federation = build_federation(config, dataset, clients, values, method, data.own_test)
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
     if user_code.is_reference(config.model.name):
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
     method.check(model)
     messages = tuple(notices(federation, config.rounds))
-    federation, engine, choice = open_engine(
-        config, dataset, federation, clients, model, pool, fork_server, values
-    )
+    if remote is None:
+        federation, engine, choice = open_engine(
+            config, dataset, federation, clients, model, pool, fork_server, values
+        )
+    else:
+        engine, choice = remote.engine, EngineChoice(remote.name)
     guard = Guard(**config.guard.model_dump())
     simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
     return PreparedRun(
-        config, dataset, clients, counts, model, simulation, choice, identity, messages
+        config, dataset, clients, data.counts, model, simulation, choice, identity, messages
     )
 
 

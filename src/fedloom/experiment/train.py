@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import TEST_PIECES, Broadcast, ClientTask, EvaluationTask
+from fedloom.core.client import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import ClassCounts
@@ -229,8 +229,9 @@ def _evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> 
 def _count_on_test_data(prepared: PreparedRun, state: ServerState) -> ClassCounts:
     """The global model on the test data, in pieces that run wherever the clients run."""
     broadcast = Broadcast("evaluate", state.round, state.params)
-    tasks = (EvaluationTask(piece) for piece in range(TEST_PIECES))
-    pieces = prepared.simulation.ask(broadcast, tasks)
+    simulation = prepared.simulation
+    tasks = (EvaluationTask(piece) for piece in range(simulation.federation.test_pieces))
+    pieces = simulation.ask(broadcast, tasks)
     return ClassCounts.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
 
 
@@ -243,16 +244,20 @@ def _personal_scores(
         return None
     broadcast = Broadcast("score", state.round, state.params, state.shared)
     tasks = (ClientTask(c, store.recall(c)) for c in range(len(prepared.clients)))
-    hits = seen = torch.zeros_like(prepared.counts, dtype=torch.float64)
+    hits, seen = (torch.zeros_like(prepared.counts, dtype=torch.float64) for _ in range(2))
     unscored: dict[int, str] = {}
     # into one table at once: many small tensors kept alive would fragment the heap
     for client, counts in prepared.simulation.ask(broadcast, tasks):
         if isinstance(counts, Absent):
             unscored[client] = counts.reason
+        elif not counts.seen.any():
+            unscored[client] = "it has no test sample"
         else:
-            hits[client], seen = counts.hits, counts.seen
+            hits[client], seen[client] = counts.hits, counts.seen
     if len(unscored) == len(hits):
         raise RunError(f"no client's own model could be scored (client 0: {unscored[0]})")
+    if prepared.simulation.federation.own_test is None:  # all have the same test samples
+        seen = seen.amax(0)
     return personal_scores(hits, seen, prepared.counts, unscored)
 
 

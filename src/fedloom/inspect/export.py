@@ -144,7 +144,7 @@ def _accuracy_in_run(result: RunResult, client: int | None) -> float | None:
     scores = result.personal_models
     if scores is None or client in scores.unscored:
         return None
-    return sum(scores.correct[client]) / sum(scores.test_samples)
+    return sum(scores.correct[client]) / sum(scores.tested(client))
 
 
 def _describe(

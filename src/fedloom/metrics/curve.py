@@ -1,17 +1,20 @@
 """Accuracy by round, and how figures are taken from it.
 
 The accuracy of a run is the mean of its last evaluations, or an exponential moving average over all
-evaluations. With a_k the k-th evaluation, whatever rounds lie between, and momentum m:
+evaluations. With a_k the k-th evaluation, d rounds after the one before, and momentum m per round:
 
-    e_k = m e_{k-1} + (1 - m) a_k
+    e_k = m^d e_{k-1} + (1 - m^d) a_k
+
+An average thus reaches back over the same number of rounds, however often a run is evaluated.
 
 Papers do not say how the average starts, so both ways are offered:
 
 first      e_1 = a_1. The default: nothing but the recursion. On a rising curve it never reaches a
            target earlier than the curve itself.
-debiased   e_0 = 0, and the value is e_k / (1 - m^k), as TensorBoard and Weights & Biases draw it.
+debiased   e_0 = 0 in round 0, and the value in round t is e_k / (1 - m^t), as TensorBoard and
+           Weights & Biases draw it.
 
-The two differ by less than m^k, so the choice matters only for targets that are reached early.
+The two differ by less than m^t, so the choice matters only for targets that are reached early.
 """
 
 from __future__ import annotations
@@ -39,21 +42,26 @@ def smoothed(curve: Curve, momentum: float, start: Start = "first") -> dict[int,
 
     >>> smoothed({1: 0.0, 2: 1.0}, 0.5), smoothed({1: 0.0, 2: 1.0}, 0.5, "debiased")
     ({1: 0.0, 2: 0.5}, {1: 0.0, 2: 0.6666666666666667})
+    >>> smoothed({2: 0.0, 4: 1.0}, 0.5)
+    {2: 0.0, 4: 0.75}
     """
     averages: dict[int, float] = {}
-    mean = curve[min(curve)]
-    for done, number in enumerate(sorted(curve)):
+    before = 0
+    for number in sorted(curve):
         # a + w (e - a) rather than w e + (1 - w) a: a constant curve stays constant to the last bit
-        weight = _weight(momentum, done, start)
-        averages[number] = mean = curve[number] + weight * (mean - curve[number])
+        mean = averages.get(before, curve[number])
+        weight = _weight(momentum, before, number, start)
+        averages[number] = curve[number] + weight * (mean - curve[number])
+        before = number
     return averages
 
 
-def _weight(momentum: float, done: int, start: Start) -> float:
-    """Of the average over `done` evaluations against the next one; the debiased weight grows."""
+def _weight(momentum: float, before: int, now: int, start: Start) -> float:
+    """Of the average in round `before` against the evaluation in round `now`."""
+    weight = momentum ** (now - before)
     if start == "first":
-        return momentum
-    return momentum * (1 - momentum**done) / (1 - momentum ** (done + 1))
+        return weight
+    return weight * (1 - momentum**before) / (1 - momentum**now)
 
 
 def first_round(curve: Curve, target: float) -> int | None:

@@ -74,14 +74,16 @@ def personal_scores(
 ) -> ClientScores:
     """The clients' own models, each judged on the classes that its client has.
 
-    hits: correct predictions by client and class, out of `seen` test samples of each class.
-    counts: training samples, clients by classes. unscored: clients without a score, and why.
+    hits: correct predictions by client and class, out of `seen` test samples of each class, a row
+    for all clients or a row each. counts: training samples, clients by classes. unscored: clients
+    without a score, and why.
     """
     scored = torch.tensor([client not in unscored for client in range(len(hits))])
     own_hits, own_counts = hits[scored], counts[scored]
+    own_seen = seen[scored] if seen.dim() == 2 else seen
     holds = own_counts > 0
-    weighted, recall = score_clients(own_hits / seen.clamp(min=1), seen, own_counts)
-    held = ClassCounts((own_hits * holds).sum(0), seen * holds.sum(0), loss=0.0)
+    weighted, recall = score_clients(own_hits / own_seen.clamp(min=1), own_seen, own_counts)
+    held = ClassCounts((own_hits * holds).sum(0), (own_seen * holds).sum(0), loss=0.0)
     by_class = zip(held.recall, held.seen, strict=True)
     rows = zip(hits.long().tolist(), scored.tolist(), strict=True)
     return ClientScores(
@@ -90,6 +92,7 @@ def personal_scores(
         class_recall=tuple(round(float(r), 6) if n else None for r, n in by_class),
         group_recall=recall_by_group(held, class_groups(counts.sum(0))),
         correct=tuple(tuple(row) if has_score else () for row, has_score in rows),
-        test_samples=tuple(seen.long().tolist()),
+        test_samples=tuple((seen.sum(0) if seen.dim() == 2 else seen).long().tolist()),
         unscored=dict(unscored),
+        own_test_samples=tuple(map(tuple, seen.long().tolist())) if seen.dim() == 2 else (),
     )

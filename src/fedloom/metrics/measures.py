@@ -22,10 +22,13 @@ Of = Annotated[
 At = Annotated[int | None, Param("round after which it is read, instead of a share", low=1)]
 Momentum = Annotated[
     float,
-    Param("momentum of the moving average over evaluations; 0 is each by itself", low=0, below=1),
+    Param(
+        "momentum of the moving average, per round; 0 is each evaluation by itself", low=0, below=1
+    ),
 ]
 Start = Annotated[
-    curves.Start, Param("the first evaluation as it is, or from 0 and divided by 1 - momentum^k")
+    curves.Start,
+    Param("the first evaluation as it is, or from 0 and divided by 1 - momentum^round"),
 ]
 
 

@@ -22,6 +22,7 @@ _SCORES = must_be.fields(
         "correct": must_be.list_of(must_be.list_of(_COUNT)),
         "test_samples": must_be.list_of(_COUNT),
         "unscored": _REASONS,
+        "own_test_samples": must_be.list_of(must_be.list_of(_COUNT)),
     },
 )
 _FIELDS: dict[str, Check] = {

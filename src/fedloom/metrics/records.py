@@ -40,6 +40,7 @@ class ClientScores:
                              the tail; empty if all classes are equally frequent
     correct, test_samples    personal models only: correct predictions by client and class, out of
                              this many test samples of each class
+    own_test_samples         the same by client, if each is scored on test samples of its own
     unscored                 personal models only: clients that could not be scored, with the
                              reason; their row of `correct` is empty
     """
@@ -51,6 +52,11 @@ class ClientScores:
     correct: tuple[tuple[int, ...], ...] = ()
     test_samples: tuple[int, ...] = ()
     unscored: Mapping[int, str] = field(default_factory=dict)
+    own_test_samples: tuple[tuple[int, ...], ...] = ()
+
+    def tested(self, client: int) -> tuple[int, ...]:
+        """The test samples of each class on which a client's own model is scored."""
+        return self.own_test_samples[client] if self.own_test_samples else self.test_samples
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
@@ -63,6 +69,7 @@ class ClientScores:
             tuple(tuple(row) for row in facts.get("correct", ())),
             tuple(facts.get("test_samples", ())),
             {int(client): why for client, why in facts.get("unscored", {}).items()},
+            tuple(tuple(row) for row in facts.get("own_test_samples", ())),
         )
 
     def spreads(self) -> ClientScores:

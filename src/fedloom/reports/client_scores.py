@@ -118,12 +118,15 @@ def _recall(scores: ClientScores, client: int) -> list[float | None]:
         return list(scores.class_recall)
     if client in scores.unscored:
         raise UserError(f"client {client} has no score ({scores.unscored[client]}); choose another")
-    pairs = zip(scores.correct[client], scores.test_samples, strict=True)
+    pairs = zip(scores.correct[client], scores.tested(client), strict=True)
     return [hits / tested if tested else None for hits, tested in pairs]
 
 
 class ClientData(NamedTuple):
-    """Training samples, clients by classes; the names of the classes; test samples by class."""
+    """Training samples, clients by classes; the names of the classes; test samples by class.
+
+    The test samples are the same for all clients, or a row for each.
+    """
 
     counts: np.ndarray
     classes: tuple[str, ...]
@@ -160,6 +163,8 @@ def scores_by_client(run: StoredRun, data: ClientData) -> list[float | None]:
     if len(scores.correct) != len(data.counts) or len(scores.test_samples) != size:
         return []
     hits = [row if len(row) == size else (0,) * size for row in scores.correct]
+    if scores.own_test_samples:
+        data = data._replace(tested=np.array(scores.own_test_samples))
     recalls = _client_recalls(np.array(hits) / np.maximum(data.tested, 1), data)
     return [None if client in scores.unscored else r for client, r in enumerate(recalls)]
 

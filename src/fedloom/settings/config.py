@@ -137,6 +137,11 @@ class EvaluateSettings(Settings):
     target: float | None = Field(
         None, gt=0, lt=1, description="report the first round that reaches this accuracy"
     )
+    on: Literal["test", "own"] = Field(
+        "test",
+        description="models are scored on the test split; own: each client's on its own part of "
+        "it, which needs data whose users are the clients",
+    )
     personal: bool = Field(
         True, description="at the end, score every client's own model if the method has them"
     )

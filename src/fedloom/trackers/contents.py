@@ -69,11 +69,11 @@ def final_metrics(result: RunResult) -> dict[str, float]:
 
 
 def client_accuracy(scores: ClientScores | None) -> dict[int, float]:
-    """Accuracy of each client's own model on all test samples; empty if there are none."""
-    if scores is None or not (tested := sum(scores.test_samples)):
+    """Accuracy of each client's own model on its test samples; empty if there are none."""
+    if scores is None or not sum(scores.test_samples):
         return {}
     return {
-        client: sum(correct) / tested
+        client: sum(correct) / sum(scores.tested(client))
         for client, correct in enumerate(scores.correct)
         if client not in scores.unscored
     }

@@ -65,6 +65,9 @@ class SyntheticClient:
     ) -> tuple[Tensor, Tensor]:
         return self.x[: len(positions)], self.y[: len(positions)]
 
+    def checksum(self) -> int:
+        return 0  # its samples never change
+
 
 class RecordingModelPool(ModelPool):
     """A model pool that records which models were loaded, by label."""

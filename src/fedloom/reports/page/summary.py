@@ -72,7 +72,7 @@ def how_measured(facts: Facts) -> str:
     """How the accuracy of a run is taken from its curve."""
     options, what = facts.comparison.options, facts.comparison.accuracy_heading.capitalize()
     if options.ema is not None:
-        return f"{what}: moving average {options.ema:g} over evaluations, at the end of training."
+        return f"{what}: moving average {options.ema:g} per round, at the end of training."
     evaluations = min(LAST, min(len(row.curve) for row in facts.rows))
     return f"{what}: mean of the last {several(evaluations, 'evaluation')} of each run."
 
