@@ -1,12 +1,11 @@
 """Take over the results of suites into the repository; then `scripts/docs.py` writes the pages.
 
     fedloom reproduce --suite mlb50 --out RUNS --results FOLDER
-    fedloom reproduce --gate mlb50 --out RUNS --results FOLDER
     python scripts/results.py FOLDER [SUITE...]
     python scripts/docs.py
 
 FOLDER/SUITE.json goes to src/fedloom/claims/results, and FOLDER/SUITE/ with the settings and logs
-of its rows and the trials of its gate to docs/results/suites. Without names, all suites are taken.
+of its rows to docs/results/suites. Without names, all suites are taken.
 """
 
 from __future__ import annotations
@@ -29,10 +28,6 @@ def take_over(folder: Path, suite: str, root: Path) -> None:
     """Copy one suite; files of rows that it does not have any more are deleted."""
     source, target = folder / suite, root / SUITES / suite
     target.mkdir(parents=True, exist_ok=True)
-    if (source / "gate.json").exists():
-        shutil.copyfile(source / "gate.json", target / "gate.json")
-    if not (folder / f"{suite}.json").exists():
-        return
     for old in (file for pattern in ROW_FILES for file in target.glob(pattern)):
         old.unlink()
     for file in (file for pattern in ROW_FILES for file in source.glob(pattern)):
@@ -44,17 +39,13 @@ def take_over(folder: Path, suite: str, root: Path) -> None:
         sys.exit(f"{suite}: {'; '.join(problems)}")
 
 
-def _is_there(folder: Path, suite: str) -> bool:
-    return (folder / f"{suite}.json").exists() or (folder / suite / "gate.json").exists()
-
-
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     """The entry point."""
     parser = argparse.ArgumentParser(description="Take over the results of suites.")
     parser.add_argument("folder", type=Path, help="what --results was given")
     parser.add_argument("suites", nargs="*", help="default: all that the folder has")
     given = parser.parse_args(arguments)
-    found = [name for name in suites() if _is_there(given.folder, name)]
+    found = [name for name in suites() if (given.folder / f"{name}.json").exists()]
     wanted = given.suites or found
     missing = [name for name in wanted if name not in found] or ([] if wanted else ["any suite"])
     if missing:

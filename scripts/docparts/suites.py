@@ -10,7 +10,6 @@ from typing import Any
 from docparts.markdown import anchor, code, table
 from docparts.pictures import pictures
 from docparts.result_store import RESULTS, SUITES, Run, result_of, runs_by_file
-from fedloom.claims.gate_trials import FILE, read_trials
 from fedloom.claims.result_files import ResultFile
 from fedloom.claims.row_files import read_log
 from fedloom.claims.suite_table import FigureTable, confidence, figure_tables
@@ -31,9 +30,9 @@ def suite(name: str) -> Callable[[Path], str]:
         found, result = suites()[name], result_of(root, name)
         parts = [f"### {heading(name)}", f"{found.title}. Scale: {found.scale}."]
         if result is None:
-            parts += ["**Not run yet.**", _facts(_planned(found, root)), _command(found)]
+            parts += ["**Not run yet.**", _facts(_planned(found)), _command(found)]
         else:
-            parts += [_facts(_done(found, result, root)), _command(found)]
+            parts += [_facts(_done(found, result)), _command(found)]
             parts += _tables(result, root)
         return "\n\n".join(parts)
 
@@ -51,20 +50,20 @@ def link(name: str, page: str = "") -> str:
 
 
 def _facts(facts: Mapping[str, str]) -> str:
-    return table(["", ""], [[name, value] for name, value in facts.items() if value])
+    return "\n".join(f"- {name}: {value}" for name, value in facts.items() if value)
 
 
-def _planned(found: Suite, root: Path) -> dict[str, str]:
+def _planned(found: Suite) -> dict[str, str]:
     return {
         "seeds": ", ".join(map(str, found.seeds)),
         "gate": "; ".join(map(condition, found.gate)) or "nothing beyond the scale",
-        "gate, tried beforehand": _trials(found, root),
+        "gate, tried beforehand": _trials(found),
     }
 
 
-def _done(found: Suite, result: ResultFile, root: Path) -> dict[str, str]:
+def _done(found: Suite, result: ResultFile) -> dict[str, str]:
     seeds = sorted({run["seed"] for run in result.runs})
-    planned = _planned(found, root)
+    planned = _planned(found)
     return {
         **planned,
         "seeds": ", ".join(map(str, seeds)) or planned["seeds"],
@@ -99,18 +98,11 @@ def _time(runs: Sequence[Run]) -> str:
     return f"{hours:.2f} core-hours of training rounds, {len(runs)} runs"
 
 
-def _trials(found: Suite, root: Path) -> str:
-    trials = read_trials(root / SUITES / found.id / FILE)
-    if not trials:
-        return f"on seed {found.gate_seed}, which is not reported" if found.gate else ""
-    return "<br>".join(map(_trial, trials))
-
-
-def _trial(trial: Mapping[str, Any]) -> str:
-    changed = ", ".join(f"{name}={value}" for name, value in trial["changed"].items())
-    instead = f", with {changed}" if changed else ""
-    at = f", {_commit(trial['commit'])}" if trial["commit"] else ""
-    return f"seed {trial['seed']}{instead}{at}: {MET[trial['met']]}: {trial['why']}"
+def _trials(found: Suite) -> str:
+    if not found.gate:
+        return ""
+    seed = f"on seed {found.gate_seed}, which is not reported"
+    return "".join([seed, *(f"\n    - {trial}" for trial in found.tried)])
 
 
 def condition(gate: Mapping[str, Any]) -> str:

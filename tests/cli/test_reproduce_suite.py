@@ -121,12 +121,8 @@ def test_a_gate_is_tried_on_a_seed_that_is_not_reported(desk: Path) -> None:
     assert "gate of mix-cnn, on seed 100, which is not reported" in said.err
     assert "2 of 2 runs to do" in said.err
     assert "globalmixup 0.05 gains" in said.out and "needed is 1 or more" in said.out
-    words = ("--json", "--results", "found", "--commit", "abc1234")
-    facts = fedloom("reproduce", "--gate", "mix-cnn", *TOY, *words).json
+    facts = fedloom("reproduce", "--gate", "mix-cnn", *TOY, "--json").json
     assert facts["seed"] == 100 and facts["met"] in (True, False)
-    (trial,) = json.loads((desk / "found" / "mix-cnn" / "gate.json").read_text())
-    assert (trial["seed"], trial["commit"], trial["why"]) == (100, "abc1234", facts["why"])
-    assert trial["changed"]["data.name"] == "tiny" and trial["changed"]["rounds"] == 4
 
 
 def test_a_claim_needs_only_its_rows_and_those_of_the_gate(desk: Path) -> None:

@@ -8,7 +8,6 @@ plan_suite.py    from a suite, a paper or a claim to runs in folders
 estimate.py      how long runs will take, from measured rates
 gates.py         whether the runs of a suite are a fair test
 analyses.py      analyses of finished runs, for figures such as the largest eigenvalue
-gate_trials.py   trials of a gate before the runs, on a seed that is not reported
 collect.py       from run folders to results/SUITE.json
 commits.py       which commit runs were made with, and which one fixed their suite
 row_files.py     the settings and the log of each row of a suite

@@ -108,8 +108,7 @@ def reproduce(
         _option(
             "--results",
             help="Folder for the result file of each suite, with the settings and the log of each "
-            "row in a folder beside it; default: OUT/results. With --gate: the trial is added to "
-            "FOLDER/SUITE/gate.json.",
+            "row in a folder beside it; default: OUT/results.",
         ),
     ] = None,
     commit: Annotated[
@@ -148,7 +147,7 @@ def reproduce(
             as_json=json_,
         )
         if gate is not None:
-            _refuse(flags, ("table", "suite", "seeds", *OF_TABLES), "--gate")
+            _refuse(flags, ("table", "suite", "seeds", *OF_TABLES, *OF_SUITES), "--gate")
             try_gate(_named_suite(gate), request)
         elif (chosen := _suites(table, suite, seeds)) is not None:
             _refuse(flags, OF_TABLES, "a suite, whose rows, columns and seeds are fixed")

@@ -118,7 +118,6 @@ def show_figures(plan: SuitePlan, result: ResultFile) -> None:
 
 def try_gate(suite: Suite, request: Request) -> None:
     """Run what the gate of a suite looks at, on its own seed, and say whether it is met."""
-    from fedloom.claims.gate_trials import gate_trial, record_trial
     from fedloom.claims.gates import gate_result
     from fedloom.claims.plan_suite import gate_suite, plan_suite
 
@@ -132,24 +131,11 @@ def try_gate(suite: Suite, request: Request) -> None:
         return
     request.run_all(choice.now)
     result = gate_result(plan)
-    if request.results is not None:
-        facts = gate_trial(plan, result, _commit(plan, request))
-        say(f"added to {record_trial(facts, request.results)}")
     if request.as_json:
         print_json({"suite": suite.id, "seed": suite.gate_seed, **result.describe()})
         return
     met = {True: "met", False: "not met", None: "not known"}[result.met]
     out.print(f"gate of {suite.id}: {met}: {result.why}", highlight=False, markup=False)
-
-
-def _commit(plan: SuitePlan, request: Request) -> str:
-    """The commit that the runs were made with; empty if that is not certain."""
-    from fedloom.claims.collect import finished_runs
-    from fedloom.claims.commits import made_at_commit
-
-    if request.commit is not None:
-        return request.commit
-    return made_at_commit(finished_runs(plan.runs).values())
 
 
 def plan_first(request: Request) -> RunAll:
