@@ -85,7 +85,7 @@ def _verdicts(root: Path) -> list[Verdict]:
 def _tested(found: Sequence[Verdict], page: str, with_paper: bool = False) -> str:
     """A table of verdicts, and why the tests that are not fair are not."""
     reasons = list(dict.fromkeys(v.gate for v in found if v.judgement and not v.fair))
-    heads = ["claim", "paper", "ours", "verdict", "runs"]
+    heads = ["claim", "verdict", "ours", "paper", "runs"]
     rows = [_cells(v, page, reasons, with_paper) for v in found]
     notes = "\n".join(f"{n}. {reason}" for n, reason in enumerate(reasons, 1))
     text = table(heads, rows)
@@ -95,13 +95,14 @@ def _tested(found: Sequence[Verdict], page: str, with_paper: bool = False) -> st
 def _cells(v: Verdict, page: str, reasons: Sequence[str], with_paper: bool) -> list[str]:
     claim = v.claim
     paper_name = f"{TITLES[claim.paper]}: " if with_paper else ""
-    said = [f"{paper_name}{claim.text} ({claim.where})<br>`{claim.id}`", _printed(claim)]
+    said = f"{paper_name}{claim.text} ({claim.where})<br>`{claim.id}`"
     runs = _runs(v.suite or claim.suite, page)
     if v.judgement is None:
-        return [*said, "", v.outcome, runs]
+        return [said, v.outcome, "", _printed(claim), runs]
     fair = "fair test" if v.fair else f"not a fair test ({reasons.index(v.gate) + 1})"
     star = "\\*" if v.survives_holm else ""
-    return [*said, _ours(v.judgement), f"**{v.outcome}**{star}<br>{fair}", runs]
+    outcome = f"**{v.outcome}**{star}<br>{fair}"
+    return [said, outcome, _ours(v.judgement), _printed(claim), runs]
 
 
 def _ours(found: Judgement) -> str:
