@@ -154,7 +154,8 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
     if not result.runs:  # counted costs, which the table of claims shows
         return [f"All figures: [{result.suite}.json]({_up(RESULTS)}/{result.suite}.json)."]
     drawn = {picture.path.stem: picture for picture in pictures(root, result.suite)}
-    parts = [f"Gains are over the first row of each table; intervals are {_level(result)}."]
+    about = f"Gains are over the first row of each table; intervals are {_level(result)}."
+    parts = [f"{about} The numbers in pictures are what their legends say."]
     for found in figure_tables(result):
         parts.append(_table(found))
         if (picture := drawn.pop(found.preset.rpartition("/")[2], None)) is not None:
