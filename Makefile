@@ -25,6 +25,8 @@ demo: $(READY) ## Train a small federation and show what comes out
 
 # Each worker computes with one thread: two threads a worker would fight for the cores and change the bits.
 test test-deploy check-long check-trust: export OMP_NUM_THREADS := 1
+# Tests start many processes, and each would compile the package again if no compiled files were kept.
+test test-deploy check-long check-trust: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY) ## Run every test but the long ones (JOBS=2 workers)
 	$(BIN)/python -m pytest -m "not long and not deploy" -n $(JOBS) --dist loadgroup

@@ -3,8 +3,6 @@
 import json
 import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from fedloom.runs.folder import RunFolder
 from fedloom.settings import presets
 from fedloom.settings.paper_table import table
 from fedloom.settings.presets import Preset
+from support import warm_python
 
 METHODS = ("fedavg", "fedprox(mu=1)")
 
@@ -511,9 +510,7 @@ def test_wrong_commands_say_what_is_wrong_and_write_nothing(command: str, desk: 
 
 def test_the_demo(desk: Path) -> None:
     """As a newcomer starts it; the pages and pictures that it names and every command exist."""
-    process = subprocess.run(
-        [sys.executable, "-m", "fedloom", "demo", "--quick"], capture_output=True, text=True
-    )
+    process = warm_python.run("-m", "fedloom", "demo", "--quick")
     assert process.returncode == 0 and "Traceback" not in process.stderr, process.stderr
     folder = desk / "runs" / "demo-quick"
     for method in ("fedavg", "fedalign", "fedmlb", "fedmix", "finetune", "crt", "fedafa"):

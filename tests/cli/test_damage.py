@@ -17,6 +17,7 @@ from cli.talk import TINY, fedloom, lines, run, saved_rounds
 from fedloom.cli.main import app
 from fedloom.core.key import Key
 
+pytestmark = pytest.mark.xdist_group("damage")  # so that what is damaged is made once
 ROUNDS, STOP = 7, 5
 
 

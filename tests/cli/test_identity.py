@@ -242,7 +242,7 @@ def separately(*words: object, **settings: str) -> subprocess.CompletedProcess[s
 )
 def test_another_code_path_is_noted(desk: Path, name: str, value: str) -> None:
     """The same versions and the same CPU compute other bits."""
-    plain = json.loads(separately("run", *LENET, "--out", desk / "plain").stdout)
+    plain = fedloom("run", *LENET, "--out", desk / "plain").json
     other = json.loads(separately("run", *LENET, "--out", desk / "other", **{name: value}).stdout)
     paths = [result["identity"]["made_with"]["code_path"] for result in (plain, other)]
     assert paths[1] == {**paths[0], name: value}

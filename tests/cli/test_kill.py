@@ -13,6 +13,7 @@ from cli.forks import KILLED, Forks, forks
 from cli.talk import TINY, lines, saved_rounds
 from fedloom.core.key import Key
 
+pytestmark = pytest.mark.xdist_group("kill")  # so that one server of forks serves all
 ROUNDS = 20
 STATEFUL = (
     "fedavg",

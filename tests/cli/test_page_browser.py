@@ -27,13 +27,14 @@ def window() -> Iterator[Browser]:
         yield opened
 
 
-@pytest.fixture
-def page(desk: Path) -> Path:
-    methods = "fedavg,fedprox(mu=1),ditto,scaffold"
-    fedloom("compare", "--methods", methods, *TINY, "--seeds", 2, "--rounds", 3, "--out", "all")
-    folders = sorted(p.parent for p in desk.glob("all/*/*/config.toml"))
-    fedloom("report", *folders, "--html", "page.html")
-    return desk / "page.html"
+@pytest.fixture(scope="module")
+def page(home: Path) -> Path:
+    """The page of a comparison; what a test does to it happens in the browser only."""
+    words = ("--methods", "fedavg,fedprox(mu=1),ditto,scaffold", *TINY, "--seeds", 2)
+    fedloom("compare", *words, "--rounds", 3, "--out", home / "all")
+    folders = sorted(p.parent for p in home.glob("all/*/*/config.toml"))
+    fedloom("report", *folders, "--html", home / "page.html")
+    return home / "page.html"
 
 
 def is_quiet(window: Browser, *known: str) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from cli.talk import TINY, fedloom, lines, run
 from fedloom.engines import choose
+from support import warm_python
 
 FIXED = (
     "run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1 --engine inprocess --json"
@@ -24,8 +24,8 @@ def settings(folder: Path) -> dict[str, Any]:
 
 def test_a_run_prints_one_json_object(desk: Path) -> None:
     """In another process only the object is on stdout, and this process has the same bits."""
-    command = [sys.executable, "-m", "fedloom", *FIXED.split(), "--out", "there"]
-    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    process = warm_python.run("-m", "fedloom", *FIXED.split(), "--out", "there")
+    assert process.returncode == 0, process.stderr
     (line,) = process.stdout.splitlines()
     there = json.loads(line)
     assert (there["method"], there["rounds"], there["seed"], there["folder"]) == (

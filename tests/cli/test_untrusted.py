@@ -15,6 +15,7 @@ import pytest
 import fedloom as fl
 from cli.talk import TINY, fedloom, run
 from fedloom.core import user_code
+from support import warm_python
 
 EVIL = """
 from pathlib import Path
@@ -256,10 +257,10 @@ def test_modules_in_the_current_folder_are_not_imported(desk: Path, words: str) 
 
 
 def test_a_command_line_of_its_own(stranger: Path) -> None:
-    """In a new process, where nothing was allowed or imported before."""
-    command = [sys.executable, "-m", "fedloom", "check", "method.toml"]
-    refused = subprocess.run(command, capture_output=True, text=True)
+    """In a new process, where nothing was allowed and no module of fedloom imported before."""
+    command = ("-m", "fedloom", "check", "method.toml")
+    refused = warm_python.run(*command)
     assert refused.returncode == 2 and "--trust" in refused.stderr, refused.stderr
     assert not (stranger / "mark").exists()
-    assert subprocess.run([*command, "--trust"], capture_output=True).returncode == 0
+    assert warm_python.run(*command, "--trust").returncode == 0
     assert (stranger / "mark").exists()

@@ -1,18 +1,23 @@
 """Each client's own part of the test split: which rows it is, and scores on it on every engine."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import count_correct
 from fedloom.core.params import sha256
+from fedloom.core.server import Absent
 from fedloom.data.dataset import Dataset, Split
 from fedloom.data.own_test import own_test_rows
+from fedloom.engines.inprocess import InProcess
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import prepare
+from fedloom.experiment.train import train
 from fedloom.settings.config import load
 
 SETTINGS: dict[str, Any] = {
@@ -85,3 +90,24 @@ def test_the_pool_scores_the_same_samples() -> None:
     assert sha256(alone.state.params) == sha256(pooled.state.params)
     assert alone.result.accuracy == pooled.result.accuracy
     assert alone.result.personal_models == pooled.result.personal_models
+
+
+class AwayEngine(InProcess):
+    """One client cannot be reached when the model is evaluated."""
+
+    def run_client(self, sent: Broadcast, task: Task) -> Any:
+        if sent.work == "evaluate" and task.number == 1:
+            return Absent(1, "site 'b' is not connected")
+        return super().run_client(sent, task)
+
+
+def test_a_client_that_is_away_is_missing_in_the_evaluation_and_named() -> None:
+    with prepare(load(SETTINGS), wards()) as prepared:
+        simulation = prepared.simulation
+        away = replace(simulation, engine=AwayEngine(simulation.federation))
+        done = train(replace(prepared, simulation=away))
+    scores = done.result.global_model
+    assert scores is not None and scores.unscored == {1: "site 'b' is not connected"}
+    whole = execute(load(SETTINGS), dataset=wards())
+    assert sha256(whole.state.params) == sha256(done.state.params)
+    assert whole.result.global_model.unscored == {}

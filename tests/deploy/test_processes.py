@@ -30,6 +30,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
 print(child.pid, flush=True)
 time.sleep(100)
 """
+OTHER_SESSION = PARENT.replace('time.sleep(100)"])', 'time.sleep(100)"], start_new_session=True)')
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -64,6 +65,17 @@ def test_children_end_with_their_parent(tmp_path: Path) -> None:
         child = int(process.log.read_text())
         assert is_alive(child) and process.exit_code is None
     assert process.exit_code is not None
+    wait_for(lambda: not is_alive(child))
+
+
+def test_children_in_other_sessions_end_even_if_their_parent_has_died(tmp_path: Path) -> None:
+    process = start(tmp_path, OTHER_SESSION)
+    wait_for(lambda: process.log.read_text())
+    child = int(process.log.read_text())
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: process.exit_code is not None)
+    assert is_alive(child)
+    process.stop()
     wait_for(lambda: not is_alive(child))
 
 

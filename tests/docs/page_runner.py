@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from fedloom.cli.main import app
 from fedloom.core import user_code
+from support import warm_python
 
 FILE = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 # Answers go to the first standard output; what the blocks print goes to stderr.
@@ -45,14 +46,14 @@ class PageRunner:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._python: subprocess.Popen[str] | None = None
+        self._python: PythonSession | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._python is not None:
-            self._python.communicate(timeout=60)
+            self._python.close()
 
     def run(self, block: Block) -> None:
         """Run a block; AssertionError with its output if it fails."""
@@ -67,35 +68,32 @@ class PageRunner:
 
     def _run_python(self, block: Block) -> None:
         if self._python is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            with (self.folder / "printed").open("w") as printed:
-                self._python = subprocess.Popen(
-                    [sys.executable, "-c", SESSION], cwd=self.folder, stderr=printed, **pipes
-                )
-        assert self._python.stdin is not None
-        assert self._python.stdout is not None
-        self._python.stdin.write(json.dumps([str(block), block.text]) + "\n")
-        self._python.stdin.flush()
-        answer = self._python.stdout.readline()
-        assert answer, f"{block}: Python ended"
-        error = json.loads(answer)
+            self._python = PythonSession(self.folder)
+        error = self._python.error_of(block)
         assert error is None, f"{block}: {error}"
 
     def _run_shell(self, block: Block) -> None:
-        """Lines that are all commands of fedloom run in this process, which is faster."""
+        """Run it line by line if no line has the shell's syntax, otherwise as a script."""
         commands = plain_commands(block.text)
         if commands is None:
-            self._run_script(block)
+            self._run_script(block, block.text)
             return
         for words in commands:
-            with mock.patch.object(user_code, "_allowed", set()):  # as in a process of its own
-                done = CliRunner().invoke(app, words[1:])
-            assert done.exit_code == 0, f"{block}: {words}: {done.output} {done.exception!r}"
+            if words[0] == "fedloom":
+                self._run_here(block, words)
+            else:
+                self._run_script(block, shlex.join(words))
 
-    def _run_script(self, block: Block) -> None:
+    def _run_here(self, block: Block, words: list[str]) -> None:
+        """Run a command of fedloom in this process, which is faster."""
+        with mock.patch.object(user_code, "_allowed", set()):  # as in a process of its own
+            done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, f"{block}: {words}: {done.output} {done.exception!r}"
+
+    def _run_script(self, block: Block, text: str) -> None:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["sh", "-ec", block.text],
+            ["sh", "-ec", text],
             cwd=self.folder,
             env=os.environ | {"PATH": programs},
             capture_output=True,
@@ -105,16 +103,49 @@ class PageRunner:
         assert done.returncode == 0, f"{block}: {done.stdout} {done.stderr}"
 
 
-def plain_commands(text: str) -> list[list[str]] | None:
-    """The words of each line if all of them are commands of fedloom without the shell's syntax.
+class PythonSession:
+    """A Python process that runs one block after the other with the same names."""
 
-    >>> plain_commands("fedloom run --seed 1  # as before\\nfedloom models")
-    [['fedloom', 'run', '--seed', '1'], ['fedloom', 'models']]
+    def __init__(self, folder: Path) -> None:
+        their_end, our_end = os.pipe()
+        self._blocks = os.fdopen(our_end, "w")
+        our_end, their_other_end = os.pipe()
+        self._answers = os.fdopen(our_end)
+        with (
+            os.fdopen(their_end) as stdin,
+            os.fdopen(their_other_end, "w") as stdout,
+            (folder / "printed").open("w") as printed,
+        ):
+            streams = (stdin, stdout, printed)
+            self._process = warm_python.start(["-c", SESSION], folder, os.environ, streams)
+
+    def error_of(self, block: Block) -> str | None:
+        """Run a block; the traceback if it fails."""
+        self._blocks.write(json.dumps([str(block), block.text]) + "\n")
+        self._blocks.flush()
+        answer = self._answers.readline()
+        assert answer, f"{block}: Python ended"
+        error: str | None = json.loads(answer)
+        return error
+
+    def close(self) -> None:
+        """End the process."""
+        self._blocks.close()
+        self._process.wait(60)
+        self._answers.close()
+
+
+def plain_commands(text: str) -> list[list[str]] | None:
+    """The words of each line if all of them are simple commands, without the shell's syntax.
+
+    >>> plain_commands("fedloom run --seed 1  # as before\\npython made.py")
+    [['fedloom', 'run', '--seed', '1'], ['python', 'made.py']]
     >>> plain_commands("fedloom run > log.txt")
+    >>> plain_commands("cd folder")
     """
     lines = text.replace("\\\n", " ").splitlines()
     commands = [words for line in lines if (words := shlex.split(line, comments=True))]
     syntax = {">", ">>", "<", "|", "&", "&&", "||", ";"}
-    if any(words[0] != "fedloom" or syntax & set(words) for words in commands):
+    if any(words[0] not in ("fedloom", "python") or syntax & set(words) for words in commands):
         return None
     return None if re.search(r"[$*`]", re.sub(r"'[^']*'", "", text)) else commands

@@ -5,9 +5,6 @@ That every block of every page runs at all is checked in test_blocks.py.
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +19,7 @@ from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import train
 from fedloom.metrics.records import RunResult
 from fedloom.settings.config import load
+from support import warm_python
 
 README = ROOT / "README.md"
 EXAMPLES = ROOT / "docs" / "examples"
@@ -38,10 +36,7 @@ SMALL = {
 
 def python(*arguments: str, cwd: Path | None = None) -> str:
     """The output of Python in a process of its own, which must succeed."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, cwd=cwd, env=os.environ, capture_output=True, text=True, check=False
-    )
+    done = warm_python.run(*arguments, folder=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -19,6 +19,8 @@ from fedloom.engines.pool import Pool
 from fedloom.experiment.train import train
 from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
 
+pytestmark = pytest.mark.xdist_group("pool")  # so that the pools start once
+
 
 @pytest.fixture(scope="module")
 def pools() -> Iterator[dict[int, Pool]]:

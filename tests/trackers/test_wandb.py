@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import signal
@@ -18,6 +20,7 @@ from cli import talk
 from fedloom.core.errors import UserError
 from fedloom.core.params import sha256
 from fedloom.runs.folder import RunFolder
+from support import warm_python
 from trackers.following import METRICS, PERSONAL, accuracies, cut_off
 
 pytest.importorskip("wandb", reason='needs: pip install "fedloom[wandb]"')
@@ -58,17 +61,29 @@ def nobody(monkeypatch: pytest.MonkeyPatch, desk: Path) -> Iterator[None]:
     yield
 
 
-def without_network(*command: object, code: int = 0) -> str:
-    """What a Python command says where there is no network, and it must end with this code."""
-    words = ["sh", str(LOOPBACK), sys.executable, *map(str, command)]
-    path = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(
-        words, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=120
-    )
+@functools.cache
+def isolated() -> warm_python.Server:
+    """Runs programs where there is no network."""
+    done = subprocess.run(["sh", str(LOOPBACK), "true"], capture_output=True, text=True)
     if done.returncode == NO_NAMESPACE:
         pytest.skip(f"no network namespace is available here: {done.stderr}")
+    server = warm_python.Server(["sh", str(LOOPBACK)])
+    atexit.register(server.close)
+    return server
+
+
+def without_network(*command: object, code: int = 0) -> str:
+    """What a Python command says where there is no network, and it must end with this code."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = warm_python.run(*command, env=env, server=isolated(), timeout=120)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
+
+
+def test_programs_run_without_a_network() -> None:
+    """Only the loopback device is there, for those that are forked, too."""
+    listed = "import socket; print([name for _, name in socket.if_nameindex()])"
+    assert without_network("-c", listed) == "['lo']\n"
 
 
 def logs() -> list[list[dict[str, Any]]]:

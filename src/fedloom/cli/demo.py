@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedloom.reports.comparison import Comparison
 
 SEEDS = 3
-QUICK = {"rounds": 2, "epochs": 5}
+QUICK = {"rounds": 2, "epochs": 1}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ LONG_TAIL = Part(
 @user_errors
 def demo(
     quick: Annotated[
-        bool, typer.Option("--quick", help="One seed and two rounds: it takes seconds.")
+        bool, typer.Option("--quick", help="One seed, two rounds of one epoch: it takes seconds.")
     ] = False,
     folder: Annotated[Path, typer.Option("--out", help="Folder of runs, plots and pages.")] = Path(
         "runs/demo"
@@ -124,8 +124,8 @@ def _say_where(target: Path, shown: dict[Part, Comparison], picture: str | None)
 
 
 QUICK_NOTE = (
-    "Two rounds with one seed only show that everything works here; the figures mean nothing. "
-    "For those, run: fedloom demo"
+    "Two rounds of one epoch with one seed only show that everything works here; the figures mean "
+    "nothing. For those, run: fedloom demo"
 )
 NEXT = """
 What to try next

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedloom.cli.output import facts, out, say, table
+from fedloom.core.errors import RunError, UserError
 
 if TYPE_CHECKING:
     from fedloom.deploy.layout import ServerFolder
@@ -49,7 +50,6 @@ def run_trial(
     as_json: bool,
 ) -> None:
     """Train on a deployment of this machine, print the result, and compare the weights."""
-    from fedloom.core.errors import RunError
     from fedloom.deploy.trial import repeat_in_process, running, set_up
 
     server = set_up(folder, settings, sources, reader)
@@ -107,8 +107,7 @@ def end(state: RunState, again: str) -> None:
         say(f"{state.message}; continue with: {again}")
         raise typer.Exit(130)
     if state.state == "failed":
-        say(f"{'error' if state.exit_code == 2 else 'failed'}: {state.message}")
-        raise typer.Exit(state.exit_code or 1)
+        raise UserError(state.message) if state.exit_code == 2 else RunError(state.message)
 
 
 def weights_of(path: Path) -> str | None:

@@ -2,21 +2,23 @@
 
 Flower starts further processes by name (flower-superexec, flwr-serverapp, flwr-clientapp), so the
 folder of the Python that runs fedloom comes first on their PATH. They inherit the environment, and
-the ServerApp sees variables that were given to the SuperLink. All belong to the group of the
-process that was started here, so the group can be ended as a whole; those that outlive their
-parent notice within seconds (`--parent-pid`) and end by themselves.
+the ServerApp sees variables that were given to the SuperLink. The SuperLink starts its SuperExec in
+a session of its own, and a ServerApp whose SuperLink is gone may hang while it says goodbye. So
+every process that is started here has a mark in its environment, which those that it starts
+inherit: all of them are found by it and ended, also if their parent has died.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedloom.core.errors import RunError, UserError
@@ -24,6 +26,7 @@ from fedloom.deploy.layout import private_folder
 from fedloom.runs.durable_files import PRIVATE_FILE
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+MARK = "FEDLOOM_STARTED_BY"
 TAIL = 15  # lines of a log that an error shows
 
 
@@ -34,15 +37,17 @@ class Process:
         self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> None:
         self.name, self.log = name, log
+        self._mark = secrets.token_hex(8)
         private_folder(log.parent)
         with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)) as file:
             self._process = subprocess.Popen(
                 command,
-                env=dict(environment),
+                env={**environment, MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own, which Ctrl-C does not reach
+                umask=0o077,  # what Flower writes is for the owner only, too
             )
 
     def __enter__(self) -> Process:
@@ -62,15 +67,29 @@ class Process:
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to it and to all processes it started."""
-        _signal_group(self.pid, signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
-    def stop(self, grace: float = GRACE) -> None:
+    def stop(self, grace: float | None = None) -> None:
         """End it and all processes it started: ask first, then kill what is left."""
         self.ask_to_end()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(grace)
-        _signal_group(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + (GRACE if grace is None else grace)
+        while (self.exit_code is None or self._marked()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._signal(signal.SIGKILL)
         self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the group of the process, and to those with its mark in other groups."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+        for pid in self._marked():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def _marked(self) -> list[int]:
+        """The running processes with its mark; none where the system does not show environments."""
+        mark = f"{MARK}={self._mark}".encode()
+        return [pid for pid, environ in _environments() if mark in environ.split(b"\0")]
 
     def check_running(self) -> None:
         """Raise with the end of its log if it has ended."""
@@ -150,7 +169,8 @@ def last_lines(log: Path, count: int = TAIL) -> str:
     return ""
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
-    """Only a group that `Process` made; it may be gone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+def _environments() -> Iterator[tuple[int, bytes]]:
+    """The environment of every process of this user, except of those that have ended."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield int(folder.name), (folder / "environ").read_bytes()

@@ -16,7 +16,7 @@ from fedloom.deploy.supervise import Supervisor
 from fedloom.deploy.variables import SERVER_FOLDER
 
 START_SECONDS = 120.0  # 2 s on a quiet machine, 10 s on a loaded one
-TASK_POLL_SECONDS = "0.05"  # how often Flower looks for a process to start; its default is 1
+TASK_POLL_SECONDS = "0.3"  # how often Flower looks for a run to start; its default is 1
 
 
 def start_superlink(folder: ServerFolder, bind: str | None = None) -> Process:

@@ -91,5 +91,7 @@ def _ending(error: BaseException, submission: str) -> RunState:
         return _state("failed", submission, str(error), 2)
     if isinstance(error, (RunError, OSError)):
         return _state("failed", submission, str(error), 1)
+    if not isinstance(error, Exception):  # Flower was told to end it
+        return _state("stopped", submission, "the server ended the run after its last round", 130)
     trace = "".join(traceback.format_exception_only(error)).strip()
     return _state("failed", submission, f"an error in fedloom: {trace}", 1)

@@ -75,7 +75,7 @@ class Supervisor:
 
     def _ended(self, name: str, process: Process, now: float) -> None:
         del self.running[name]
-        process.stop(0)  # what it started may be left
+        process.stop()  # what it started may be left
         if (reason := self.is_hopeless(process)) is not None:
             raise reason
         if now - self.began[name] > CALM_SECONDS:

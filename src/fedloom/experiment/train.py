@@ -217,22 +217,33 @@ def _evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> 
     settings, last = prepared.config.evaluate, state.round == prepared.config.rounds
     scores: dict[str, Any] = {}
     if state.round % settings.every == 0 or last:
-        counts = _count_on_test_data(prepared, state)
+        counts, unscored = _count_on_test_data(prepared, state)
         scores["accuracy"], scores["test_loss"] = counts.accuracy, counts.loss
-        scores["global_model"] = global_scores(counts, prepared.counts)
+        scores["global_model"] = global_scores(counts, prepared.counts, unscored)
     if settings.personal_every and state.round % settings.personal_every == 0 and not last:
         personal = _personal_scores(prepared, state, store)
         scores["personal_models"] = None if personal is None else personal.spreads()
     return scores
 
 
-def _count_on_test_data(prepared: PreparedRun, state: ServerState) -> ClassCounts:
-    """The global model on the test data, in pieces that run wherever the clients run."""
+def _count_on_test_data(
+    prepared: PreparedRun, state: ServerState
+) -> tuple[ClassCounts, dict[int, str]]:
+    """The global model on the test data, in pieces that run wherever the clients run.
+
+    Also the clients whose own test data are missing among them, with the reason.
+    """
     broadcast = Broadcast("evaluate", state.round, state.params)
     simulation = prepared.simulation
     tasks = (EvaluationTask(piece) for piece in range(simulation.federation.test_pieces))
-    pieces = simulation.ask(broadcast, tasks)
-    return ClassCounts.total([piece for _, piece in sorted(pieces, key=lambda p: p[0])])
+    pieces = sorted(simulation.ask(broadcast, tasks), key=lambda piece: piece[0])
+    absent = {number: piece.reason for number, piece in pieces if isinstance(piece, Absent)}
+    if len(absent) == len(pieces):
+        client, reason = next(iter(absent.items()))
+        raise RunError(
+            f"the model could not be evaluated by any client (client {client}: {reason})"
+        )
+    return ClassCounts.total([p for _, p in pieces if not isinstance(p, Absent)]), absent
 
 
 def _personal_scores(

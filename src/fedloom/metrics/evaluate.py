@@ -58,14 +58,21 @@ def spread(scores: Tensor) -> Spread:
     return Spread(float(scores.mean()), float(scores.std(unbiased=False)), float(worst.mean()))
 
 
-def global_scores(result: ClassCounts, counts: Tensor) -> ClientScores:
-    """The global model as the clients meet it. counts: training samples, clients by classes."""
+def global_scores(
+    result: ClassCounts, counts: Tensor, unscored: Mapping[int, str] = MappingProxyType({})
+) -> ClientScores:
+    """The global model as the clients meet it.
+
+    counts: training samples, clients by classes. unscored: clients whose own test samples could
+    not be used, and why.
+    """
     weighted, recall = score_clients(result.recall, result.seen, counts)
     return ClientScores(
         spread(weighted),
         spread(recall),
         class_recall=tuple(round(float(r), 6) for r in result.recall),
         group_recall=recall_by_group(result, class_groups(counts.sum(0))),
+        unscored=dict(unscored),
     )
 
 

@@ -41,8 +41,8 @@ class ClientScores:
     correct, test_samples    personal models only: correct predictions by client and class, out of
                              this many test samples of each class
     own_test_samples         the same by client, if each is scored on test samples of its own
-    unscored                 personal models only: clients that could not be scored, with the
-                             reason; their row of `correct` is empty
+    unscored                 clients that could not be scored, or whose own test samples are missing
+                             in the global model's scores, with the reason
     """
 
     label_weighted_accuracy: Spread

@@ -32,6 +32,7 @@ from fedloom.engines.flower.messages import (
     setup_reply,
     unknown_setup_reply,
 )
+from fedloom.engines.flower.transport import Failure
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.wire import Facts
 from fedloom.methods.ditto import ditto
@@ -389,6 +390,13 @@ def test_a_client_that_fails_at_its_site_is_named_with_it() -> None:
     assert absent(ask(deployment)) == dict.fromkeys(AT_B, "site 'b': it failed")
 
 
+def test_a_site_cannot_say_that_a_client_of_another_is_absent() -> None:
+    deployment = deployed(federation())
+    deployment.sites["b"].engine.run_client = lambda sent, task: Absent(0, "it failed")
+    answers = ask(deployment)
+    assert all(answers[number].client == number for number in AT_B)
+
+
 # ------------------------------------------------------------------ time
 
 
@@ -472,6 +480,34 @@ def test_a_late_reply_to_the_first_push_counts_too() -> None:
     deployment.transport.faults["b"] = [late(50.0), late(80.0)]
     assert not absent(ask(deployment, 1))
     assert 50 <= deployment.time.now < 51
+
+
+def test_replies_to_both_pushes_at_the_same_time_are_one_reply() -> None:
+    deployment = deployed(federation(), patience=Patience(hello=60.0))
+    deployment.transport.faults["b"] = [late(40.0), late(10.0)]  # pushed at 0 s and at 30 s
+    assert not absent(ask(deployment))
+    assert deployment.sites["b"].asked == [
+        "HelloRequest",
+        "HelloRequest",
+        "SetupRequest",
+        "WorkRequest",
+    ]
+
+
+def test_a_site_that_goes_away_twice_is_waited_for_twice() -> None:
+    deployment = deployed(federation(), patience=Patience(connect=30.0))
+    ask(deployment)
+    start = deployment.time.now
+    deployment.transport.away["b"] = (start, start + 10)
+
+    def goes_away_again(handle: Handle, parts: Parts) -> Arrivals:
+        now = deployment.time.now
+        deployment.transport.away["b"] = (now + 24, now + 45)
+        return [(25.0, Failure("lost its connection"))]
+
+    deployment.transport.faults["b"] = [goes_away_again]
+    assert not absent(ask(deployment, 1))
+    assert 55 <= deployment.time.now - start < 60
 
 
 def test_replies_of_an_earlier_round_are_ignored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -110,8 +111,6 @@ def test_bytes_from_anywhere(data: bytes) -> None:
 
 def sealed(rest: bytes) -> bytes:
     """A forgery: the start and the checksum are right, and the rest is not."""
-    import hashlib
-
     return b"fedloom" + bytes([PROTOCOL]) + hashlib.sha256(rest).digest() + rest
 
 
@@ -136,6 +135,11 @@ def test_a_right_checksum_over_nonsense(rest: bytes, length: int) -> None:
 def test_forged_facts(facts: bytes, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         decode(sealed(len(facts).to_bytes(8, "little") + facts), LIMIT)
+
+
+def test_facts_that_are_said_to_be_longer_than_the_message() -> None:
+    with pytest.raises(WireError, match="cut short"):
+        decode(sealed((3).to_bytes(8, "little") + b"{}"), LIMIT)
 
 
 def test_a_lie_about_shapes_or_types_in_the_tensors() -> None:

@@ -135,10 +135,9 @@ class Delivery:
         while asked:
             self._push_all(asked)
             replies = self._replies(asked)
-            for site, reply in replies:
-                if site in asked:  # the first usable reply counts
-                    del asked[site]
-                    yield from self._continue(site, open_talks[site], reply, asked)
+            for site, reply in replies.items():
+                del asked[site]
+                yield from self._continue(site, open_talks[site], reply, asked)
             for site, problem in self._given_up(asked):
                 del asked[site]
                 yield from self._end(open_talks[site], problem)
@@ -200,12 +199,12 @@ class Delivery:
 
     # -------------------------------------------------------------- receiving
 
-    def _replies(self, asked: Mapping[str, _Asked]) -> list[tuple[str, Reply]]:
-        """The usable replies that have arrived."""
+    def _replies(self, asked: Mapping[str, _Asked]) -> dict[str, Reply]:
+        """The usable replies that have arrived, one for each site."""
         owner = {ticket: site for site, item in asked.items() for ticket in item.tickets}
+        usable: dict[str, Reply] = {}
         if not owner:
-            return []
-        usable = []
+            return usable
         for ticket, content in self.transport.pull(list(owner)).items():
             if ticket not in owner:
                 continue
@@ -216,7 +215,7 @@ class Delivery:
                 self._note(item, reply)
             else:
                 self.board.replied(site)
-                usable.append((site, reply))
+                usable.setdefault(site, reply)  # both pushes may be answered at the same time
         return usable
 
     def _checked(self, site: str, header: Header, content: Parts | Failure) -> Reply | Failure:
