@@ -98,7 +98,7 @@ class ServerAndSite(RuleBasedStateMachine):
 
 
 TestServerAndSite = ServerAndSite.TestCase
-TestServerAndSite.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+TestServerAndSite.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
 
 
 @pytest.fixture
