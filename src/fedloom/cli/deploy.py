@@ -212,4 +212,4 @@ def try_(
     with terminated_like_interrupted(), kept_or_temporary(out_) as place:
         run_trial(place, settings, sources, reader, json_)
     if out_ is None:
-        say("its folder was temporary and is gone; --out DIR keeps it")
+        say("the deployment and its run were deleted; keep them with --out DIR")
