@@ -2,6 +2,8 @@
 
 import socket
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -135,3 +137,22 @@ def test_try_needs_a_folder_with_data(desk: Path, monkeypatch: pytest.MonkeyPatc
     assert "has several files named 'a'" in refused("try", "data")
     (desk / "data/a.npz").rename(desk / "data/b c.npz")
     assert "cannot be the name of a folder" in refused("try", "data")
+
+
+@pytest.mark.posix
+def test_a_second_signal_does_not_disturb_the_ending() -> None:
+    program = """
+import os, signal
+from fedloom.cli.deploy_view import terminated_like_interrupted
+try:
+    with terminated_like_interrupted():
+        os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGHUP)
+    print("ended")
+with terminated_like_interrupted():
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr

@@ -128,18 +128,24 @@ def kept_or_temporary(path: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
-    """Inside, SIGTERM and a closed terminal do what Ctrl-C does, so that everything is ended."""
+    """Inside, SIGTERM and a closed terminal do what Ctrl-C does, so that everything is ended.
+
+    A second signal would disturb the ending, so from the first one on they are ignored.
+    """
+    numbers = (signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(number: int, frame: Any) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, handler)
 
 
 def show_result(path: Path, as_json: bool) -> None:
