@@ -6,12 +6,14 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.installed
+DEPLOY := .venv-deploy
+DEPLOY_READY := $(DEPLOY)/.installed
 SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-long check-trust lint types docs docs-check site site-serve bench bench-peers wheel dist clean
+.PHONY: help setup demo test test-deploy check-long check-trust lint types docs docs-check site site-serve bench bench-peers wheel dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,15 +24,19 @@ demo: $(READY) ## Train a small federation and show what comes out
 	$(BIN)/fedloom demo
 
 # Each worker computes with one thread: two threads a worker would fight for the cores and change the bits.
-test check-long check-trust: export OMP_NUM_THREADS := 1
+test test-deploy check-long check-trust: export OMP_NUM_THREADS := 1
 # Tests start many processes, and each would compile the package again if no compiled files were kept.
-test check-long check-trust: export PYTHONDONTWRITEBYTECODE :=
+test test-deploy check-long check-trust: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY) ## Run every test but the long ones (JOBS=2 workers)
-	$(BIN)/python -m pytest -m "not long" -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest -m "not long and not deploy" -n $(JOBS) --dist loadgroup
+
+# Flower listens only where it is told to; the namespace proves that nothing leaves the machine.
+test-deploy: $(DEPLOY_READY) ## Run the tests that start real sites on Flower, in an environment of its own
+	scripts/loopback.sh $(DEPLOY)/bin/python -m pytest -m deploy tests/deploy tests/engines
 
 check-long: $(READY) ## Run the tests that take minutes
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m "long and not deploy"
 
 check-trust: $(READY) ## Attack runs, files, settings and clients in thousands of ways, and count what happens (an hour)
 	PYTHONPATH=tests $(BIN)/python -m trust.report
@@ -80,10 +86,23 @@ clean: ## Remove caches and built files; .venv and runs/ stay
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+define check_python
 	@$(PYTHON) -c '$(SOUND)' 2>/dev/null || { \
 	  echo "fedloom needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." \
 	    "Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+endef
+
+# Flower does not resolve together with the developer's tools, so it has an environment and constraints of its own.
+$(DEPLOY_READY): pyproject.toml constraints-deploy.txt
+	$(check_python)
+	@echo "installing into $(DEPLOY); torch is large, so the first time takes minutes"
+	$(PYTHON) -m venv $(DEPLOY)
+	$(DEPLOY)/bin/python -m pip install --quiet --editable '.[flower,tables,images]' pytest pytest-timeout hypothesis \
+	  --constraint constraints-deploy.txt
+	@touch $@
+
+$(READY): pyproject.toml constraints.txt
+	$(check_python)
 	@echo "installing into .venv; torch is large, so the first time takes minutes"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt

@@ -19,7 +19,7 @@ LAYERS = [
     ("experiment",),
     ("reports", "inspect", "trackers"),
     ("claims",),
-    ("api",),
+    ("api", "deploy"),
     ("cli",),
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}

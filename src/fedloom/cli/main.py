@@ -16,6 +16,7 @@ from fedloom.cli import (
     cost,
     data,
     demo,
+    deploy,
     doctor,
     export,
     report,
@@ -71,6 +72,7 @@ app.command()(catalogue.methods)
 app.command()(catalogue.models)
 app.command()(catalogue.presets)
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 app.command()(check.check)
 app.command()(doctor.doctor)
 

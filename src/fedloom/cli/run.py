@@ -95,7 +95,7 @@ def run(
             rounds_of=rounds_of,
             fork_server=fork_server,
         )
-        _print(result, path, settings, json_)
+        print_result(result, path, settings, json_)
 
 
 @user_errors
@@ -140,7 +140,7 @@ def resume(
                 elsewhere=elsewhere,
                 fork_server=fork_server,
             )
-            _print(result, folder, settings, json_)
+            print_result(result, folder, settings, json_)
         elif trackers:
             raise UserError(
                 "--client only replays a client, which is not tracked; leave out --track"
@@ -223,7 +223,8 @@ def _replay(settings: Config, path: Path, client: int, as_json: bool) -> None:
         out.print(facts(reply))
 
 
-def _print(result: RunResult, path: Path, settings: Config, as_json: bool) -> None:
+def print_result(result: RunResult, path: Path, settings: Config, as_json: bool) -> None:
+    """Print the result of a finished run."""
     if as_json:
         print_json({**result.to_json(), "folder": str(path)})
         return

@@ -53,7 +53,9 @@ def execute(
         check_same_rounds(config, rounds_of)
     if path is not None and resuming:
         check_same_settings(path, config)
-    running = config if path is None else resume_config(config, path)
+    running = config
+    if path is not None and remote is None:
+        running = resume_config(config, path)
     if elsewhere:
         running = load({**running.model_dump(mode="json"), **elsewhere})
     with prepare(running, dataset, None, fork_server, values, remote) as prepared:

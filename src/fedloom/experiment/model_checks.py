@@ -17,6 +17,7 @@ from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
 from fedloom.core.job import build_isolated
 from fedloom.core.spec import Spec
+from fedloom.data.client import EvaluationBatches
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.model_memory import (
     COPIES,
@@ -32,12 +33,12 @@ def check_model_output(
 ) -> Chain:
     """The model, after checking that it takes a sample and returns a number for every class."""
     check_memory(spec, dataset, dtype)
-    x, _ = federation.test[0]
+    x = _sample(federation)
     try:
         model = federation.build()
         check_fits(spec, model, COPIES - 1)
         with torch.no_grad():
-            output = model.eval()(x[:1])
+            output = model.eval()(x)
     except Exception as error:  # a user's model can fail in any way
         if ran_out_of_memory(error):
             raise too_large(spec) from error
@@ -49,6 +50,14 @@ def check_model_output(
         ) from error
     _check_scores(output, spec, (1, len(dataset.classes)))
     return model.train()
+
+
+def _sample(federation: Federation) -> Tensor:
+    """One test sample as the model gets it; zeros of its form where all samples are at sites."""
+    test = federation.test
+    if isinstance(test, EvaluationBatches) and not len(test):
+        return test.normalise(test.split.x.new_zeros((1, *test.split.x.shape[1:])))
+    return test[0][0][:1]
 
 
 def _check_scores(output: Any, spec: Spec, wanted: tuple[int, int]) -> None:
@@ -116,10 +125,10 @@ def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
 
 def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> None:
     """Raise if the model returns something else in training, as those with two classifiers do."""
-    x, _ = federation.test[0]
+    x = _sample(federation)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            output = model.train()(torch.cat([x[:1], x[:1]]))
+            output = model.train()(torch.cat([x, x]))
     except Exception as error:
         raise UserError(
             f"model '{_name(spec)}' fails in training: {_described(error)}; fix its forward"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -22,8 +22,9 @@ from fedloom.data.sources import (
 )
 from fedloom.data.sources.hf_open import PREFIX
 from fedloom.data.sources.torch_dataset import from_torch
+from fedloom.data.sources.unscaled import Unscaled, unscaled
 
-__all__ = ["SOURCES", "detect", "from_torch", "read"]
+__all__ = ["SOURCES", "detect", "from_torch", "read", "read_unscaled"]
 
 HUGGINGFACE = "huggingface"
 
@@ -47,16 +48,31 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
 
     A path that starts with hf: is a HuggingFace data set.
     """
+    dataset: Dataset = _read(_whole_data_set, str(path), format, options)
+    return dataset
+
+
+def read_unscaled(path: str | Path, format: str = "auto", **options: Any) -> Unscaled:
+    """The data at a path before any constant is computed from them; otherwise as `read`."""
+    samples: Unscaled = _read(_unscaled_samples, str(path), format, options)
+    return samples
+
+
+Reader = Callable[[str, Mapping[str, Any], Path | str], Any]  # (format, options, path)
+
+
+def _read(reader: Reader, path: str, format: str, options: Mapping[str, Any]) -> Any:
+    """What the reader makes of the data at a path; an error that names the path if it cannot."""
     if format not in ("auto", *SOURCES):
         raise unknown_name("data format", format, ("auto", *SOURCES))
-    if str(path).startswith(PREFIX) or format == HUGGINGFACE:
-        return _read_huggingface(str(path), format, options)
+    if path.startswith(PREFIX) or format == HUGGINGFACE:
+        return _read_huggingface(reader, path, format, options)
     place = Path(path).expanduser().resolve()
     if not place.exists():
         raise UserError(f"no file or folder {place}; check the path of the data")
     try:
         name = detect(place) if format == "auto" else format
-        return _call_reader(name, options, place)
+        return reader(name, options, place)
     except UnicodeDecodeError as error:
         raise UserError(
             f"cannot read {place}: a text file in it is not UTF-8 ({error}); save it again as UTF-8"
@@ -68,12 +84,29 @@ def read(path: str | Path, format: str = "auto", **options: Any) -> Dataset:
         ) from None
 
 
-def _call_reader(name: str, options: Mapping[str, Any], path: Path | str) -> Dataset:
-    reader = SOURCES[name].read
+def _whole_data_set(name: str, options: Mapping[str, Any], path: Path | str) -> Any:
+    return _call_reader(name, SOURCES[name].read, options, path)
+
+
+def _unscaled_samples(name: str, options: Mapping[str, Any], path: Path | str) -> Any:
+    """Readers of tables standardise them, so they have a function of their own for this."""
+    if (reader := getattr(SOURCES[name], "read_unscaled", None)) is not None:
+        return _call_reader(name, reader, options, path)
+    dataset = _whole_data_set(name, options, path)
+    if dataset.kind == "table":
+        raise UserError(
+            f"{path}: the reader of '{name}' standardises tables by itself, so several sites "
+            "cannot agree on their constants; save the table as CSV, Parquet or npz"
+        )
+    return unscaled(dataset)
+
+
+def _call_reader(
+    name: str, reader: Callable[..., Any], options: Mapping[str, Any], path: Path | str
+) -> Any:
     accepted = parameters(reader)
     given = {n: _as_text(v, accepted.get(n)) for n, v in options.items()}
-    dataset: Dataset = call("data format", name, reader, given, path=path)
-    return dataset
+    return call("data format", name, reader, given, path=path)
 
 
 def _as_text(value: Any, parameter: Parameter | None) -> Any:
@@ -86,10 +119,10 @@ def _as_text(value: Any, parameter: Parameter | None) -> Any:
     return str(value) if is_number else value
 
 
-def _read_huggingface(path: str, format: str, options: Mapping[str, Any]) -> Dataset:
+def _read_huggingface(reader: Reader, path: str, format: str, options: Mapping[str, Any]) -> Any:
     if format not in ("auto", HUGGINGFACE):
         raise UserError(f"'{path}' is a HuggingFace data set, not {format}; leave out --format")
-    return _call_reader(HUGGINGFACE, options, path)
+    return reader(HUGGINGFACE, options, path)
 
 
 def detect(path: Path) -> str:

@@ -12,6 +12,7 @@ from fedloom.data.sources import holdout
 from fedloom.data.sources.array_kinds import as_kind, check_options, kind_of, to_float32
 from fedloom.data.sources.build import RawSplit, build_dataset, raw_split
 from fedloom.data.sources.client_column import check_ids_repeat
+from fedloom.data.sources.unscaled import Unscaled, unscaled
 
 STORED_AS: dict[int, Kind] = {2: "table", 3: "signal", 4: "image", 5: "volume"}  # by axes
 
@@ -42,17 +43,47 @@ def dataset_from_splits(
 
     Tables are standardised with the moments of their training rows.
     """
+    train, test, about = _both_splits(train, test, test_share, about)
+    kind = STORED_AS[train.x.ndim]
+    if kind == "table" and train.x.shape[1:] == test.x.shape[1:]:
+        mean, std = column_moments(train.x)
+        train, test = (replace(s, x=to_float32((s.x - mean) / std)) for s in (train, test))
+    return build_dataset(name, kind, train, test, about, classes)
+
+
+def unscaled_splits(
+    train: RawSplit,
+    test: RawSplit | None,
+    test_share: float,
+    about: Mapping[str, str],
+    classes: Sequence[str] = (),
+) -> Unscaled:
+    """As `dataset_from_splits`, with nothing computed from the samples."""
+    train, test, about = _both_splits(train, test, test_share, about)
+    kind = STORED_AS[train.x.ndim]
+    if not classes:  # a site may have any of them, so there is no check for gaps
+        labels = np.unique(np.concatenate([train.y, test.y]))
+        train, test = (replace(s, y=np.searchsorted(labels, s.y)) for s in (train, test))
+        classes = [str(label) for label in labels.tolist()]
+    # for its checks and its numbers of users; it changes no sample
+    data = unscaled(build_dataset("", kind, train, test, about, classes))
+    if kind != "table":
+        return data
+    assert isinstance(data.x, np.ndarray)
+    columns = data.x.astype(np.float64).T
+    return replace(data, x={str(i): column for i, column in enumerate(columns, start=1)})
+
+
+def _both_splits(
+    train: RawSplit, test: RawSplit | None, test_share: float, about: Mapping[str, str]
+) -> tuple[RawSplit, RawSplit, dict[str, str]]:
     about = dict(about)
     if train.users is not None:
         check_ids_repeat(train.users, f"{train.where}, the users")
     if test is None:
         about["test split"] = holdout.description(test_share, train.users is not None)
         train, test = holdout.split_off_test(train, test_share)
-    kind = STORED_AS[train.x.ndim]
-    if kind == "table" and train.x.shape[1:] == test.x.shape[1:]:
-        mean, std = column_moments(train.x)
-        train, test = (replace(s, x=to_float32((s.x - mean) / std)) for s in (train, test))
-    return build_dataset(name, kind, train, test, about, classes)
+    return train, test, about
 
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -121,12 +121,12 @@ def _numbered_users(*splits: np.ndarray | None) -> tuple[tuple[str, ...], list[T
     number: dict[str, int] = {}
     for users in splits:
         if users is not None:
-            for name in sorted(np.unique(users).tolist(), key=_natural_order):
+            for name in sorted(np.unique(users).tolist(), key=natural_order):
                 number.setdefault(name, len(number))
     return tuple(number), [None if users is None else _numbers(users, number) for users in splits]
 
 
-def _natural_order(name: str) -> tuple[bool, int, str]:
+def natural_order(name: str) -> tuple[bool, int, str]:
     """Sort key: numbers by value, before words."""
     return (not name.isdecimal(), int(name) if name.isdecimal() else 0, name)
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from fedloom.data.sources.array_kinds import to_float32
 from fedloom.data.sources.arrays import column_moments
+from fedloom.data.sources.column_plan import MAX_ONE_HOT, ColumnPlan, Scale, positions
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.frames import Frame, as_text, is_missing
-
-MAX_ONE_HOT = 20  # more categories than this become one column of numbers
 
 
 @dataclass(frozen=True)
@@ -104,17 +103,32 @@ def feature_matrices(features: Sequence[Feature]) -> tuple[np.ndarray, np.ndarra
 def _standardised(
     name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
 ) -> list[Feature]:
+    plan = ColumnPlan(
+        name,
+        scale=_scale(train, test, where, drop),
+        marks_missing=bool(is_missing(train).any() or is_missing(test).any()),
+    )
+    return _features(plan, train, test)
+
+
+def _scale(train: np.ndarray, test: np.ndarray, where: str, drop: str) -> Scale:
+    """The constants of a column of numbers."""
     remedy = f"{drop}, or repair it"
     if any(np.isinf(to_float32(values)).any() for values in (train, test)):
         raise data_error(where, "infinity", "finite float32 numbers", remedy)
     if np.isnan(train).all():
         raise data_error(where, "no value in the training rows", "at least one", remedy)
     median = float(np.nanmedian(train))
-    filled = [np.where(np.isnan(values), median, values) for values in (train, test)]
-    mean, std = (float(moment) for moment in column_moments(filled[0]))
-    scaled = [(values - mean) / std for values in filled]
-    feature = Feature(name, scaled[0], scaled[1], (median, mean, std))
-    return [feature, *_missing_marks(name, train, test)]
+    filled = np.where(np.isnan(train), median, train)
+    mean, std = (float(moment) for moment in column_moments(filled))
+    return Scale(median, mean, std)
+
+
+def _features(plan: ColumnPlan, train: np.ndarray, test: np.ndarray) -> list[Feature]:
+    """The inputs of a column in both splits."""
+    both = zip(plan.inputs, plan.encode(train), plan.encode(test), strict=True)
+    scale = plan.scale and (plan.scale.fill, plan.scale.mean, plan.scale.std)
+    return [Feature(name, *values, scale if name == plan.name else None) for name, *values in both]
 
 
 def _unchanged(name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str) -> Feature:
@@ -127,31 +141,14 @@ def _unchanged(name: str, train: np.ndarray, test: np.ndarray, where: str, drop:
     return Feature(name, train, test)
 
 
-def _missing_marks(name: str, train: np.ndarray, test: np.ndarray) -> list[Feature]:
-    """A 0/1 column that marks missing values, if there are any."""
-    missing = is_missing(train), is_missing(test)
-    if missing[0].any() or missing[1].any():
-        return [Feature(f"{name} is missing", *missing)]
-    return []
-
-
 def _categories(
     name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
 ) -> list[Feature]:
     levels = np.unique(train[train != ""])
     if len(levels) <= MAX_ONE_HOT:
-        one_hot = [
-            Feature(f"{name}={level}", train == level, test == level) for level in levels.tolist()
-        ]
-        return one_hot + _missing_marks(name, train, test)
+        missing = bool(is_missing(train).any() or is_missing(test).any())
+        return _features(ColumnPlan(name, tuple(levels.tolist()), None, missing), train, test)
     if 2 * len(levels) > len(train):
         found = f"{len(levels)} different values in {len(train)} training rows"
         raise data_error(where, found, "a category", drop)
-    positions = _positions(levels, train), _positions(levels, test)
-    return _standardised(name, *positions, where, drop)
-
-
-def _positions(levels: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """The position of each value in the sorted levels; NaN for unknown values."""
-    position = np.minimum(np.searchsorted(levels, column), len(levels) - 1)
-    return np.where(levels[position] == column, position, np.nan)
+    return _standardised(name, positions(levels, train), positions(levels, test), where, drop)

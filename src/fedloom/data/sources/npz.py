@@ -15,10 +15,15 @@ from pathlib import Path
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import holdout
 from fedloom.data.sources.array_kinds import ChannelsOption, KindOption
-from fedloom.data.sources.arrays import dataset_from_splits, split_from_arrays
+from fedloom.data.sources.arrays import (
+    dataset_from_splits,
+    split_from_arrays,
+    unscaled_splits,
+)
 from fedloom.data.sources.build import Name, RawSplit, default_name
 from fedloom.data.sources.errors import data_error, folder_listing, shortened
 from fedloom.data.sources.npz_arrays import Archive, read_archive
+from fedloom.data.sources.unscaled import Unscaled
 
 LOOKS_FOR = (
     "an .npz file with x and y (or x_train, y_train, x_test, y_test), "
@@ -48,10 +53,27 @@ def read(
     channels: ChannelsOption = None,
 ) -> Dataset:
     """The data set of one archive or of a folder with two."""
-    split = partial(_split, kind=kind, channels=channels)
-    train, test, classes = (_read_folder if path.is_dir() else _read_file)(path, split)
+    train, test, classes = _read_splits(path, kind, channels)
     about = {"format": "npz", "source": str(path)}
     return dataset_from_splits(name or default_name(path), train, test, test_share, about, classes)
+
+
+def read_unscaled(
+    path: Path,
+    name: Name = None,
+    test_share: holdout.TestShare = 0.2,
+    kind: KindOption = None,
+    channels: ChannelsOption = None,
+) -> Unscaled:
+    """The samples as they are; the features of a table become columns named 1, 2, ..."""
+    train, test, classes = _read_splits(path, kind, channels)
+    about = {"format": "npz", "source": str(path)}
+    return unscaled_splits(train, test, test_share, about, classes)
+
+
+def _read_splits(path: Path, kind: str | None, channels: str | None) -> Splits:
+    split = partial(_split, kind=kind, channels=channels)
+    return (_read_folder if path.is_dir() else _read_file)(path, split)
 
 
 def _read_folder(path: Path, split: ReadSplit) -> Splits:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from fedloom.data.sources.missing_values import (
 )
 from fedloom.data.sources.number_format import Decimal, NumberFormat, Thousands, number_format
 from fedloom.data.sources.table_rows import ReadingOptions, TableRows, read_rows
+from fedloom.data.sources.unscaled import Unscaled
 
 LOOKS_FOR = (
     "a .csv, .tsv or .parquet file, train.* and test.* in a folder, "
@@ -70,7 +72,7 @@ def detect(path: Path) -> bool:
     return bool(_table_files(path))
 
 
-def read(
+def read_unscaled(
     path: Path,
     name: Name = None,
     target: Target = None,
@@ -84,8 +86,8 @@ def read(
     thousands: Thousands = "",
     columns: Columns = "",
     missing_columns: MissingColumns = "refuse",
-) -> Dataset:
-    """The data set of a table: its columns as features (columns.py) and its target as classes."""
+) -> Unscaled:
+    """The columns of a table as they are, and its target as classes."""
     if not (files := _table_files(path)):
         raise data_error(path, folder_listing(path), LOOKS_FOR, "give a table")
     options = ReadingOptions(
@@ -98,7 +100,15 @@ def read(
     )
     rows = read_rows(files, options, path)
     samples = _labelled(rows, target, client, _listed(categorical), options.form, path)
-    return _dataset(samples, name or default_name(path), test_share, path)
+    return _unscaled(samples, test_share, path)
+
+
+@wraps(read_unscaled, assigned=("__annotations__",))  # the options are the same
+def read(path: Path, name: str | None = None, **options: Any) -> Dataset:
+    """The data set of a table: its columns as features (columns.py) and its target as classes."""
+    samples = read_unscaled(path, name, **options)
+    _check_two_classes(samples, path)
+    return _dataset(samples, name or default_name(path), path)
 
 
 @dataclass(frozen=True)
@@ -134,25 +144,52 @@ def _labelled(
     return _LabelledRows(rows, frame, target, y, classes, users, categories, warnings)
 
 
-def _dataset(samples: _LabelledRows, name: str, test_share: float, path: Path) -> Dataset:
-    frame, y, users = samples.features, samples.y, samples.users
-    test, test_made = _test_rows(samples.rows, y, users, test_share)
-    features = encoding.encode(_rows(frame, ~test), _rows(frame, test), samples.categories, path)
-    facts = encoding.column_facts(frame, features, samples.categories)
+def _unscaled(samples: _LabelledRows, test_share: float, path: Path) -> Unscaled:
+    test, test_made = _test_rows(samples.rows, samples.y, samples.users, test_share)
     about = {
         "format": "table",
         "source": str(path),
         "target": f"column '{samples.target}'",
         "test split": test_made,
+        "remarks": json.dumps([*samples.rows.remarks, *samples.warnings]),
+    }
+    is_numbered = samples.rows.frame[samples.target].dtype.kind == "f"
+    return Unscaled(
+        "table",
+        samples.features,
+        samples.y,
+        samples.classes,
+        is_numbered,
+        samples.users,
+        test,
+        about,
+        samples.categories,
+    )
+
+
+def _dataset(samples: Unscaled, name: str, path: Path) -> Dataset:
+    frame, y, users, test = samples.x, samples.y, samples.users, samples.test
+    assert isinstance(frame, dict)
+    categories = samples.categorical
+    features = encoding.encode(_rows(frame, ~test), _rows(frame, test), categories, path)
+    facts = encoding.column_facts(frame, features, categories)
+    about = {
+        **samples.about,
         "columns": json.dumps([feature.described() for feature in features]),
         "features": json.dumps(facts),
-        "remarks": json.dumps([*samples.rows.remarks, *samples.warnings]),
     }
     train, held_out = (
         raw_split(x, y[rows], path, None if users is None else users[rows])
         for x, rows in zip(encoding.feature_matrices(features), (~test, test), strict=True)
     )
     return build_dataset(name, "table", train, held_out, about, samples.classes)
+
+
+def _check_two_classes(samples: Unscaled, path: Path) -> None:
+    if len(samples.classes) < 2:
+        where = f"{path}, {samples.about['target']}"
+        found = f"the one class {shortened(samples.classes)}"
+        raise data_error(where, found, "at least two", "name another column with target=")
 
 
 def _test_rows(
@@ -267,9 +304,6 @@ def _pop_classes(
         raise data_error(where, f"{found} (the first is {first})", "one in each row", remedy)
     levels, y = np.unique(labels, return_inverse=True)
     names = as_text(levels)
-    if len(levels) < 2:
-        found, remedy = f"the one class {shortened(names)}", "name another column with target="
-        raise data_error(where, found, "at least two", remedy)
     if _is_measured(labels, len(levels)):
         found = f"{len(levels)} different values ({shortened(names, 3)})"
         raise data_error(where, f"{found} in {len(y)} rows", "classes", REGRESSION)

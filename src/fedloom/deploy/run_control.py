@@ -1,0 +1,100 @@
+"""Files by which the ServerApp and `fedloom deploy run` tell each other about a run.
+
+The ServerApp is started by Flower, so the command that submitted it is not its parent and sees
+neither its output nor its exit code. In DIR/server/control/, NAME.json has the state of the run
+NAME, NAME.log its messages for the user, and NAME.stop asks it to stop after the current round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from fedloom.deploy.layout import private_folder
+from fedloom.runs.durable_files import PRIVATE_FILE, write_durably
+
+State = Literal["waiting", "running", "finished", "stopped", "failed"]
+ENDED: tuple[State, ...] = ("finished", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What the ServerApp says of itself.
+
+    submission: a word chosen by whoever submitted it, to tell this attempt from an earlier one.
+    message, exit_code: what the command is to print and to return, if the run failed.
+    """
+
+    state: State
+    pid: int
+    submission: str = ""
+    message: str = ""
+    exit_code: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process is still there; it may have been killed without a word."""
+        return not self.has_ended and _process_exists(self.pid)
+
+
+class RunControl:
+    """The files of one run."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        private_folder(folder)
+        self._state, self._log, self._stop = (
+            folder / f"{name}.{suffix}" for suffix in ("json", "log", "stop")
+        )
+
+    def write(self, state: RunState) -> None:
+        write_durably(self._state, json.dumps(asdict(state)).encode())
+
+    def read(self) -> RunState | None:
+        """The state; None before the first one."""
+        try:
+            return RunState(**json.loads(self._state.read_bytes()))
+        except FileNotFoundError:
+            return None
+
+    def say(self, text: str) -> None:
+        """Append a message for the user."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os.fdopen(os.open(self._log, flags, PRIVATE_FILE), "a", encoding="utf-8") as file:
+            file.write(" ".join(text.splitlines()) + "\n")
+
+    def messages(self, start: int = 0) -> tuple[list[str], int]:
+        """The complete messages from a position in the log on, and the position after them."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(start)
+                new = file.read()
+        except FileNotFoundError:
+            return [], start
+        complete = new[: new.rfind(b"\n") + 1]
+        return complete.decode(errors="replace").splitlines(), start + len(complete)
+
+    def ask_to_stop(self) -> None:
+        self._stop.touch(PRIVATE_FILE)
+
+    def forget_stop(self) -> None:
+        self._stop.unlink(missing_ok=True)
+
+    def should_stop(self) -> bool:
+        return self._stop.exists()
+
+
+def _process_exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to another user
+        return True
+    return True

@@ -1,0 +1,118 @@
+"""What the ServerApp and `fedloom deploy run` tell each other through files."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fedloom.core.errors import RunError, UserError
+from fedloom.deploy import submit
+from fedloom.deploy.layout import Address, ServerFolder
+from fedloom.deploy.provision import for_sites, provision
+from fedloom.deploy.run_control import RunControl, RunState
+from fedloom.deploy.submit import Follower, check_run_name
+from fedloom.settings.config import load
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ServerFolder:
+    (tmp_path / "server").mkdir()
+    facts = 'name = "x"\naddress = "127.0.0.1:1"\nsites = ["a"]\n'
+    (tmp_path / "server" / "deployment.toml").write_text(facts)
+    return ServerFolder.find(tmp_path)
+
+
+def ended_process() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_states_messages_and_stops_are_passed_on(tmp_path: Path) -> None:
+    control, reader = RunControl(tmp_path / "c", "run"), RunControl(tmp_path / "c", "run")
+    assert reader.read() is None and reader.messages() == ([], 0)
+    state = RunState("running", os.getpid(), "abc")
+    control.write(state)
+    assert reader.read() == state and state.is_alive and not state.has_ended
+    control.say("first\nline")
+    messages, position = reader.messages()
+    assert messages == ["first line"]
+    control.say("second")
+    assert reader.messages(position)[0] == ["second"]
+    assert not control.should_stop()
+    reader.ask_to_stop()
+    assert control.should_stop()
+    control.forget_stop()
+    assert not control.should_stop()
+
+
+@pytest.mark.posix
+def test_a_killed_process_is_not_alive() -> None:
+    assert not RunState("running", ended_process()).is_alive
+    assert not RunState("finished", os.getpid()).is_alive
+
+
+def test_half_a_message_is_not_shown(tmp_path: Path) -> None:
+    control = RunControl(tmp_path, "run")
+    (tmp_path / "run.log").write_bytes(b"whole\nhal")
+    messages, position = control.messages()
+    assert messages == ["whole"] and position == 6
+
+
+def test_the_follower_shows_messages_and_returns_the_end(folder: ServerFolder) -> None:
+    control, said = submit.control_of(folder, "run"), []
+    control.say("of an earlier attempt")
+    control.write(RunState("failed", os.getpid(), "earlier", "no", 1))
+    follower = Follower(folder, "run", said.append, lambda: None)
+
+    def other_side() -> None:
+        control.write(RunState("waiting", os.getpid(), "ours"))
+        control.say("waiting: site 'a' is not connected")
+        control.write(RunState("finished", os.getpid(), "ours"))
+
+    thread = threading.Timer(0.2, other_side)
+    thread.start()
+    assert follower.follow("ours").state == "finished"
+    assert said == ["waiting: site 'a' is not connected"]
+
+
+@pytest.mark.posix
+def test_a_server_app_that_was_killed_is_reported(folder: ServerFolder) -> None:
+    submit.control_of(folder, "run").write(RunState("running", ended_process(), "ours"))
+    follower = Follower(folder, "run", print, lambda: None)
+    with pytest.raises(RunError, match="the ServerApp was killed, or crashed; the last checkpoint"):
+        follower.follow("ours")
+
+
+def test_a_server_app_that_does_not_start_is_reported(
+    folder: ServerFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "START_SECONDS", 0.3)
+    began = time.monotonic()
+    with pytest.raises(RunError, match="the ServerApp did not start in 0 s"):
+        Follower(folder, "run", print, lambda: None).follow("ours")
+    assert time.monotonic() - began < 5
+
+
+def test_a_run_without_a_server_says_how_to_start_it(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    provision(tmp_path / "d", for_sites(load({}))[0], ("a",), Address("127.0.0.1", 1))
+    folder = ServerFolder.find(tmp_path / "d")
+    with pytest.raises(UserError, match=r"does not answer on 127\.0\.0\.1:1; start it on this"):
+        submit.submit(folder, "run")
+
+
+def test_names_of_runs_are_checked() -> None:
+    check_run_name("hospitals-2")
+    with pytest.raises(UserError, match=r"run '\.\./x' cannot be the name of a folder"):
+        check_run_name("../x")
+
+
+def test_only_success_counts() -> None:
+    assert submit._succeeded(json.dumps({"success": True}))
+    assert not any(map(submit._succeeded, ("", "null", "{}", '{"success": false}', "[1]")))
