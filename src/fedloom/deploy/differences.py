@@ -23,7 +23,7 @@ def differences(reports: Sequence[SiteReport], given: Given) -> Iterator[str]:
     """All that keeps these sites from a run together."""
     ours = this_software()
     for report in reports:
-        yield from _other_software(report, ours)
+        yield from other_software(report, ours)
         if not report.clients:
             yield f"site '{report.site}': it has no client with training samples; check its data"
     first = reports[0]
@@ -42,7 +42,8 @@ def _lacking(reports: Sequence[SiteReport]) -> Iterator[str]:
         yield from {c.name for c in report.columns} ^ {c.name for c in reports[0].columns}
 
 
-def _other_software(report: SiteReport, ours: Software) -> Iterator[str]:
+def other_software(report: SiteReport, ours: Software) -> Iterator[str]:
+    """Versions at a site that are not those of the server."""
     for name in ("protocol", "fedloom", "torch"):
         theirs, expected = getattr(report.software, name), getattr(ours, name)
         if theirs != expected:

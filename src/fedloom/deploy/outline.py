@@ -1,126 +1,152 @@
-"""What the server knows of the sites' data: their form and their sizes, and not one sample."""
+"""What the server knows of a deployment's data: their form and their sizes, and no sample."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedloom.core.errors import RunError
+from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import DataIdentity, UsedData
+from fedloom.data.client import Clients, OwnTestBatches
 from fedloom.data.dataset import Dataset, Kind, Split
+from fedloom.data.identity import json_sha256, split_sha256
 from fedloom.deploy.terms import AgreedClient, Agreement
 from fedloom.experiment.run_data import RunData
 
 
 @dataclass(frozen=True)
-class RemoteClient:
-    """A client whose samples are at its site."""
+class RemoteData:
+    """The data of a client at a site: the server knows how many samples there are."""
 
-    agreed: AgreedClient
+    client: AgreedClient
 
     def __len__(self) -> int:
-        return self.agreed.train
+        return self.client.train
+
+    def checksum(self) -> int:
+        """What the site said; 32 bits, as that of samples in this process."""
+        return int(self.client.checksum[:8], 16)
 
     @property
     def labels(self) -> Tensor:
-        self._refuse()
+        self._not_here()
 
-    def batch(self, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        self._refuse()
+    def batch(
+        self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        self._not_here()
 
-    def checksum(self) -> int:
-        """Another number if the samples have changed, from what the site reported."""
-        return int(self.agreed.checksum[:8], 16)
-
-    def _refuse(self) -> NoReturn:
+    def _not_here(self) -> NoReturn:
         raise RunError(
-            f"the samples of client '{self.agreed.name}' are at site '{self.agreed.site}', "
-            "and never leave it"
+            f"the samples of client '{self.client.name}' are at site '{self.client.site}'; "
+            "the server cannot read them"
         )
 
 
 @dataclass(frozen=True)
-class RemoteClients(Sequence[RemoteClient]):
+class RemoteClients(Sequence[RemoteData]):
     """All clients of a deployment."""
 
-    agreed: tuple[AgreedClient, ...]
+    clients: tuple[AgreedClient, ...]
 
     def __len__(self) -> int:
-        return len(self.agreed)
+        return len(self.clients)
 
     @property
     def sizes(self) -> np.ndarray:
         """Training samples per client."""
-        return np.array([client.train for client in self.agreed])
+        return np.array([client.train for client in self.clients])
 
     def __getitem__(self, index: Any) -> Any:
-        chosen = self.agreed[index]
-        return RemoteClients(chosen) if isinstance(index, slice) else RemoteClient(chosen)
+        if isinstance(index, slice):
+            return RemoteClients(self.clients[index])
+        return RemoteData(self.clients[index])
 
 
-class RemoteTest(Sequence[Any]):
-    """Stands for the clients' own test samples, which are at the sites."""
+def run_data(agreement: Agreement, test: Dataset | None = None) -> RunData:
+    """What a run at the server needs to know of its data.
 
-    def __init__(self, clients: int) -> None:
-        self.clients = clients
+    test: a data set of the server on whose test split models are evaluated. Without one they are
+    evaluated at the sites, each on its own test samples.
+    """
+    scored_on = tomllib.loads(agreement.settings)["evaluate"]["on"]
+    if (scored_on == "own") != (test is None):
+        raise UserError(
+            f"evaluate.on='{scored_on}': 'test' needs test data at the server, and 'own' uses "
+            "none; set evaluate.on='own', or give the server a test set"
+        )
+    dataset = outline(agreement)
+    if test is not None:
+        _check_test_data(test, agreement)
+        dataset = replace(dataset, test=test.test)
+    clients = RemoteClients(agreement.clients)
+    return RunData(
+        dataset=dataset,
+        clients=cast(Clients, clients),  # it has the sizes, and is asked for no sample
+        own_test=None if test is not None else cast(OwnTestBatches, clients),
+        counts=_counts(agreement),
+        used=_used(agreement, test),
+    )
 
-    def __len__(self) -> int:
-        return self.clients
 
-    def __getitem__(self, index: Any) -> NoReturn:
-        raise RunError("the test samples of clients are at their sites, and never leave them")
-
-
-def run_data(agreement: Agreement) -> RunData:
-    """The data of a run as the server knows them."""
-    empty = Split(
-        torch.zeros((0, *agreement.shape), dtype=getattr(torch, agreement.dtype)),
+def outline(agreement: Agreement) -> Dataset:
+    """A data set of the agreed form without samples."""
+    none = Split(
+        torch.zeros(0, *agreement.shape, dtype=getattr(torch, agreement.dtype)),
         torch.zeros(0, dtype=torch.int64),
     )
-    dataset = Dataset(
+    return Dataset(
         agreement.run,
         cast(Kind, agreement.kind),
-        empty,
-        empty,
+        none,
+        none,
         agreement.classes,
         agreement.mean,
         agreement.std,
         tuple(f"{client.site}/{client.name}" for client in agreement.clients),
     )
-    clients = RemoteClients(agreement.clients)
-    counts = torch.tensor([_counts(client, agreement) for client in agreement.clients])
-    return RunData(
-        dataset, cast(Any, clients), cast(Any, RemoteTest(len(clients))), counts, _used(agreement)
-    )
 
 
-def _counts(client: AgreedClient, agreement: Agreement) -> list[int]:
-    return list(client.class_counts or [0] * len(agreement.classes))
+def _counts(agreement: Agreement) -> Tensor:
+    """Training samples, clients by classes; zeros where a site does not share them."""
+    unknown = (0,) * len(agreement.classes)
+    return torch.tensor([client.class_counts or unknown for client in agreement.clients])
 
 
-def _used(agreement: Agreement) -> UsedData:
-    """What identifies the data: the checksums that the sites reported, and what was agreed on."""
-
-    def checksum(value: Any) -> str:
-        return hashlib.sha256(json.dumps(value).encode()).hexdigest()
-
-    clients = [asdict(client) for client in agreement.clients]
+def _used(agreement: Agreement, test: Dataset | None) -> UsedData:
+    """What identifies the data: the checksums that the sites sent."""
+    clients = [[c.site, c.name, c.train, c.test, c.checksum] for c in agreement.clients]
+    constants = [agreement.kind, agreement.mean, agreement.std, agreement.to_json()["columns"]]
     content = DataIdentity(
-        train=checksum([[c["train"], c["checksum"]] for c in clients]),
-        test=checksum([[c["test"], c["checksum"]] for c in clients]),
-        normalisation=checksum(
-            [agreement.kind, agreement.mean, agreement.std, [asdict(c) for c in agreement.columns]]
-        ),
-        classes=checksum(agreement.classes),
-        users=checksum([[c["site"], c["name"]] for c in clients]),
-        train_samples=sum(c["train"] for c in clients),
-        test_samples=sum(c["test"] for c in clients),
+        train=json_sha256(["training samples at the sites", clients]),
+        test=json_sha256(["test samples at the sites", clients]),
+        normalisation=json_sha256(constants),
+        classes=json_sha256(agreement.classes),
+        users=json_sha256([client[:2] for client in clients]),
+        train_samples=sum(client.train for client in agreement.clients),
+        test_samples=sum(client.test for client in agreement.clients),
     )
-    return UsedData(agreement.run, content, checksum([c["train"] for c in clients]))
+    if test is not None:
+        own = split_sha256(test.test)
+        content = replace(content, test=own, test_samples=len(test.test))
+    return UsedData(agreement.run, content, json_sha256([client[:3] for client in clients]))
+
+
+def _check_test_data(test: Dataset, agreement: Agreement) -> None:
+    for what, theirs, agreed in (
+        ("kind", test.kind, agreement.kind),
+        ("shape", test.shape, agreement.shape),
+        ("type", str(test.test.x.dtype).removeprefix("torch."), agreement.dtype),
+        ("classes", test.classes, agreement.classes),
+    ):
+        if theirs != agreed:
+            raise UserError(
+                f"the server's test data '{test.name}': their {what} is {theirs}, and {agreed} at "
+                "the sites; use test data of the same form, or evaluate.on='own'"
+            )

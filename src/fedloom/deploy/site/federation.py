@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
 
 from fedloom.core.client import Federation
 from fedloom.core.errors import RunError, UserError
@@ -17,6 +18,7 @@ from fedloom.deploy.site.memory import SiteMemory
 from fedloom.deploy.site.trusted_code import trusted_config
 from fedloom.deploy.terms import Agreement
 from fedloom.experiment.build import build_clients, build_federation, own_test_batches
+from fedloom.experiment.model_memory import check_memory
 from fedloom.settings.config import Config
 
 T = TypeVar("T")
@@ -48,6 +50,7 @@ def site_federation(
     """The settings, the model, the method and the site's own clients, as agreed."""
     config = trusted_config(_settings(agreement), trust, agreement.code, data.site)
     dataset = encoded(data, agreement)
+    check_memory(config.model, dataset, getattr(torch, config.dtype))
     numbers = tuple(agreement.clients_of(data.site))
     train, test = (_rows(split.users, len(numbers)) for split in (dataset.train, dataset.test))
     own_test = None

@@ -67,6 +67,7 @@ class Site:
         _private_folder(folder)
         self.secret = site_secret(folder / SECRET)
         self.data = read_site(settings.name, source)
+        self._report: dict[str, Any] | None = None
         self._setup: _Setup | None = None
 
     @property
@@ -106,8 +107,9 @@ class Site:
     def _answer(self, request: messages.Request, parts: Parts) -> Parts:
         match request:
             case HelloRequest(header):
-                facts = report(self.data, self.settings.shared).to_json()
-                return messages.hello_reply(header, facts)
+                if self._report is None:  # the data do not change while they are in memory
+                    self._report = report(self.data, self.settings.shared).to_json()
+                return messages.hello_reply(header, self._report)
             case SetupRequest(header, digest, facts):
                 self._accept(header.run, digest, facts)
                 return messages.setup_reply(header, digest)
