@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.deploy.agreement import agree
 from fedloom.deploy.given import Given
 from fedloom.deploy.layout import ServerFolder
+from fedloom.deploy.outline import run_data
 from fedloom.deploy.report import SiteReport
+from fedloom.deploy.returning_site import report_problem
 from fedloom.deploy.status import site_reports_file
 from fedloom.deploy.terms import Agreement
 from fedloom.engines.flower.delivery import Delivery, SiteProblem
@@ -51,8 +54,6 @@ def open_federation(
     grid: Any, folder: ServerFolder, config: Config, path: Path, say: Say
 ) -> OpenFederation:
     """The sites as a federation for the run in this folder, new or not."""
-    from fedloom.deploy.outline import run_data
-
     transport = GridTransport(grid, read_roster(folder))
     delivery = Delivery(transport, _board(folder, path.name))
     agreement = stored_agreement(path)
@@ -68,7 +69,7 @@ def open_federation(
 def _engine(delivery: Delivery, agreement: Agreement) -> FlowerEngine:
     clients = {site: list(agreement.clients_of(site)) for site in agreement.sites}
     setup = Setup(agreement.run, agreement.digest, agreement.to_json(), clients)
-    return FlowerEngine(delivery, setup)
+    return FlowerEngine(delivery, setup, check_report=partial(report_problem, agreement))
 
 
 def read_roster(folder: ServerFolder) -> dict[str, int]:
