@@ -6,8 +6,8 @@
 from pathlib import Path
 
 import pytest
-
 from benchmarks.site_images import METHODS, settings, write_images
+
 from deploy.test_site import Sites
 from fedloom.deploy.site.site import Site
 

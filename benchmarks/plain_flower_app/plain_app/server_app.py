@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
@@ -31,11 +30,10 @@ def main(grid: Grid, context: Context) -> None:
             with Path(str(settings["rounds-file"])).open("a") as file:
                 file.write(f"{server_round}\n")
 
-    result = strategy.start(
+    strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),
         train_config=ConfigRecord({"lr": float(settings["learning-rate"])}),
         num_rounds=int(settings["num-server-rounds"]),
         evaluate_fn=note_round,
     )
-    torch.save(result.arrays.to_torch_state_dict(), f"{settings['rounds-file']}.pt")
