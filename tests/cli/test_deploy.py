@@ -1,6 +1,8 @@
 """`fedloom deploy ...`: wrong input of every command ends in a message and exit code 2."""
 
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,12 @@ def test_status_of_a_deployment_that_never_ran(deployment: Path) -> None:
     said = fedloom("deploy", "status", deployment)
     assert "does not answer" in said.out and "not started" in said.out
     assert said.out.count("not connected") == 2 and said.out.count("never") == 2
+
+
+def test_status_while_the_server_makes_its_database(deployment: Path) -> None:
+    with closing(sqlite3.connect(deployment / "server/flower/superlink.db")) as link:
+        link.execute("CREATE TABLE node (node_id INTEGER)")
+    assert fedloom("deploy", "status", deployment).out.count("never") == 2
 
 
 def test_node_checks_kit_data_and_key(deployment: Path) -> None:

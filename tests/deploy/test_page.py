@@ -14,7 +14,6 @@ import pytest
 from fedloom.deploy.processes import Process, environment, stop_all
 
 pytestmark = [pytest.mark.deploy, pytest.mark.posix]
-pytest.importorskip("flwr")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
@@ -61,10 +60,15 @@ def test_the_steps_of_the_page_work(tmp_path: Path) -> None:
                 words_of(command), cwd=tmp_path, env=env, capture_output=True, text=True
             )
             assert done.returncode == 0, f"{command}: {done.stderr}"
-        assert "fedprox" in done.stdout  # the report, the last of them
+        assert "hospitals/server/runs/hospitals" in done.stdout  # the report, the last of them
         assert [process.exit_code for process in left] == [None] * 4
-        stop_all(left)
+        for process in left:
+            process.ask_to_end()
+        for process in left:
+            process.stop(60)
         assert [process.exit_code for process in left] == [0] * 4
+        commands_now = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+        assert not [command for command in commands_now if bytes(tmp_path) in command]
     simulated, deployed = (
         tmp_path / "runs/simulated/result.json",
         tmp_path / "hospitals/server/runs/hospitals/result.json",

@@ -8,83 +8,45 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fedloom.core.errors import RunError
-from fedloom.deploy.layout import Address, Kit, ServerFolder
+from fedloom.deploy.layout import Address, Kit
 from fedloom.deploy.node import refusal
 from fedloom.deploy.processes import Process, environment, free_port
 from fedloom.deploy.provision import for_sites, provision
-from fedloom.deploy.status import read_status
-from fedloom.deploy.trial import repeat_in_process, running, set_up
-from fedloom.experiment.stored_run import read_run
 from fedloom.settings.config import load
+from support.real_deployment import HOSPITALS, Deployment, deployed
 
 pytestmark = [pytest.mark.deploy, pytest.mark.posix]
-pytest.importorskip("flwr")
 
-HOSPITALS = Path(__file__).parents[2] / "docs/examples/hospitals"
-SOURCES = {"north": HOSPITALS / "north.csv", "south": HOSPITALS / "south.csv"}
-READER = {"target": "ill"}
 SETTINGS = {"method": "scaffold", "model": "mlp(width=8)", "sample": "all", "rounds": 2}
-
-
-class Deployment:
-    """A running deployment."""
-
-    def __init__(self, server: ServerFolder, look: Callable[[], None]) -> None:
-        self.server, self.look, self.folder = server, look, server.path.parent
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return fedloom("deploy", *words)
-
-
-def fedloom(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedloom", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-def wait_for(ready: Callable[[], bool], seconds: float, look: Callable[[], None]) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline
-        look()
-        time.sleep(0.2)
+SITES = ("north", "south")
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    config, _ = for_sites(load(SETTINGS))
-    server = set_up(tmp_path_factory.mktemp("deploy") / "two", config, SOURCES, READER)
-    said: list[str] = []
-    with running(server, SOURCES, said.append) as look:
-        yield Deployment(server, look)
-    assert said == []  # nothing died and was started again
-
-
-def all_connected(deployment: Deployment) -> bool:
-    return all(site.connected for site in read_status(deployment.server, "two").sites)
+    with deployed(tmp_path_factory.mktemp("deploy") / "two", SETTINGS, SITES) as it:
+        yield it
+    assert it.said == []  # nothing died and was started again
 
 
 def test_a_run_over_flower_has_the_weights_of_a_simulation(deployment: Deployment) -> None:
-    wait_for(lambda: all_connected(deployment), 90, deployment.look)
-    done = deployment.command("run", str(deployment.folder))
+    done = deployment.command("run")
     assert done.returncode == 0, done.stderr
     assert "scaffold: round 1/2, 2 clients, accuracy" in done.stderr
-    run = deployment.server.runs / "two"
-    result = read_run(run).result
-    assert result is not None and result.rejected == 0
+    result = deployment.result("two")
+    assert result.rejected == 0
     assert result.weights_sha256 in done.stdout
-    assert result.weights_sha256 == repeat_in_process(run, SOURCES, READER)
+    assert result.weights_sha256 == deployment.simulated("two")
 
 
 def test_status_says_who_is_connected_and_how_far_the_run_is(deployment: Deployment) -> None:
-    done = deployment.command("status", str(deployment.folder))
+    done = deployment.command("status")
     assert done.returncode == 0, done.stderr
     assert "two: finished" in done.stdout and "2 of 2" in done.stdout
     lines = [line.split() for line in done.stdout.splitlines()]
@@ -96,7 +58,7 @@ def test_status_says_who_is_connected_and_how_far_the_run_is(deployment: Deploym
 
 def test_a_finished_run_is_shown_again_and_not_trained(deployment: Deployment) -> None:
     before = (deployment.server.runs / "two" / "metrics.jsonl").read_bytes()
-    done = deployment.command("run", str(deployment.folder), "--json")
+    done = deployment.command("run", "--json")
     assert done.returncode == 0, done.stderr
     assert (deployment.server.runs / "two" / "metrics.jsonl").read_bytes() == before
 
@@ -157,7 +119,7 @@ def test_strangers_are_refused(
     if key is not None:
         words += ["--auth-supernode-private-key", str(kits[key].key)]
     with node(own, tmp_path / "node.log", *words) as process:
-        wait_for(lambda: process.exit_code is not None, 90, deployment.look)
+        deployment.wait_for(lambda: process.exit_code is not None)
         assert process.exit_code == 1
         reason = refusal(own, process)
         assert isinstance(reason, RunError) and why in str(reason)
@@ -170,7 +132,7 @@ def test_sites_are_known_by_their_key(deployment: Deployment) -> None:
         registered = dict(rows.fetchall())
     from cryptography.hazmat.primitives import serialization as s
 
-    for site in SOURCES:
+    for site in SITES:
         line = deployment.server.public_key(site).read_bytes()
         key = s.load_ssh_public_key(line)
         pem = key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)

@@ -27,18 +27,12 @@ def folder(tmp_path: Path) -> ServerFolder:
     return ServerFolder.find(tmp_path)
 
 
-def ended_process() -> int:
-    done = subprocess.Popen([sys.executable, "-c", ""])
-    done.wait()
-    return done.pid
-
-
 def test_states_messages_and_stops_are_passed_on(tmp_path: Path) -> None:
     control, reader = RunControl(tmp_path / "c", "run"), RunControl(tmp_path / "c", "run")
     assert reader.read() is None and reader.messages() == ([], 0)
     state = RunState("running", os.getpid(), "abc")
     control.write(state)
-    assert reader.read() == state and state.is_alive and not state.has_ended
+    assert reader.read() == state and not state.has_ended
     control.say("first\nline")
     messages, position = reader.messages()
     assert messages == ["first line"]
@@ -51,10 +45,42 @@ def test_states_messages_and_stops_are_passed_on(tmp_path: Path) -> None:
     assert not control.should_stop()
 
 
+HOLD = """
+import sys, time
+from pathlib import Path
+from fedloom.deploy.run_control import RunControl, RunState
+control = RunControl(Path(sys.argv[1]), "run")
+with control.held():
+    control.write(RunState("running", 1))
+    time.sleep(100)
+"""
+
+
 @pytest.mark.posix
-def test_a_killed_process_is_not_alive() -> None:
-    assert not RunState("running", ended_process()).is_alive
-    assert not RunState("finished", os.getpid()).is_alive
+def test_a_killed_process_is_not_alive_even_as_a_zombie(tmp_path: Path) -> None:
+    control = RunControl(tmp_path, "run")
+    assert not control.is_alive()
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)])
+    while control.read() is None:
+        time.sleep(0.05)
+    assert control.is_alive()
+    holder.kill()
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and not waited for
+    assert Path(f"/proc/{holder.pid}").exists() and not control.is_alive()
+    holder.wait()
+
+
+def test_a_run_has_one_server_app_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedloom.deploy.run_control.HOLD_SECONDS", 0.1)
+    control = RunControl(tmp_path, "run")
+    with control.held():
+        control.write(RunState("running", os.getpid()))
+        assert RunControl(tmp_path, "run").is_alive()
+        with pytest.raises(UserError, match="run 'run' is going on already"):
+            RunControl(tmp_path, "run").held().__enter__()
+    assert not control.is_alive()
 
 
 def test_half_a_message_is_not_shown(tmp_path: Path) -> None:
@@ -71,9 +97,10 @@ def test_the_follower_shows_messages_and_returns_the_end(folder: ServerFolder) -
     follower = Follower(folder, "run", said.append, lambda: None)
 
     def other_side() -> None:
-        control.write(RunState("waiting", os.getpid(), "ours"))
-        control.say("waiting: site 'a' is not connected")
-        control.write(RunState("finished", os.getpid(), "ours"))
+        with control.held():
+            control.write(RunState("waiting", os.getpid(), "ours"))
+            control.say("waiting: site 'a' is not connected")
+            control.write(RunState("finished", os.getpid(), "ours"))
 
     thread = threading.Timer(0.2, other_side)
     thread.start()
@@ -81,9 +108,8 @@ def test_the_follower_shows_messages_and_returns_the_end(folder: ServerFolder) -
     assert said == ["waiting: site 'a' is not connected"]
 
 
-@pytest.mark.posix
 def test_a_server_app_that_was_killed_is_reported(folder: ServerFolder) -> None:
-    submit.control_of(folder, "run").write(RunState("running", ended_process(), "ours"))
+    submit.control_of(folder, "run").write(RunState("running", 1, "ours"))
     follower = Follower(folder, "run", print, lambda: None)
     with pytest.raises(RunError, match="the ServerApp was killed, or crashed; the last checkpoint"):
         follower.follow("ours")

@@ -85,11 +85,9 @@ def follow(folder: ServerFolder, run: str, look: Callable[[], None] = lambda: No
 
     check_run_name(run)
     control = control_of(folder, run)
-    state = control.read()
     with RunProgress(folder.runs / run, err) as progress:
-        running = state is not None and state.is_alive
         follower = Follower(folder, run, say, progress.look)
-        submission = None if running else submit(folder, run)
+        submission = None if control.is_alive() else submit(folder, run)
         with graceful_interrupt(say) as interrupted:
 
             def poll() -> None:

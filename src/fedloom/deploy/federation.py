@@ -157,7 +157,8 @@ class MemoryLimit(Callback):
     """Tells the engine to which round the server may go back, so that sites can forget the rest."""
 
     def __init__(self, engine: FlowerEngine) -> None:
-        self.engine, self.folder = engine, None
+        self.engine = engine
+        self.folder: Path | None = None
 
     def on_start(self, start: RunStart) -> None:
         self.folder = start.folder

@@ -91,8 +91,8 @@ def _write(
     text = app_files.pyproject(name, config.model_copy(update={"data": named}))
     (server.app / "pyproject.toml").write_text(text, encoding="utf-8")
     for site in sites:
-        facts = {"name": site, "server": str(address), **({"data": reader} if reader else {})}
-        _write_kit(Kit(kits / site), server, facts)
+        own: dict[str, Any] = {"name": site, "server": str(address)}
+        _write_kit(Kit(kits / site), server, {**own, "data": dict(reader)} if reader else own)
     (folder / "README.md").write_text(deployment_readme(name, sites, address), encoding="utf-8")
 
 

@@ -3,20 +3,28 @@
 The ServerApp is started by Flower, so the command that submitted it is not its parent and sees
 neither its output nor its exit code. In DIR/server/control/, NAME.json has the state of the run
 NAME, NAME.log its messages for the user, and NAME.stop asks it to stop after the current round.
+NAME.lock is locked while the ServerApp lives. Its process id would not do: one that was killed
+stays a zombie, since Flower's SuperExec does not wait for it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from filelock import FileLock, Timeout
+
+from fedloom.core.errors import UserError
 from fedloom.deploy.layout import private_folder
 from fedloom.runs.durable_files import PRIVATE_FILE, write_durably
 
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
+HOLD_SECONDS = 10.0  # another process may look for a moment whether the lock is free
 ENDED: tuple[State, ...] = ("finished", "stopped", "failed")
 
 
@@ -38,19 +46,15 @@ class RunState:
     def has_ended(self) -> bool:
         return self.state in ENDED
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether its process is still there; it may have been killed without a word."""
-        return not self.has_ended and _process_exists(self.pid)
-
 
 class RunControl:
     """The files of one run."""
 
     def __init__(self, folder: Path, name: str) -> None:
         private_folder(folder)
-        self._state, self._log, self._stop = (
-            folder / f"{name}.{suffix}" for suffix in ("json", "log", "stop")
+        self.name = name
+        self._state, self._log, self._stop, self._lock = (
+            folder / f"{name}.{suffix}" for suffix in ("json", "log", "stop", "lock")
         )
 
     def write(self, state: RunState) -> None:
@@ -62,6 +66,32 @@ class RunControl:
             return RunState(**json.loads(self._state.read_bytes()))
         except FileNotFoundError:
             return None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For the ServerApp, as long as it lives; one at a time."""
+        lock = FileLock(self._lock, timeout=HOLD_SECONDS, mode=PRIVATE_FILE)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UserError(
+                f"run '{self.name}' is going on already; follow it with: fedloom deploy run"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def is_alive(self) -> bool:
+        """Whether a ServerApp works on the run; it may have been killed without a word."""
+        state = self.read()
+        if state is None or state.has_ended:
+            return False
+        try:
+            with FileLock(self._lock, timeout=0, mode=PRIVATE_FILE):
+                return False
+        except Timeout:
+            return True
 
     def say(self, text: str) -> None:
         """Append a message for the user."""
@@ -88,13 +118,3 @@ class RunControl:
 
     def should_stop(self) -> bool:
         return self._stop.exists()
-
-
-def _process_exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it belongs to another user
-        return True
-    return True

@@ -42,13 +42,14 @@ def main(grid: Any, context: Any) -> None:
     run, submission = str(context.run_config[RUN]), str(context.run_config[SUBMISSION])
     check_run_name(run)
     control = control_of(folder, run)
-    control.write(_state("waiting", submission))
-    try:
-        _train(grid, context.run_config, folder, run, control)
-    except BaseException as error:
-        control.write(_ending(error, submission))
-        raise
-    control.write(_state("finished", submission))
+    with control.held():
+        control.write(_state("waiting", submission))
+        try:
+            _train(grid, context.run_config, folder, run, control)
+        except BaseException as error:
+            control.write(_ending(error, submission))
+            raise
+        control.write(_state("finished", submission))
 
 
 def _train(

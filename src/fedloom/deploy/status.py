@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedloom.core.errors import RunError
+from fedloom.deploy.flower_extra import TESTED
 from fedloom.deploy.layout import ServerFolder
 from fedloom.deploy.server import is_healthy
 from fedloom.deploy.submit import control_of
@@ -43,17 +45,17 @@ class DeploymentStatus:
 def read_status(folder: ServerFolder, run: str) -> DeploymentStatus:
     """The status of a deployment and of one of its runs, from files of the server."""
     answers = is_healthy(folder)
-    control = control_of(folder, run).read()
-    state = control and ("killed" if _was_killed(control) else control.state)
+    control = control_of(folder, run)
+    written = control.read()
+    was_killed = written is not None and not written.has_ended and not control.is_alive()
+    state = None if written is None else "killed" if was_killed else written.state
     done, total = progress(folder.runs / run)
     reports = _site_reports(folder, run)
-    seen = _last_seen(folder) if folder.database.exists() else {}
-    lines = tuple(_line(site, answers, seen.get(site), reports.get(site)) for site in folder.sites)
-    return DeploymentStatus(answers, run, state or None, done, total, lines)
-
-
-def _was_killed(control: Any) -> bool:
-    return not control.has_ended and not control.is_alive
+    seen = _last_seen(folder, answers) if folder.database.exists() else {}
+    lines = tuple(
+        _line(site, answers, seen.get(site), reports.get(site, {}), total) for site in folder.sites
+    )
+    return DeploymentStatus(answers, run, state, done, total, lines)
 
 
 def progress(run: Path) -> tuple[int, int | None]:
@@ -67,24 +69,38 @@ def progress(run: Path) -> tuple[int, int | None]:
 
 
 def _line(
-    site: str, server: bool, seen: tuple[float, float] | None, report: dict[str, Any] | None
+    site: str,
+    server: bool,
+    seen: tuple[float, float] | None,
+    report: dict[str, Any],
+    rounds: int | None,
 ) -> SiteLine:
     """seen: seconds since the last heartbeat, and for how long one counts."""
-    known = report or {}
     connected = server and seen is not None and seen[0] < seen[1]
-    ago = None if seen is None else seen[0]
-    return SiteLine(site, connected, ago, known.get("last_round"), known.get("problem"))
+    last = report.get("last_round")
+    if last is not None and rounds is not None:
+        last = min(last, rounds)  # the evaluation after the last round counts as one more
+    return SiteLine(site, connected, None if seen is None else seen[0], last, report.get("problem"))
 
 
-def _last_seen(folder: ServerFolder) -> dict[str, tuple[float, float]]:
+def _last_seen(folder: ServerFolder, answers: bool) -> dict[str, tuple[float, float]]:
     """Seconds since each site's last heartbeat, from the SuperLink's database.
 
     Flower's own list of nodes needs a process of seconds; the table is read without disturbing it.
     """
     now = time.time()
     query = "SELECT name, online_until, heartbeat_interval FROM node WHERE online_until NOT NULL"
-    with closing(sqlite3.connect(f"file:{folder.database}?mode=ro", uri=True, timeout=5)) as link:
-        rows = link.execute(query).fetchall()
+    place = f"file:{folder.database}?mode=ro"
+    try:
+        with closing(sqlite3.connect(place, uri=True, timeout=5)) as link:
+            rows = link.execute(query).fetchall()
+    except sqlite3.OperationalError as error:
+        if not answers:  # a server that starts for the first time makes the tables one by one
+            return {}
+        raise RunError(
+            f"cannot read which sites are connected from '{folder.database}': {error}; is flwr "
+            f"{TESTED} installed?"
+        ) from error
     return {
         name: (max(0.0, now - until + HEARTBEATS * interval), HEARTBEATS * interval)
         for name, until, interval in rows

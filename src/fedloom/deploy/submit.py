@@ -94,7 +94,7 @@ class Follower:
                 if state.has_ended:
                     self.show()
                     return state
-                if not state.is_alive and not self._ended_just_now(state):
+                if not self.control.is_alive() and not self._ended_just_now(state):
                     raise RunError(self._died())
             elif time.monotonic() > deadline:
                 raise RunError(f"the ServerApp did not start in {START_SECONDS:.0f} s;{self._log}")

@@ -60,7 +60,7 @@ def register_sites(state: Any, folder: ServerFolder) -> dict[str, int]:
     from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_FLWR_AID
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-    roster = {}
+    roster: dict[str, int] = {}
     for site in folder.sites:
         public: Any = load_ssh_public_key(folder.public_key(site).read_bytes())
         key = public_key_to_bytes(public)

@@ -8,7 +8,8 @@ in-process on the same clients, and the weights are compared bit by bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -58,22 +59,42 @@ def running(
     server: ServerFolder, sources: Mapping[str, Path], say: Say
 ) -> Iterator[Callable[[], None]]:
     """All processes of a deployment. Yields a function that starts again what has died."""
+    kits = [(Kit.find(server.path.parent / "kits" / site), sources[site]) for site in sources]
+    for kit, _ in kits:
+        private_folder(kit.state)
+    link = Supervisor({"superlink": lambda: start_superlink(server)}, say)
+    managers = [link, *(site_processes(kit, path, say) for kit, path in kits)]
     supervisors: list[Supervisor] = []
-    with ExitStack() as stack:
-        link = Supervisor({"superlink": lambda: start_superlink(server)}, say)
-        kits = [(Kit.find(server.path.parent / "kits" / site), sources[site]) for site in sources]
-        for kit, _ in kits:
-            private_folder(kit.state)
-        managers = [link, *(site_processes(kit, path, say) for kit, path in kits)]
+    stack = ExitStack()
+    try:
         with ThreadPoolExecutor(len(managers)) as pool:  # most of a start is waiting for imports
             supervisors += pool.map(stack.enter_context, managers)
-        stack.callback(lambda: [supervisor.ask_to_end() for supervisor in supervisors])
 
         def look() -> None:
             for supervisor in supervisors:
                 supervisor.look()
 
         yield look
+    finally:
+        with interrupts_ignored():
+            ask_all_to_end(supervisors)
+            stack.close()
+
+
+@contextmanager
+def interrupts_ignored() -> Iterator[None]:
+    """Inside, an impatient second Ctrl-C does not leave processes behind."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def ask_all_to_end(supervisors: Iterable[Supervisor]) -> None:
+    """So that they end at the same time when each of them is waited for."""
+    for supervisor in supervisors:
+        supervisor.ask_to_end()
 
 
 def repeat_in_process(run: Path, sources: Mapping[str, Path], reader: Mapping[str, Any]) -> str:
