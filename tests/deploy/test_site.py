@@ -47,7 +47,10 @@ def config(**more: Any) -> Config:
 class Sites:
     """Sites in this process. said: the bytes of all that they sent or were sent."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, data: Path = HOSPITALS, suffix: str = ".csv", **settings: Any
+    ) -> None:
+        self.data, self.suffix = data, suffix
         self.folder, self.settings = folder, {"shared": Shared(class_counts=True), **settings}
         self.said: list[bytes] = []
         self.sites: dict[str, Site] = {}
@@ -55,7 +58,7 @@ class Sites:
             self.restart(name)
 
     def restart(self, name: str, path: Path | None = None) -> Site:
-        source = Source(path or HOSPITALS / f"{name}.csv")
+        source = Source(path or self.data / f"{name}{self.suffix}")
         settings = SiteSettings(name, **self.settings)
         self.sites[name] = Site(settings, source, self.folder / name)
         return self.sites[name]
@@ -107,6 +110,30 @@ def test_sites_give_the_bits_of_a_simulation(method: str, sites: Sites) -> None:
     assert (deployed.accuracy, deployed.test_loss) == (simulated.accuracy, simulated.test_loss)
     assert deployed.personal_models == simulated.personal_models
     assert not deployed.rejected
+
+
+IMAGE_METHODS = ["fedprox", "fedmlb", "fedalign", "fedbn", "fedafa"]
+
+
+@pytest.mark.parametrize("method", IMAGE_METHODS)
+def test_images_and_several_clients_at_a_site(method: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for place, name in enumerate(NAMES):
+        users = np.array([f"w{i}" for i in range(1 + place)] * 20)
+        x = rng.integers(0, 256, (len(users), 3, 8, 8), dtype=np.uint8)
+        np.savez(tmp_path / f"{name}.npz", x=x, y=rng.integers(0, 3, len(users)), users=users)
+    settings = config(
+        method=method,
+        model="resnet(depth=8)",  # with batch norm
+        rounds=1,
+        sample={"name": "uniform", "per_round": 4},
+        train={"lr": 0.1, "batch": 8, "steps": 2},
+    )
+    sites = Sites(tmp_path / "sites", data=tmp_path, suffix=".npz")
+    deployed, simulated = sites.run(settings).result, sites.simulate(settings).result
+    assert deployed.clients == 6 and not deployed.rejected
+    assert deployed.weights_sha256 == simulated.weights_sha256
+    assert deployed.personal_models == simulated.personal_models
 
 
 def test_memories_stay_at_the_sites(sites: Sites) -> None:

@@ -252,6 +252,19 @@ def test_a_column_of_names_is_not_sent_as_categories(tmp_path: Path) -> None:
     assert report(site, Shared(statistics=False)).columns[2].categories is None
 
 
+def test_sums_of_a_few_values_are_not_sent(tmp_path: Path) -> None:
+    """From a count, a sum and a sum of squares of two values one can compute both."""
+    almost_empty = ["7", "8", "9", *[""] * 17]
+    site = site_of(tmp_path, "a", patients(1, rare=almost_empty))
+    with pytest.raises(UserError, match=r"column 'rare': found \d values in the training"):
+        report(site)
+    assert report(site, Shared(statistics=False)).columns[2].moments is None
+    np.savez(tmp_path / "b.npz", x=np.zeros((6, 4, 4), np.uint8), y=np.arange(6) % 2)
+    few = read_site("b", Source(tmp_path / "b.npz", "auto", {"test_share": 0.5}))
+    with pytest.raises(UserError, match="site 'b': found 3 values in the training rows"):
+        report(few)
+
+
 def test_no_row_is_part_of_a_report() -> None:
     """No number of any row is in it, as text or as bytes; categories and classes are names."""
     rows = 0

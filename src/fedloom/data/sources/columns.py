@@ -127,8 +127,13 @@ def _scale(train: np.ndarray, test: np.ndarray, where: str, drop: str) -> Scale:
 def _features(plan: ColumnPlan, train: np.ndarray, test: np.ndarray) -> list[Feature]:
     """The inputs of a column in both splits."""
     both = zip(plan.inputs, plan.encode(train), plan.encode(test), strict=True)
-    scale = plan.scale and (plan.scale.fill, plan.scale.mean, plan.scale.std)
-    return [Feature(name, *values, scale if name == plan.name else None) for name, *values in both]
+    constants = None
+    if plan.scale is not None:
+        constants = plan.scale.fill, plan.scale.mean, plan.scale.std
+    return [
+        Feature(name, in_train, in_test, constants if name == plan.name else None)
+        for name, in_train, in_test in both
+    ]
 
 
 def _unchanged(name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str) -> Feature:

@@ -27,6 +27,7 @@ from fedloom.deploy.report import (
 from fedloom.deploy.site.data import SiteData
 
 FEW = 2  # categories that never identify anybody
+MIN_VALUES = 5  # of which a sum may be sent: from one or two, the sums give the values themselves
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,11 @@ def _column(data: SiteData, name: str, with_statistics: bool) -> ColumnReport:
         return ColumnReport(name, holds, missing)
     if holds == CATEGORIES:
         return ColumnReport(name, holds, missing, _categories(data, name))
-    _check_finite(data.site, name, column)
-    return ColumnReport(name, holds, missing, moments=of_numbers(train))
+    where = f"site '{data.site}', column '{name}'"
+    _check_finite(where, name, column)
+    moments = of_numbers(train)
+    _check_enough(where, moments.count)
+    return ColumnReport(name, holds, missing, moments=moments)
 
 
 def _categories(data: SiteData, name: str) -> tuple[str, ...]:
@@ -127,15 +131,24 @@ def _categories(data: SiteData, name: str) -> tuple[str, ...]:
     return tuple(levels.tolist())
 
 
-def _check_finite(site: str, name: str, column: np.ndarray) -> None:
+def _check_finite(where: str, name: str, column: np.ndarray) -> None:
     if np.isinf(to_float32(column)).any():
         remedy = f"repair it, or leave it out with the reader's option drop='{name}'"
-        where = f"site '{site}', column '{name}'"
         raise data_error(where, "infinity", "finite float32 numbers", remedy)
+
+
+def _check_enough(where: str, count: int) -> None:
+    """Raise if sums would give away the values."""
+    if count < MIN_VALUES:
+        found = f"{count} values in the training rows"
+        expected = f"at least {MIN_VALUES}, so that their sums do not give them away"
+        remedy = "set share.statistics=false in site.toml, and give the constants at the server"
+        raise data_error(where, found, expected, remedy)
 
 
 def _channels(data: SiteData) -> tuple[Moments, ...]:
     x = cast(np.ndarray, data.samples.x)
+    _check_enough(f"site '{data.site}'", int(data.train.sum()))
     of = of_bytes if x.dtype == np.uint8 else of_numbers
     # channel by channel: a copy of the training rows of all would double the memory
     return tuple(of(x[data.train, channel].ravel()) for channel in range(x.shape[1]))

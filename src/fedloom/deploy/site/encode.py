@@ -73,7 +73,9 @@ def _labels(data: SiteData, classes: tuple[str, ...]) -> np.ndarray:
             f"site '{data.site}': it has the class '{unknown[0]}', and the classes agreed on are "
             f"{shortened(classes)}; correct the labels, or start a new run"
         )
-    return np.array([classes.index(name) for name in names], dtype=np.int64)[data.samples.y]
+    positions = np.array([classes.index(name) for name in names], dtype=np.int64)
+    labels: np.ndarray = positions[data.samples.y]
+    return labels
 
 
 def _inputs(data: SiteData, agreement: Agreement) -> np.ndarray:

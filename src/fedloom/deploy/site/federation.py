@@ -28,15 +28,15 @@ T = TypeVar("T")
 class AtThisSite(Sequence[T], Generic[T]):
     """What every client has, of which only those of this site are here.
 
-    own: in the order of `numbers`, the site's clients. count: of all clients.
+    own: in the order of `numbers`, the site's clients. total: the number of all clients.
     """
 
     own: Sequence[T]
     numbers: tuple[int, ...]
-    count: int
+    total: int
 
     def __len__(self) -> int:
-        return self.count
+        return self.total
 
     def __getitem__(self, number: Any) -> Any:
         if number not in self.numbers:
