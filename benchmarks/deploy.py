@@ -22,7 +22,6 @@ limit fails the benchmark.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -52,6 +51,7 @@ from fedloom.deploy.site.data import Source, read_site
 from fedloom.deploy.site.describe import Shared, report
 from fedloom.deploy.trial import result_in_process, running, set_up
 from fedloom.experiment.execute import execute
+from fedloom.experiment.stored_run import read_run
 from fedloom.settings.config import Config, load
 
 APP = Path(__file__).parent / "plain_flower_app"
@@ -143,8 +143,9 @@ def ours(visit: Visit) -> list[Round]:
 
 def check_weights(server: ServerFolder, sources: Mapping[str, Path]) -> None:
     run = server.runs / server.name
-    there = json.loads((run / "result.json").read_bytes())["weights_sha256"]
-    if there != result_in_process(run, sources, {}).weights_sha256:
+    result = read_run(run).result
+    here = result_in_process(run, sources, {})
+    if result is None or result.weights_sha256 != here.weights_sha256:
         sys.exit("the weights of the same run in this process differ")
 
 

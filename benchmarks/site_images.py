@@ -1,7 +1,7 @@
-"""Images of noise at three sites, and the settings with which every method is tried there.
+"""Images at three sites, and the settings with which every method is tried there.
 
 The smallest run that exercises blocks, batch norm, augmentation and classes that a client has
-seldom or not at all. Used by benchmarks.deploy_methods on Flower, and by the tests without it.
+seldom. Used by benchmarks.deploy_methods on Flower, and by the tests without it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ METHODS = {
 def write_images(
     folder: Path, shape: tuple[int, ...] = (3, 8, 8), train: int = 24, test: int = 12
 ) -> dict[str, Path]:
-    """An archive for each site; the later the site, the more seldom are its low classes."""
+    """An archive for each site: noise, brighter for some classes; later sites have fewer of a."""
     files = {}
     for number, site in enumerate(SITES):
         rng = np.random.default_rng(number)
         arrays: dict[str, Any] = {"classes": np.array(["a", "b", "c", "d"])}
         for split, count in (("train", train), ("test", test)):
-            arrays[f"x_{split}"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
-            arrays[f"y_{split}"] = np.maximum(rng.integers(0, 4, count), rng.integers(number + 1))
+            labels = np.maximum(rng.integers(0, 4, count), rng.integers(0, number + 1, count))
+            pixels = rng.integers(0, 160, (count, *shape)) + 30 * labels.reshape(-1, 1, 1, 1)
+            arrays[f"x_{split}"], arrays[f"y_{split}"] = pixels.astype(np.uint8), labels
         files[site] = folder / f"{site}.npz"
         np.savez(files[site], **arrays)
     return files

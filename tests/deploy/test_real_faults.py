@@ -6,12 +6,11 @@ Run with `make test-deploy`.
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from fedloom.deploy.layout import Kit
-from support.real_deployment import Deployment, deployed
+from support.real_deployment import Deployment, deployed, processes_of
 
 pytestmark = [pytest.mark.deploy, pytest.mark.posix]
 
@@ -22,16 +21,6 @@ SETTINGS = {"method": "scaffold", "model": "mlp(width=8)", "sample": "all", "rou
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with deployed(tmp_path_factory.mktemp("d") / "faults", SETTINGS, ("north", "south")) as it:
         yield it
-
-
-def processes_of(word: str, folder: Path) -> list[int]:
-    """The processes with a word and a folder on their command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        command = path.read_bytes()
-        if word.encode() in command and bytes(folder) in command:
-            found.append(int(path.parent.name))
-    return found
 
 
 def finished(deployment: Deployment, run: str) -> None:
