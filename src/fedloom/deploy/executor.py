@@ -16,10 +16,12 @@ import argparse
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedloom.core.errors import shortened
+from fedloom.deploy.supernode import SOONER
 
 POLL_SECONDS = 0.1  # on loopback; an idle site takes 5 % of a core
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -127,12 +129,22 @@ def wait_for(address: str) -> None:
             time.sleep(POLL_SECONDS)
 
 
+def shorten_pauses() -> None:
+    """Ask sooner for parts of a message that the SuperNode is still fetching; see supernode.py."""
+    from flwr.supernode.runtime import run_clientapp as flower
+
+    flower.pull_and_inflate_object_from_tree = partial(
+        flower.pull_and_inflate_object_from_tree, **SOONER
+    )
+
+
 def main() -> None:
     """The entry point; see above."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runtime-api", required=True)
     parser.add_argument("--secret", required=True, type=Path)
     given = parser.parse_args()
+    shorten_pauses()
     wait_for(given.runtime_api)
     serve(Runtime(given.runtime_api, given.secret.read_bytes()))
 
