@@ -45,11 +45,10 @@ class Runtime:
         from flwr.supercore.retry import make_simple_http_retry_invoker
         from flwr.supercore.runtime import RuntimeHttpClient
 
-        return RuntimeHttpClient.from_server_address(
-            server_address=self.address,
-            insecure=True,  # loopback, within one machine
-            root_certificates=None,
+        return RuntimeHttpClient(
+            f"http://{self.address}",  # loopback, within one machine
             interceptors=[RuntimeVersionHttpInterceptor("fedloom"), *interceptors],
+            verify=False,  # there is no TLS, so no certificates need to be loaded for every task
             retry_invoker=make_simple_http_retry_invoker(),
         )
 
