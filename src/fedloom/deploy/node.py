@@ -11,7 +11,9 @@ What is seen from outside when one of them dies:
 
 A SuperNode whose key is not registered at the server, that has no key, or whose ca.crt did not sign
 the server's certificate is refused at once and ends with exit code 1 (in its log: 305). While the
-server cannot be reached at all it tries again without end.
+server cannot be reached at all it tries again without end. One that was killed is refused, too, in
+the same words as for an unknown key, until the server has missed its heartbeats: so a site that
+was connected before is started again for some minutes.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ WORKER, SUPERNODE = "the site's worker", "the SuperNode"
 BAD_INPUT = 2  # exit code of the worker
 READ_SECONDS = 3600.0  # for a site to read its data
 LONGEST_SOCKET_PATH = 100  # bytes; the operating system's limit is about 108
+UNKNOWN_KEY = "[code: 2004]"
+CONNECTED = ("SuperNode ID:", "Sent successfully")  # in the log of a SuperNode that was accepted
+STARTS_AFTER_A_KILL = 12  # at most 15 s apart, and the server takes 30 to 60 s to notice
 REFUSALS = {
     "CERTIFICATE_VERIFY_FAILED": "the server at {server} does not have the certificate of this "
     "deployment; check the address in site.toml, or get a new kit from the server's admin",
-    "[code: 2004]": "the server at {server} does not know the key in '{key}'; get a new kit from "
-    "the server's admin",
+    UNKNOWN_KEY: "the server at {server} does not know the key in '{key}', or another machine uses "
+    "it; get a new kit from the server's admin",
     "[code: 2001]": "the server at {server} accepts sites with a key only; get a new kit from the "
     "server's admin",
 }
@@ -91,8 +96,17 @@ def refusal(kit: Kit, process: Process) -> Exception | None:
         return UserError(end.rpartition("error: ")[2].strip())
     for sign, reason in REFUSALS.items():
         if sign in end and process.name == SUPERNODE:
+            if sign == UNKNOWN_KEY and _seems_connected(process.log):
+                return None
             return RunError(reason.format(server=kit.server, key=kit.key))
     return None
+
+
+def _seems_connected(log: Path) -> bool:
+    """Whether the server may take the site for connected, because it was so until a moment ago."""
+    text = last_lines(log, 1000)
+    accepted = max(text.rfind(sign) for sign in CONNECTED)
+    return accepted >= 0 and text.count(UNKNOWN_KEY, accepted) <= STARTS_AFTER_A_KILL
 
 
 def start_worker(kit: Kit, data: Path, socket: Path) -> Process:
