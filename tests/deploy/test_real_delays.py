@@ -154,8 +154,9 @@ def test_a_run_that_is_submitted_while_it_goes_on_is_refused(deployment: Deploym
     with deployment.started("run", "--run", "twice") as command:
         deployment.wait_for(lambda: deployment.rounds("twice") >= 1)
         before = deployment.state("twice")
-        submit(deployment.server, "twice")  # the command itself would not do it
-        deployment.wait_for(lambda: "twice' is going on already" in link_log(deployment.server))
+        with frozen_worker(deployment, "north"):  # so that it does go on
+            submit(deployment.server, "twice")  # the command itself would not do it
+            deployment.wait_for(lambda: "twice' is going on already" in link_log(deployment.server))
         deployment.wait_for(lambda: command.poll() is not None)
         _, said = command.communicate()
     assert command.returncode == 0, said

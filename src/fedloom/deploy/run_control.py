@@ -83,18 +83,23 @@ class RunControl:
         finally:
             lock.release()
 
-    def begin(self, submission: str) -> None:
-        """Note an attempt at the run; raises if it was made before, so that a replay does nothing.
+    def begin(self, state: RunState) -> None:
+        """Write the first state of an attempt; raises if it was made before: a replay does nothing.
 
         Without a word of its own, as from `flwr run` by hand, an attempt is always a new one.
         """
-        begun = read_if_exists(self._submissions) or b""
-        if submission and submission in begun.decode().splitlines():
+        if state.submission and self.has_begun(state.submission):
             raise UserError(
                 f"run '{self.name}': this attempt has been submitted before and is not repeated; "
                 "start or resume it with: fedloom deploy run"
             )
-        _append(self._submissions, submission)
+        self.write(state)
+        _append(self._submissions, state.submission)
+
+    def has_begun(self, submission: str) -> bool:
+        """Whether this attempt was made. If the state is of another one, it has ended since."""
+        begun = read_if_exists(self._submissions) or b""
+        return submission in begun.decode().splitlines()
 
     def is_alive(self) -> bool:
         """Whether a ServerApp works on the run; it may have been killed without a word."""
