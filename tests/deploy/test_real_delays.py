@@ -6,10 +6,11 @@ Run with `make test-deploy`; the tests that wait for Flower's heartbeats are lon
 import json
 import os
 import signal
+import sqlite3
 import ssl
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -156,7 +157,9 @@ def test_a_run_that_is_submitted_while_it_goes_on_is_refused(deployment: Deploym
         before = deployment.state("twice")
         with frozen_worker(deployment, "north"):  # so that it does go on
             submit(deployment.server, "twice")  # the command itself would not do it
-            deployment.wait_for(lambda: "twice' is going on already" in link_log(deployment.server))
+            deployment.wait_for(
+                lambda: "twice' is going on already" in failed_tasks(deployment.server)
+            )
         deployment.wait_for(lambda: command.poll() is not None)
         _, said = command.communicate()
     assert command.returncode == 0, said
@@ -176,13 +179,16 @@ def test_a_submission_that_is_replayed_is_refused(deployment: Deployment) -> Non
     command += [f'run="replay" submission="{submission}"']
     env = environment(deployment.server.flower)
     subprocess.run(command, env=env, check=True, capture_output=True, timeout=120)
-    deployment.wait_for(lambda: "has been submitted before" in link_log(deployment.server))
+    deployment.wait_for(lambda: "has been submitted before" in failed_tasks(deployment.server))
     assert deployment.state("replay") == state
     assert (deployment.server.runs / "replay" / "metrics.jsonl").read_bytes() == metrics
 
 
-def link_log(server: ServerFolder) -> str:
-    return (server.logs / "superlink.log").read_text()
+def failed_tasks(server: ServerFolder) -> str:
+    """Why ServerApps have ended, as Flower notes it."""
+    with closing(sqlite3.connect(server.database)) as link:
+        rows = link.execute("SELECT details FROM task WHERE sub_status = 'failed'")
+        return "".join(details for (details,) in rows)
 
 
 @pytest.mark.parametrize(("minutes", "status"), [(0, 200), (10, 401)], ids=["now", "replayed"])
