@@ -4,7 +4,8 @@
 
 A generated part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`, where NAME is one of
 BLOCKS (docparts/). The rest of a page is written by hand. The output does not depend on the time,
-the machine or the width of the terminal.
+the machine or the width of the terminal. The pictures of suites (docparts/pictures.py) are drawn
+if what they show has changed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from docparts import BLOCKS
+from docparts.pictures import stale_pictures
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -65,10 +67,13 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
         "--check", action="store_true", help="change nothing; exit with 1 and name the stale pages"
     )
     check = parser.parse_args(arguments).check
-    outdated = stale(root)
-    if check and outdated:
-        names = ", ".join(str(page.relative_to(root)) for page in outdated)
-        sys.exit(f"stale: {names}; write them with: make docs")
+    outdated, pictures = stale(root), stale_pictures(root)
+    if check and (outdated or pictures):
+        paths = [*(page.relative_to(root) for page in outdated), *(p.path for p in pictures)]
+        sys.exit(f"stale: {', '.join(map(str, paths))}; write them with: make docs")
+    for picture in pictures:
+        picture.write(root)
+        sys.stdout.write(f"wrote {picture.path}\n")
     for page, text in outdated.items():
         page.write_text(text, encoding="utf-8")
         sys.stdout.write(f"wrote {page.relative_to(root)}\n")

@@ -1,48 +1,60 @@
-"""Collect the results of a paper's table: the output of `fedloom reproduce --json` and the analyses
-of its runs by `fedloom analyze`.
+"""Take over the results of suites into the repository; then `scripts/docs.py` writes the pages.
 
-    python scripts/results.py REPRODUCED.json RUNS OUT.json
+    fedloom reproduce --suite mlb50 --out RUNS --results FOLDER
+    python scripts/results.py FOLDER [SUITE...]
+    python scripts/docs.py
 
-RUNS is the folder of the runs. scripts/docs.py writes the pages under docs/results from OUT.
+FOLDER/SUITE.json goes to src/fedloom/claims/results, and FOLDER/SUITE/ with the settings and logs
+of its rows to docs/results/suites. Without names, all suites are taken.
 """
 
 from __future__ import annotations
 
-import json
-import statistics
+import argparse
+import shutil
 import sys
 from pathlib import Path
-from typing import Any
+
+from docparts.result_store import RESULTS, SUITES, row_problems
+
+from fedloom.claims.result_files import read_results
+from fedloom.claims.suites import suites
+
+ROOT = Path(__file__).resolve().parents[1]
+ROW_FILES = ("*.toml", "*.csv")
 
 
-def indicators(path: Path) -> dict[str, float]:
-    """The second-order indicators of a run, under the paper's names.
-
-    H_N and H_D are computed per tensor, as in the authors' code.
-    """
-    analysis: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    pairs, clients = analysis["pairs"], analysis["drift"]["clients"]
-    return {
-        "lambda_max": analysis["eigen"]["values"][0],
-        "H_T": analysis["trace"]["hutch++"]["value"],
-        "H_N": pairs["per_tensor"]["H_N"]["mean_over_matrix"],
-        "H_D": pairs["per_tensor"]["H_D"]["mean_over_matrix"],
-        "drift": statistics.fmean(c["distance_to_mean"] for c in clients),
-        "cosine": statistics.fmean(c["cosine_to_mean"] for c in clients),
-    }
+def take_over(folder: Path, suite: str, root: Path) -> None:
+    """Copy one suite; files of rows that it does not have any more are deleted."""
+    source, target = folder / suite, root / SUITES / suite
+    target.mkdir(parents=True, exist_ok=True)
+    for old in (file for pattern in ROW_FILES for file in target.glob(pattern)):
+        old.unlink()
+    for file in (file for pattern in ROW_FILES for file in source.glob(pattern)):
+        shutil.copyfile(file, target / file.name)
+    (root / RESULTS).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(folder / f"{suite}.json", root / RESULTS / f"{suite}.json")
+    (result,) = read_results([root / RESULTS / f"{suite}.json"])
+    if problems := row_problems(root, result):
+        sys.exit(f"{suite}: {'; '.join(problems)}")
 
 
-def main(reproduced: str, runs: str, out: str) -> None:
-    """Write both into one file."""
-    table: dict[str, Any] = json.loads(Path(reproduced).read_text(encoding="utf-8"))
-    for local_path in ("out", "picture"):
-        table.pop(local_path, None)
-    by_row: dict[str, list[dict[str, float]]] = {}
-    for path in sorted(Path(runs).glob("*/*/seed-*/analysis/analysis.json")):
-        by_row.setdefault(path.parents[3].name, []).append(indicators(path))
-    text = json.dumps({**table, "analysis": by_row}, indent=1) + "\n"
-    Path(out).write_text(text, encoding="utf-8")
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
+    """The entry point."""
+    parser = argparse.ArgumentParser(description="Take over the results of suites.")
+    parser.add_argument("folder", type=Path, help="what --results was given")
+    parser.add_argument("suites", nargs="*", help="default: all that the folder has")
+    given = parser.parse_args(arguments)
+    found = [name for name in suites() if (given.folder / f"{name}.json").exists()]
+    wanted = given.suites or found
+    missing = [name for name in wanted if name not in found] or ([] if wanted else ["any suite"])
+    if missing:
+        has = ", ".join(found) or "none"
+        sys.exit(f"'{given.folder}' has no results of {', '.join(missing)}; it has: {has}")
+    for name in wanted:
+        take_over(given.folder, name, root)
+        sys.stdout.write(f"took over {name}\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

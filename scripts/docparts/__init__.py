@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from docparts import api, catalogue, commands, measured, paper_scale, results, settings
+from docparts import (
+    api,
+    catalogue,
+    claims,
+    commands,
+    earlier,
+    measured,
+    paper_scale,
+    settings,
+    suites,
+)
+from fedloom.claims.claim import PAPERS
+from fedloom.claims.suites import suites as all_suites
 
 BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
     {
@@ -21,18 +33,22 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "crowd-own": measured.crowd_own,
         "peers": measured.peers,
         "steps": measured.steps,
-        "fedalign-table1": results.fedalign,
-        "fedmlb-overview": results.fedmlb("overview"),
-        "fedmlb-wider": results.fedmlb("wider"),
-        "fedmlb-servers": results.fedmlb("servers"),
-        "fedmix-cifar10": results.fedmix("cifar10"),
-        "fedmix-cifar100": results.fedmix("cifar100"),
-        "fedmix-handwriting": results.fedmix("handwriting"),
-        "fedmix-shakespeare": results.fedmix("shakespeare"),
-        "fedmix-lam": results.swept("lam"),
-        "fedmix-size": results.swept("size"),
-        "fedmix-share": results.swept("share"),
-        "fedafa-table1": results.fedafa,
+        "results-counts": claims.overview,
+        "results-headlines": claims.headlines,
+        **{f"claims-{paper}": claims.paper(paper) for paper in PAPERS},
+        **{f"suite-{name}": suites.suite(name) for name in all_suites()},
+        "fedalign-table1": earlier.fedalign,
+        "fedmlb-overview": earlier.fedmlb("overview"),
+        "fedmlb-wider": earlier.fedmlb("wider"),
+        "fedmlb-servers": earlier.fedmlb("servers"),
+        "fedmix-cifar10": earlier.fedmix("cifar10"),
+        "fedmix-cifar100": earlier.fedmix("cifar100"),
+        "fedmix-handwriting": earlier.fedmix("handwriting"),
+        "fedmix-shakespeare": earlier.fedmix("shakespeare"),
+        "fedmix-lam": earlier.swept("lam"),
+        "fedmix-size": earlier.swept("size"),
+        "fedmix-share": earlier.swept("share"),
+        "fedafa-table1": earlier.fedafa,
         "paper-scale-rates": paper_scale.rates,
         "paper-scale-work": paper_scale.work,
         "paper-scale-commands": paper_scale.commands,

@@ -26,6 +26,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([head, "|---" * len(columns) + "|", *body])
 
 
+def anchor(heading: str) -> str:
+    """The anchor of a heading, as GitHub and the site name it.
+
+    >>> anchor("Results published elsewhere"), anchor("Table 1, 20 classes")
+    ('results-published-elsewhere', 'table-1-20-classes')
+    """
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def code(text: str, language: str = "text") -> str:
     """A fenced block."""
     return f"```{language}\n{text.strip()}\n```"

@@ -38,8 +38,13 @@ def content(file: Path) -> Any:
     """A result file without what depends on the clock."""
     facts = json.loads(file.read_text())
     for run in facts["runs"]:
-        del run["seconds"]
+        del run["seconds"], run["log_sha256"]  # a log has the seconds of its rounds
     return facts
+
+
+def row_files(folder: Path) -> dict[str, str]:
+    """The settings and logs of the rows, which do not depend on the clock, by name."""
+    return {file.name: file.read_text() for file in folder.iterdir()}
 
 
 def test_a_dry_run_shows_the_plan_and_runs_nothing(desk: Path) -> None:
@@ -62,6 +67,11 @@ def test_a_suite_from_plan_to_verdicts(desk: Path) -> None:
     assert list(first) == ["0", "1", "2"]
     assert cells["fedmix/table5", "fedavg", "accuracy"] == first  # one run for both tables
     assert len(found["runs"]) == 12
+    names = {"fedavg", "naivemix", "fedmix", "globalmixup_0.05"}
+    assert {run["file"] for run in found["runs"]} == names
+    assert set(row_files(desk / "found" / "mix-cnn")) == {
+        f"{name}.{suffix}" for name in names for suffix in ("toml", "csv")
+    }
     before = results_of(desk / "runs")
     again = fedloom(*SUITE, "--out", "runs", "--results", "found")
     assert "plan: 12 runs, 12 finished, 0 to do" in again.err and "runs to do," not in again.err
@@ -86,6 +96,8 @@ def test_a_suite_that_is_killed_repeats_no_finished_run(play: Forks, desk: Path)
     assert finished.items() <= results_of(desk / "broken").items()
     files = [content(desk / name / "results" / "mix-cnn.json") for name in ("whole", "broken")]
     assert files[0] == files[1]
+    rows = [row_files(desk / name / "results" / "mix-cnn") for name in ("whole", "broken")]
+    assert rows[0] == rows[1] and len(rows[0]) == 8
 
 
 def test_several_at_a_time(desk: Path) -> None:
@@ -118,7 +130,7 @@ def test_a_claim_needs_only_its_rows_and_those_of_the_gate(desk: Path) -> None:
     said = fedloom(*words, "--dry-run")
     assert "plan: 9 runs" in said.err and "naivemix" not in said.err
     fedloom(*words, "--seeds", 1)
-    (file,) = (desk / "runs" / "reproduce" / "results").iterdir()
+    (file,) = (desk / "runs" / "reproduce" / "results").glob("*.json")
     assert file.name == "fedmix-cifar10-over-fedavg.json"  # not that of the whole suite
     assert json.loads(file.read_text())["suite"] == "mix-cnn"
 

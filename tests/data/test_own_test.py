@@ -81,6 +81,8 @@ def test_models_are_scored_on_their_own_samples() -> None:
         model.load_state_dict(done.state.params)
         counts = [count_correct(model, federation.own_test[c], 2) for c in range(3)]
     assert done.result.accuracy == float(sum(c.hits.sum() for c in counts)) / 12
+    shares = [c.accuracy for c in counts[:2]]
+    assert done.result.global_model.label_weighted_accuracy.mean == pytest.approx(sum(shares) / 2)
 
 
 @pytest.mark.posix
@@ -107,7 +109,8 @@ def test_a_client_that_is_away_is_missing_in_the_evaluation_and_named() -> None:
         away = replace(simulation, engine=AwayEngine(simulation.federation))
         done = train(replace(prepared, simulation=away))
     scores = done.result.global_model
-    assert scores is not None and scores.unscored == {1: "site 'b' is not connected"}
+    none = "it has no test sample"
+    assert scores is not None and scores.unscored == {1: "site 'b' is not connected", 2: none}
     whole = execute(load(SETTINGS), dataset=wards())
     assert sha256(whole.state.params) == sha256(done.state.params)
-    assert whole.result.global_model.unscored == {}
+    assert whole.result.global_model.unscored == {2: none}

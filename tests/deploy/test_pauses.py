@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedloom.deploy import executor, supernode
+from fedloom.deploy import supernode
 
 
 def test_pauses_depend_on_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,17 +22,10 @@ def test_pauses_depend_on_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.deploy
-def test_flower_has_these_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flower_has_these_pauses() -> None:
     from flwr.supernode import start_client_internal as loop
-    from flwr.supernode.runtime import run_clientapp
 
     source = inspect.getsource(loop)
     assert "time.sleep(3)" in source and "time.sleep(0.5)" in source
     assert "pull_objects(" in source
-    inflate = run_clientapp.pull_and_inflate_object_from_tree
-    assert "pull_and_inflate_object_from_tree(" in inspect.getsource(run_clientapp.pull_task_input)
-    for function in (loop.pull_objects, inflate):
-        assert set(supernode.SOONER) <= set(inspect.signature(function).parameters)
-    monkeypatch.setattr(run_clientapp, "pull_and_inflate_object_from_tree", inflate)
-    executor.shorten_pauses()
-    assert run_clientapp.pull_and_inflate_object_from_tree.keywords == supernode.SOONER
+    assert set(supernode.SOONER) <= set(inspect.signature(loop.pull_objects).parameters)

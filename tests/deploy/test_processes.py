@@ -159,7 +159,28 @@ def test_what_dies_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert second is not first and second.exit_code is None
         assert supervisor.pauses["program"] == 0.2  # the next pause is longer
     assert second.exit_code is not None
-    assert len(said) == 1 and "the program ended with exit code -9; it is started again" in said[0]
+    assert len(said) == 1 and said[0].startswith("the program ended with exit code -9 (log: ")
+
+
+def test_a_restart_that_fails_is_tried_again(tmp_path: Path) -> None:
+    attempts: list[Process] = []
+
+    def begin() -> Process:
+        if len(attempts) == 1:
+            attempts.append(attempts[0])
+            raise RunError("the program did not get ready")
+        attempts.append(start(tmp_path, SLEEP))
+        return attempts[-1]
+
+    said: list[str] = []
+    with Supervisor({"program": begin}, said.append) as supervisor:
+        supervisor.pauses["program"] = 0.01
+        os.kill(attempts[0].pid, signal.SIGKILL)
+        wait_for(lambda: attempts[0].exit_code is not None)
+        until = time.monotonic() + 20
+        supervisor.watch(lambda: len(attempts) == 3 or time.monotonic() > until)
+        assert supervisor.running["program"] is attempts[2]
+    assert said[1].startswith("the program did not get ready; it is started again in")
 
 
 def test_what_cannot_run_is_not_started_again(tmp_path: Path) -> None:

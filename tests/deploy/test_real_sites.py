@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedloom.core.errors import RunError
+from fedloom.deploy import node as node_module
 from fedloom.deploy.layout import Address, Kit
-from fedloom.deploy.node import refusal
 from fedloom.deploy.processes import Process, environment, free_port
 from fedloom.deploy.provision import for_sites, provision
 from fedloom.settings.config import load
@@ -110,7 +110,12 @@ def node(kit: Kit, log: Path, *words: str) -> Process:
     ids=["no key", "an unknown key", "another authority"],
 )
 def test_strangers_are_refused(
-    deployment: Deployment, tmp_path: Path, key: str | None, ca: str, why: str
+    deployment: Deployment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str | None,
+    ca: str,
+    why: str,
 ) -> None:
     provision(tmp_path / "other", for_sites(load({}))[0], ("north",), Address("127.0.0.1", 9))
     own, other = (Kit.find(d / "kits" / "north") for d in (deployment.folder, tmp_path / "other"))
@@ -121,7 +126,8 @@ def test_strangers_are_refused(
     with node(own, tmp_path / "node.log", *words) as process:
         deployment.wait_for(lambda: process.exit_code is not None)
         assert process.exit_code == 1
-        reason = refusal(own, process)
+        monkeypatch.setattr(node_module, "STALE_SECONDS", -1.0)
+        reason = node_module.Refusals(own, print)(process)
         assert isinstance(reason, RunError) and why in str(reason)
 
 

@@ -9,8 +9,11 @@ estimate.py      how long runs will take, from measured rates
 gates.py         whether the runs of a suite are a fair test
 analyses.py      analyses of finished runs, for figures such as the largest eigenvalue
 collect.py       from run folders to results/SUITE.json
+commits.py       which commit runs were made with, and which one fixed their suite
+row_files.py     the settings and the log of each row of a suite
 result_files.py  the figures of a suite by seed, read from results/SUITE.json
 verdict.py       one claim and one result file: agrees, differs, not decided
+suite_table.py   the figures of a suite next to the paper's
 cell_verdict.py  one cell of a table: above or below the first row, as in the paper
 evidence.py      every claim with the result file that tests it best
 """

@@ -1,27 +1,30 @@
-"""The result file of a suite, from its run folders: figures by seed, the gate, and every run."""
+"""The result file of a suite, from its run folders: figures by seed, the gate, and every run.
+
+Its fields are described in result_files.py; row_files.py writes the settings and the log of each
+row beside it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import fedloom
 from fedloom.claims.analyses import has_analysis
+from fedloom.claims.commits import fixed_at, made_at_commit
 from fedloom.claims.gates import gate_result
 from fedloom.claims.plan_suite import SuiteCell, SuitePlan
+from fedloom.claims.row_files import SuiteRow, suite_rows, write_rows
 from fedloom.claims.suites import Suite, Target, suites
 from fedloom.experiment.schedule import PlannedRun
 from fedloom.experiment.stored_run import StoredRun, gave_up, read_run
 from fedloom.metrics.measures import measured
 from fedloom.reports.client_scores import final_scores
 from fedloom.runs.durable_files import write_durably
-from fedloom.runs.folder import ANALYSIS, CONFIG
-from fedloom.runs.made_with import made_with
+from fedloom.runs.folder import ANALYSIS, CONFIG, METRICS
 
 FORMAT = 1
 Json = dict[str, Any]
@@ -35,18 +38,25 @@ def collect(plan: SuitePlan, made_at: str | None = None) -> Json:
     gave_up in the file: runs without figures, because their training diverged.
     """
     finished = finished_runs(plan.runs)
+    rows = suite_rows(plan, finished)
+    commit = made_at_commit(finished.values()) if made_at is None else made_at
     figures = [_figure(cell, plan, finished) for cell in plan.cells]
     figures += [figure for cell in plan.cells for figure in _analysed(cell, finished)]
     return {
         "format": FORMAT,
         "suite": plan.suite.id,
-        "commit": commit(finished.values()) if made_at is None else made_at,
+        "commit": commit,
+        "fixed_at": fixed_at(plan.suite, commit),
         "scale": plan.suite.scale,
         "gate": gate_result(plan).describe(),
         "extended": _is_extended(plan.suite),
         "figures": _each_once(figure for figure in figures if figure["by_seed"]),
-        "machine": asdict(made_with()),
-        "runs": [_run(finished[run.path]) for run in plan.runs if run.path in finished],
+        "machine": _machine(finished.values()),
+        "runs": [
+            _run(finished[run.path], rows[run.path.parent])
+            for run in plan.runs
+            if run.path in finished
+        ],
         "gave_up": [_folder(run.path) for run in plan.runs if gave_up(run.path)],
     }
 
@@ -64,6 +74,12 @@ def write_results(result: Json, folder: Path, name: str) -> Path:
     file = folder / f"{name.replace('/', '-')}.json"
     write_durably(file, (json.dumps(result, indent=1) + "\n").encode())
     return file
+
+
+def write_row_files(plan: SuitePlan, result_file: Path) -> list[Path]:
+    """Write the settings and the log of every row into a folder named after the result file."""
+    rows = suite_rows(plan, finished_runs(plan.runs))
+    return write_rows(list(rows.values()), result_file.with_suffix(""), plan.suite.id)
 
 
 def finished_runs(runs: Sequence[PlannedRun]) -> dict[Path, StoredRun]:
@@ -169,40 +185,34 @@ def _folder(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _run(run: StoredRun) -> Json:
-    """What identifies a run: its settings and its final weights, and what it took."""
+def _run(run: StoredRun, row: SuiteRow) -> Json:
+    """What identifies a run: the rows it is for, its settings, log and final weights."""
     assert run.path is not None and run.result is not None  # it is finished
-    settings = (run.path / CONFIG).read_bytes()
+    identity = run.identity
     return {
         "folder": _folder(run.path),
-        "config_sha256": hashlib.sha256(settings).hexdigest(),
+        "file": row.name,
+        "rows": [{"preset": preset, "row": name} for preset, name in row.served],
+        "seed": run.config.seed,
+        "rounds": run.result.rounds,
+        "config_sha256": _sha256(run.path / CONFIG),
+        "log_sha256": _sha256(run.path / METRICS),
         "weights_sha256": run.result.weights_sha256,
-        "source_sha256": None if run.identity is None else run.identity.made_with.source,
+        "source_sha256": None if identity is None else identity.made_with.source,
         "seconds": run.result.seconds,
     }
 
 
-def commit(runs: Iterable[StoredRun]) -> str:
-    """The commit that all these runs were made with; empty if that is not certain.
-
-    It is certain if their source code is the one that runs now, and that is as committed.
-    """
-    now = made_with().source
-    identities = [run.identity for run in runs]
-    if any(each is None or each.made_with.source != now for each in identities):
-        return ""
-    folder = Path(fedloom.__file__).parent
-    if _git(folder, "status", "--porcelain", "--", ".") != "":
-        return ""
-    return _git(folder, "rev-parse", "HEAD") or ""
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _git(folder: Path, *words: str) -> str | None:
-    """The output of a git command; None if there is no git or no repository."""
-    try:
-        done = subprocess.run(
-            ["git", *words], cwd=folder, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+def _machine(runs: Iterable[StoredRun]) -> Json:
+    """What the runs say they were made with; facts that differ between them are all named."""
+    facts: dict[str, list[Any]] = {}
+    for run in runs:
+        for name, value in asdict(run.identity.made_with).items() if run.identity else ():
+            known = facts.setdefault(name, [])
+            if value not in known:
+                known.append(value)
+    return {name: known[0] if len(known) == 1 else known for name, known in facts.items()}

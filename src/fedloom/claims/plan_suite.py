@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
 from fedloom.reports.paper_table import TableCell, check_data, check_measures
 from fedloom.settings.config import DEFAULTS, Config, load
 from fedloom.settings.overrides import assignment, overlay
-from fedloom.settings.paper_table import Scale, Settings, Table
+from fedloom.settings.paper_table import Column, Row, Scale, Settings, Table
 from fedloom.settings.presets import names, preset
 
 DIGITS = 10  # of a checksum in the name of a folder
@@ -143,20 +143,26 @@ def plan_suite(suite: Suite, scale: Scale, out: Path, override: Override) -> Sui
     """
     if scale == "paper":
         suite = replace(suite, scale="the settings of the paper", overrides=())
-    changes, data = [assignment(text) for text in suite.overrides], CurrentData()
-    cells = []
+    cells, data = [], CurrentData()
+    for group, row, column, fixed in suite_settings(suite, scale):
+        settings = override(fixed)
+        runs = _runs(row.name, settings, group.seeds, out, data, column.runs_from)
+        cells.append(SuiteCell(group.preset, TableCell(row, column, runs), group))
+    plan = SuitePlan(suite, tuple(cells))
+    check_data(plan.runs)
+    check_measures([cell.cell for cell in plan.cells])
+    return plan
+
+
+def suite_settings(suite: Suite, scale: Scale) -> Iterator[tuple[RunGroup, Row, Column, Settings]]:
+    """The settings of every cell of a suite, as they are fixed."""
+    changes = [assignment(text) for text in suite.overrides]
     for group in suite.runs:
         table = _table(group.preset).at(scale, group.rows, group.columns)
         for column in table.columns:
             for row in table.rows:
                 settings = overlay(table.run_settings(row, column, scale), changes, DEFAULTS)
-                settings = override(settings)
-                runs = _runs(row.name, settings, group.seeds, out, data, column.runs_from)
-                cells.append(SuiteCell(group.preset, TableCell(row, column, runs), group))
-    plan = SuitePlan(suite, tuple(cells))
-    check_data(plan.runs)
-    check_measures([cell.cell for cell in plan.cells])
-    return plan
+                yield group, row, column, settings
 
 
 def _table(name: str) -> Table:
@@ -183,8 +189,11 @@ def _runs(
 
 
 def run_folder_name(config: Config) -> str:
-    """A name for the folder of all seeds of these settings: what is run, and a checksum."""
-    facts = config.model_dump(mode="json", exclude={"seed"})
+    """A name for the folder of all seeds of these settings: what is run, and a checksum.
+
+    Settings at their defaults do not count, so that a version with a new setting finds the runs.
+    """
+    facts = config.model_dump(mode="json", exclude={"seed"}, exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     title = folder_name(f"{config.data.name}-{config.model.name}-{config.title}")
     return f"{title}-{digest[:DIGITS]}"

@@ -8,7 +8,14 @@ gate_by_claim  the same for claims that need something else, by their id
 extended       true after the one extension to more seeds: then judged at 99 %
 figures        preset, row, column: the cell; metric: what was read of the runs; rounds: how long
                they were; by_seed: values, null where a target was not reached
-machine, runs  where it was run, and the run folders
+fixed_at       the commit that last changed the suites before the runs, if the suite and the rule
+               have not changed since; empty if that is not certain
+machine        the software and the processor of the runs; a list where runs differ
+runs           every finished run: folder; file: the name of its settings and log in SUITE/
+               (row_files.py); rows: the preset and row of each table row that it is for; seed;
+               rounds; seconds of its rounds; checksums of its settings (config.toml), its log
+               (metrics.jsonl), its final global weights and the source code that ran
+gave_up        the folders of runs that diverged and have no figures
 """
 
 from __future__ import annotations
@@ -61,6 +68,7 @@ class ResultFile(Part):
     format: Literal[1]
     suite: str
     commit: str
+    fixed_at: str = ""
     scale: str
     gate: Gate
     gate_by_claim: Mapping[str, Gate] = Field(default_factory=dict)
@@ -68,6 +76,7 @@ class ResultFile(Part):
     figures: tuple[Figure, ...]
     machine: Mapping[str, Any] = Field(default_factory=dict)
     runs: Sequence[Any] = ()
+    gave_up: Sequence[str] = ()
 
     def gate_of(self, claim: Claim) -> Gate:
         """The gate that a test of this claim has to pass."""

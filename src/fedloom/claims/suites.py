@@ -41,7 +41,15 @@ from typing import Any
 from fedloom.core.errors import unknown_name
 
 FILE = "suites.toml"
-SHARED = ("scale", "overrides", "seeds", "gate", "gate_seed", "targets")  # taken over by `as`
+SHARED = (
+    "scale",
+    "overrides",
+    "seeds",
+    "gate",
+    "gate_seed",
+    "tried",
+    "targets",
+)  # taken over by `as`
 
 
 @dataclass(frozen=True)

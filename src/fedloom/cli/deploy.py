@@ -211,3 +211,5 @@ def try_(
     settings, _ = for_sites(load(o.gather(config, None, flags, set_)))
     with terminated_like_interrupted(), kept_or_temporary(out_) as place:
         run_trial(place, settings, sources, reader, json_)
+    if out_ is None:
+        say("the deployment and its run were deleted; keep them with --out DIR")

@@ -106,7 +106,9 @@ def reproduce(
     results: Annotated[
         Path | None,
         _option(
-            "--results", help="Folder for the result file of each suite; default: OUT/results."
+            "--results",
+            help="Folder for the result file of each suite, with the settings and the log of each "
+            "row in a folder beside it; default: OUT/results.",
         ),
     ] = None,
     commit: Annotated[

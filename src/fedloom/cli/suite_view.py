@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedloom.cli.output import out, print_json, print_table, say, table
 from fedloom.cli.plan_view import choose_runs
 
 if TYPE_CHECKING:
     from fedloom.claims.plan_suite import Override, SuitePlan
+    from fedloom.claims.result_files import ResultFile
     from fedloom.claims.suites import Suite
     from fedloom.cli.compare import RunAll
     from fedloom.experiment.schedule import PlannedRun
-    from fedloom.settings.paper_table import Printed, Scale
+    from fedloom.settings.paper_table import Scale
 
-Json = dict[str, Any]
 LEGEND = (
     "ours: mean over seeds; gains: over the first row, by seed; interval: of their mean, paired t, "
-    "95 %; paper: as printed, at the paper's scale; verdict: whether the row is above or below the "
-    "first one, as in the paper"
+    "95 % (99 % after an extension); paper: as printed, at the paper's scale; verdict: whether the "
+    "row is above or below the first one, as in the paper"
 )
 
 
@@ -67,20 +67,24 @@ def reproduce_suites(suites: Sequence[Suite], request: Request) -> None:
 
 
 def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
-    from fedloom.claims.collect import collect, file_name, write_results
+    from fedloom.claims.collect import collect, file_name, write_results, write_row_files
+    from fedloom.claims.result_files import read_results
 
     folder = request.results or request.out / "results"
     found = {plan.suite.id: collect(plan, request.commit) for plan in plans}
     files = [write_results(found[p.suite.id], folder, file_name(p.suite)) for p in plans]
+    for plan, file in zip(plans, files, strict=True):
+        write_row_files(plan, file)
     if request.as_json:
         print_json({"results": list(found.values()), "files": list(map(str, files)), "left": left})
         return
-    for plan in plans:
-        show_figures(plan, found[plan.suite.id])
+    for plan, result in zip(plans, read_results(files), strict=True):
+        show_figures(plan, result)
     _show_verdicts(plans, files)
     out.print(f"{LEGEND}; runs: {request.out}", highlight=False)
     for file in files:
-        out.print(f"result file: {file}", highlight=False, markup=False)
+        rows = f"settings and logs of its rows: {file.with_suffix('')}"
+        out.print(f"result file: {file}; {rows}", highlight=False, markup=False)
     diverged = sorted({run for result in found.values() for run in result["gave_up"]})
     if diverged:
         say(f"{len(diverged)} runs gave up and have no figures, the first in {diverged[0]}")
@@ -100,58 +104,16 @@ def _show_verdicts(plans: Sequence[SuitePlan], files: Sequence[Path]) -> None:
         out.print(line, highlight=False, markup=False)
 
 
-def show_figures(plan: SuitePlan, result: Mapping[str, Any]) -> None:
+def show_figures(plan: SuitePlan, result: ResultFile) -> None:
     """Print a suite's figures next to the paper's, one block per preset and column."""
-    gate = result["gate"]
+    from fedloom.claims.suite_table import COLUMNS, figure_tables
+
     met = {True: "met", False: "not met, so this is no fair test", None: "not known yet"}
-    out.print(
-        f"{plan.suite.id}: gate {met[gate['met']]}: {gate['why']}", highlight=False, markup=False
-    )
-    blocks: dict[tuple[str, str], list[Json]] = {}
-    for figure in result["figures"]:
-        blocks.setdefault((figure["preset"], figure["column"]), []).append(figure)
-    for (preset, column), figures in blocks.items():
-        lines = [_line(figure, figures[0], gate["met"]) for figure in figures]
-        title = f"{preset}, {column}: {figures[0]['metric']}"
-        names = ["row", "ours", "gains", "mean gain", "interval", "paper", "verdict"]
-        print_table(table(names, lines, title=title, right=(1, 3, 5)))
-
-
-def _line(figure: Json, first: Json, fair: bool | None) -> list[str]:
-    """A row's cells: gains are over the first row, for the seeds that both have."""
-    from fedloom.claims.cell_verdict import cell_verdict
-    from fedloom.metrics.paired import paired_difference
-
-    ours, theirs = _known(figure), _known(first)
-    complete = len(ours) == len(figure["by_seed"])
-    mean = f"{sum(ours.values()) / len(ours):.2f}" if ours and complete else "-"
-    found = None if figure is first else paired_difference(ours, theirs)
-    gains = [f"{ours[seed] - theirs[seed]:+.2f}" for seed in ours if seed in theirs]
-    interval = "-"
-    if found is not None and found.interval is not None:
-        interval = f"[{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
-    return [
-        figure["row"],
-        mean,
-        "-" if found is None else " ".join(gains),
-        "-" if found is None else f"{found.mean:+.2f}",
-        interval,
-        str(_printed(figure) or "-"),
-        cell_verdict(ours, theirs, _printed(figure), _printed(first), fair),
-    ]
-
-
-def _known(figure: Json) -> dict[int, float]:
-    return {int(seed): value for seed, value in figure["by_seed"].items() if value is not None}
-
-
-def _printed(figure: Json) -> Printed | None:
-    from fedloom.settings.presets import preset
-
-    found = preset(figure["preset"]).table
-    rows = () if found is None else found.rows
-    printed = {row.name: row.printed.get(figure["column"]) for row in rows}
-    return printed.get(figure["row"])
+    said = f"{plan.suite.id}: gate {met[result.gate.met]}: {result.gate.why}"
+    out.print(said, highlight=False, markup=False)
+    for found in figure_tables(result):
+        title = f"{found.preset}, {found.column}: {found.metric}"
+        print_table(table(COLUMNS, found.lines, title=title, right=(1, 3, 5)))
 
 
 def try_gate(suite: Suite, request: Request) -> None:

@@ -16,12 +16,11 @@ import argparse
 import socket
 import sys
 import time
-from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from fedloom.core.errors import shortened
-from fedloom.deploy.supernode import SOONER
 
 POLL_SECONDS = 0.1  # on loopback; an idle site takes 5 % of a core
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -66,18 +65,49 @@ def answer(runtime: Runtime, token: str) -> None:
     """Do one task: take its message, give the reply, say that it is done."""
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
     from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
-    from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
+    from flwr.supernode.runtime.run_clientapp import push_message
 
     client = runtime.connect(RuntimeTokenHttpInterceptor(token))
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
     heartbeat.start()
     try:
-        message, context, _run, _app = pull_task_input(client)
+        message, context = pull(client)
         push_message(client, _reply(message, context), context)
         _finish(client, context)
+    except Exception as error:  # such as a run that has ended; the next task must not suffer
+        _log(f"a task was given up: {type(error).__name__}: {error}")
     finally:
         heartbeat.stop()
         client.close()
+
+
+def pull(client: Any) -> tuple[Any, Any]:
+    """The message of a task and its context, without the app that comes with it.
+
+    The SuperNode hands out a task before it has the whole message, and Flower's own function looks
+    again for the rest after one second and more.
+    """
+    from flwr.app import Message
+    from flwr.common.serde import context_from_proto
+    from flwr.proto.node_pb2 import Node
+    from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest
+    from flwr.supercore.inflatable import inflatable_protobuf_utils as calls
+    from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+
+    context = context_from_proto(client.PullTaskInput(PullTaskInputRequest()).context)
+    tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
+    place = Node(node_id=context.node_id), context.run_id
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        calls.make_pull_object_fn_protobuf(client.PullObject, *place),
+        calls.make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, *place),
+        return_type=Message,
+        max_tries_per_object=None,
+        initial_backoff=0.02,
+        backoff_cap=1.0,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower does: it is not sent
+    return message, context
 
 
 def _reply(message: Any, context: Any) -> Any:
@@ -91,7 +121,7 @@ def _reply(message: Any, context: Any) -> Any:
         return client_app(message=message, context=context)
     except Exception as error:
         reason = shortened(f"{type(error).__name__}: {error}")
-        sys.stderr.write(f"the ClientApp failed: {reason}\n")
+        _log(f"the ClientApp failed: {reason}")
         return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
@@ -103,18 +133,27 @@ def _finish(client: Any, context: Any) -> None:
 
 
 def serve(runtime: Runtime) -> None:
-    """Answer messages until the process is ended."""
+    """Answer messages until the process is ended.
+
+    Each has a thread of its own. There is one at a time, but for this: if a run ends while the
+    SuperNode receives a message of it, the task stays and its message never comes.
+    """
     import httpx
 
     while True:
         try:
             if token := runtime.next_token():
-                answer(runtime, token)
+                Thread(target=answer, args=(runtime, token), daemon=True).start()
                 continue
-        except (httpx.HTTPError, RuntimeError) as error:  # the SuperNode restarts, or a run ended
-            sys.stderr.write(f"{shortened(f'{type(error).__name__}: {error}')}\n")
+        except httpx.HTTPError as error:  # the SuperNode is being started again
+            _log(f"{type(error).__name__}: {error}")
             time.sleep(1)
         time.sleep(POLL_SECONDS)
+
+
+def _log(text: str) -> None:
+    sys.stderr.write(f"{shortened(text)}\n")
+    sys.stderr.flush()
 
 
 def wait_for(address: str) -> None:
@@ -128,22 +167,12 @@ def wait_for(address: str) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def shorten_pauses() -> None:
-    """Ask sooner for parts of a message that the SuperNode is still fetching; see supernode.py."""
-    from flwr.supernode.runtime import run_clientapp as flower
-
-    flower.pull_and_inflate_object_from_tree = partial(
-        flower.pull_and_inflate_object_from_tree, **SOONER
-    )
-
-
 def main() -> None:
     """The entry point; see above."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runtime-api", required=True)
     parser.add_argument("--secret", required=True, type=Path)
     given = parser.parse_args()
-    shorten_pauses()
     wait_for(given.runtime_api)
     serve(Runtime(given.runtime_api, given.secret.read_bytes()))
 

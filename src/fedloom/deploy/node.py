@@ -10,10 +10,11 @@ What is seen from outside when one of them dies:
 - the worker: the executor cannot reach it and replies with an error; the engine asks again.
 
 A SuperNode whose key is not registered at the server, that has no key, or whose ca.crt did not sign
-the server's certificate is refused at once and ends with exit code 1 (in its log: 305). While the
-server cannot be reached at all it tries again without end. One that was killed is refused, too, in
-the same words as for an unknown key, until the server has missed its heartbeats: so a site that
-was connected before is started again for some minutes.
+the server's certificate is refused at once and ends with exit code 1 (in its log: 305). One that
+was killed is refused in the same way as one with an unknown key until its last connection expires,
+up to 60 s later; so it is started again for a while. That is as well: the request that it had when
+it was killed is lost, and the server learns of it only when the connection expires. While the
+server cannot be reached at all, a SuperNode tries without end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import os
 import secrets
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -30,7 +32,7 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.deploy.certificates import write_private
 from fedloom.deploy.flower_extra import check_flower
 from fedloom.deploy.layout import Kit, check_private, private_folder
-from fedloom.deploy.processes import Process, environment, free_port, last_lines
+from fedloom.deploy.processes import Process, environment, free_port
 from fedloom.deploy.supervise import Supervisor
 from fedloom.runs.lock import Lock
 
@@ -38,14 +40,13 @@ WORKER, SUPERNODE = "the site's worker", "the SuperNode"
 BAD_INPUT = 2  # exit code of the worker
 READ_SECONDS = 3600.0  # for a site to read its data
 LONGEST_SOCKET_PATH = 100  # bytes; the operating system's limit is about 108
-UNKNOWN_KEY = "[code: 2004]"
-CONNECTED = ("SuperNode ID:", "Sent successfully")  # in the log of a SuperNode that was accepted
-STARTS_AFTER_A_KILL = 12  # at most 15 s apart, and the server takes 30 to 60 s to notice
+STALE_SECONDS = 90.0  # Flower counts a connection for 60 s after its last heartbeat
+NOT_ACTIVATED = "[code: 2004]"
 REFUSALS = {
     "CERTIFICATE_VERIFY_FAILED": "the server at {server} does not have the certificate of this "
     "deployment; check the address in site.toml, or get a new kit from the server's admin",
-    UNKNOWN_KEY: "the server at {server} does not know the key in '{key}', or another machine uses "
-    "it; get a new kit from the server's admin",
+    NOT_ACTIVATED: "the server at {server} does not know the key in '{key}'; get a new kit from "
+    "the server's admin",
     "[code: 2001]": "the server at {server} accepts sites with a key only; get a new kit from the "
     "server's admin",
 }
@@ -74,7 +75,7 @@ def site_processes(kit: Kit, data: Path, say: Callable[[str], None]) -> Iterator
             "supernode": lambda: start_supernode(kit, port, secret, socket),
             "executor": lambda: start_executor(kit, port, secret),
         }
-        with Supervisor(starts, say, lambda process: refusal(kit, process)) as site:
+        with Supervisor(starts, say, Refusals(kit, say)) as site:
             yield site
 
 
@@ -89,24 +90,35 @@ def _socket_path(kit: Kit) -> Iterator[Path]:
         yield Path(folder) / "worker.sock"
 
 
-def refusal(kit: Kit, process: Process) -> Exception | None:
-    """Why it is no use to start a process of a site again; None if it may help."""
-    end = last_lines(process.log, 40)
-    if process.name == WORKER and process.exit_code == BAD_INPUT:
-        return UserError(end.rpartition("error: ")[2].strip())
-    for sign, reason in REFUSALS.items():
-        if sign in end and process.name == SUPERNODE:
-            if sign == UNKNOWN_KEY and _seems_connected(process.log):
-                return None
-            return RunError(reason.format(server=kit.server, key=kit.key))
-    return None
+class Refusals:
+    """Judges whether it is of use to start a process of a site again."""
 
+    def __init__(self, kit: Kit, say: Callable[[str], None]) -> None:
+        self.kit, self.say = kit, say
+        self.refused_since: float | None = None
 
-def _seems_connected(log: Path) -> bool:
-    """Whether the server may take the site for connected, because it was so until a moment ago."""
-    text = last_lines(log, 1000)
-    accepted = max(text.rfind(sign) for sign in CONNECTED)
-    return accepted >= 0 and text.count(UNKNOWN_KEY, accepted) <= STARTS_AFTER_A_KILL
+    def __call__(self, process: Process) -> Exception | None:
+        """The error if it is no use; None if it may help."""
+        end = process.last_lines(40)
+        if process.name == WORKER and process.exit_code == BAD_INPUT:
+            return UserError(end.rpartition("error: ")[2].strip())
+        if process.name != SUPERNODE:
+            return None
+        for sign, reason in REFUSALS.items():
+            if sign in end and (sign != NOT_ACTIVATED or self._is_final(process)):
+                return RunError(reason.format(server=self.kit.server, key=self.kit.key))
+        return None
+
+    def _is_final(self, process: Process) -> bool:
+        """Whether the server has refused the key for so long that no earlier connection is why."""
+        now = time.monotonic()
+        if self.refused_since is None or now - process.began > STALE_SECONDS:
+            self.refused_since = now
+            self.say(
+                "the server does not know the key of this site, or still counts its earlier "
+                f"connection, which expires in a minute; trying for {STALE_SECONDS:.0f} s"
+            )
+        return now - self.refused_since > STALE_SECONDS
 
 
 def start_worker(kit: Kit, data: Path, socket: Path) -> Process:
@@ -123,7 +135,7 @@ def start_worker(kit: Kit, data: Path, socket: Path) -> Process:
         process.wait_until(lambda: is_listening(socket), READ_SECONDS, "did not read its data")
     except RunError:
         process.stop()
-        if (reason := refusal(kit, process)) is not None:
+        if (reason := Refusals(kit, lambda text: None)(process)) is not None:
             raise reason from None
         raise
     except BaseException:

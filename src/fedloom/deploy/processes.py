@@ -37,8 +37,10 @@ class Process:
         self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> None:
         self.name, self.log = name, log
+        self.began = time.monotonic()
         self._mark = secrets.token_hex(8)
         private_folder(log.parent)
+        self._log_start = log.stat().st_size if log.exists() else 0
         with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)) as file:
             self._process = subprocess.Popen(
                 command,
@@ -91,12 +93,16 @@ class Process:
         mark = f"{MARK}={self._mark}".encode()
         return [pid for pid, environ in _environments() if mark in environ.split(b"\0")]
 
+    def last_lines(self, count: int = TAIL) -> str:
+        """The end of its log; earlier processes may have written to the same file."""
+        return last_lines(self.log, count, self._log_start)
+
     def check_running(self) -> None:
         """Raise with the end of its log if it has ended."""
         if self.exit_code is not None:
             raise RunError(
                 f"{self.name} ended with exit code {self.exit_code}; its log '{self.log}' ends:\n"
-                + last_lines(self.log)
+                + self.last_lines()
             )
 
     def wait_until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
@@ -107,7 +113,7 @@ class Process:
             if time.monotonic() > deadline:
                 raise RunError(
                     f"{self.name} {what} in {seconds:.0f} s; its log '{self.log}' ends:\n"
-                    + last_lines(self.log)
+                    + self.last_lines()
                 )
             time.sleep(0.1)
 
@@ -159,11 +165,11 @@ def check_port(host: str, port: int) -> None:
             ) from None
 
 
-def last_lines(log: Path, count: int = TAIL) -> str:
-    """The end of a log file, indented."""
+def last_lines(log: Path, count: int = TAIL, start: int = 0) -> str:
+    """The end of a log file, indented. start: position before which nothing is read."""
     with contextlib.suppress(OSError):
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 20_000))
+            file.seek(max(start, log.stat().st_size - 20_000))
             text = file.read().decode(errors="replace")
         return "\n".join(f"  {line}" for line in text.splitlines()[-count:])
     return ""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
+from fedloom.core.errors import RunError
 from fedloom.deploy.processes import Process, stop_all
 
 POLL_SECONDS = 0.2
@@ -67,7 +68,10 @@ class Supervisor:
                 self._ended(name, process, now)
         for name in [name for name, time_due in self.due.items() if time_due <= now]:
             del self.due[name]
-            self._start(name)
+            try:
+                self._start(name)
+            except RunError as error:  # it did not get ready; the first time, this ends the command
+                self._start_later(name, str(error))
 
     def _start(self, name: str) -> None:
         self.running[name] = self.starts[name]()
@@ -80,12 +84,14 @@ class Supervisor:
             raise reason
         if now - self.began[name] > CALM_SECONDS:
             self.pauses[name] = 1.0
-        self.due[name] = now + self.pauses[name]
-        self.say(
-            f"{process.name} ended with exit code {process.exit_code}; it is started again in "
-            f"{self.pauses[name]:.0f} s; its log: {process.log}"
-        )
-        self.pauses[name] = min(2 * self.pauses[name], LONGEST_PAUSE)
+        code = f"exit code {process.exit_code} (log: {process.log})"
+        self._start_later(name, f"{process.name} ended with {code}")
+
+    def _start_later(self, name: str, reason: str) -> None:
+        pause = self.pauses[name]
+        self.due[name] = time.monotonic() + pause
+        self.say(f"{reason}; it is started again in {pause:.0f} s")
+        self.pauses[name] = min(2 * pause, LONGEST_PAUSE)
 
 
 @contextmanager

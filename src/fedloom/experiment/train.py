@@ -37,10 +37,12 @@ from fedloom.experiment.low_loss_note import LowLossNote
 from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
-from fedloom.metrics.evaluate import global_scores, personal_scores
+from fedloom.metrics.evaluate import global_scores, global_scores_on_own, personal_scores
 from fedloom.metrics.records import ClientScores, History, RoundRecord, RunResult
 from fedloom.metrics.totals import RunTotals
 from fedloom.runs.folder import Restored, RunFolder
+
+NO_TEST_SAMPLE = "it has no test sample"
 
 
 class Interrupted(RunError):
@@ -217,9 +219,14 @@ def _evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> 
     settings, last = prepared.config.evaluate, state.round == prepared.config.rounds
     scores: dict[str, Any] = {}
     if state.round % settings.every == 0 or last:
-        counts, unscored = _count_on_test_data(prepared, state)
+        pieces, absent = _count_on_test_data(prepared, state)
+        counts = ClassCounts.total([piece for piece in pieces if piece is not None])
         scores["accuracy"], scores["test_loss"] = counts.accuracy, counts.loss
-        scores["global_model"] = global_scores(counts, prepared.counts, unscored)
+        scores["global_model"] = (
+            global_scores(counts, prepared.counts)
+            if prepared.simulation.federation.own_test is None
+            else global_scores_on_own(pieces, prepared.counts, absent)
+        )
     if settings.personal_every and state.round % settings.personal_every == 0 and not last:
         personal = _personal_scores(prepared, state, store)
         scores["personal_models"] = None if personal is None else personal.spreads()
@@ -228,22 +235,26 @@ def _evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> 
 
 def _count_on_test_data(
     prepared: PreparedRun, state: ServerState
-) -> tuple[ClassCounts, dict[int, str]]:
+) -> tuple[list[ClassCounts | None], dict[int, str]]:
     """The global model on the test data, in pieces that run wherever the clients run.
 
-    Also the clients whose own test data are missing among them, with the reason.
+    Also, where clients have test data of their own, those without a piece, with the reason.
     """
     broadcast = Broadcast("evaluate", state.round, state.params)
     simulation = prepared.simulation
     tasks = (EvaluationTask(piece) for piece in range(simulation.federation.test_pieces))
     pieces = sorted(simulation.ask(broadcast, tasks), key=lambda piece: piece[0])
     absent = {number: piece.reason for number, piece in pieces if isinstance(piece, Absent)}
+    if simulation.federation.own_test is not None:
+        absent |= {
+            number: NO_TEST_SAMPLE
+            for number, piece in pieces
+            if number not in absent and not piece.seen.any()
+        }
     if len(absent) == len(pieces):
         client, reason = next(iter(absent.items()))
-        raise RunError(
-            f"the model could not be evaluated by any client (client {client}: {reason})"
-        )
-    return ClassCounts.total([p for _, p in pieces if not isinstance(p, Absent)]), absent
+        raise RunError(f"no client could evaluate the model (client {client}: {reason})")
+    return [None if number in absent else piece for number, piece in pieces], absent
 
 
 def _personal_scores(
@@ -262,7 +273,7 @@ def _personal_scores(
         if isinstance(counts, Absent):
             unscored[client] = counts.reason
         elif not counts.seen.any():
-            unscored[client] = "it has no test sample"
+            unscored[client] = NO_TEST_SAMPLE
         else:
             hits[client], seen[client] = counts.hits, counts.seen
     if len(unscored) == len(hits):

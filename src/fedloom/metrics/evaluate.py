@@ -1,12 +1,14 @@
 """Accuracy, recall by class and by group of classes, and scores as each client meets them.
 
 A client is scored in two ways: accuracy weighted by the labels that the client has, and mean recall
-over the classes that it has.
+over the classes that it has. Which these are is read off its training samples, or off its own test
+samples where it is scored on those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
@@ -58,22 +60,29 @@ def spread(scores: Tensor) -> Spread:
     return Spread(float(scores.mean()), float(scores.std(unbiased=False)), float(worst.mean()))
 
 
-def global_scores(
-    result: ClassCounts, counts: Tensor, unscored: Mapping[int, str] = MappingProxyType({})
-) -> ClientScores:
-    """The global model as the clients meet it.
-
-    counts: training samples, clients by classes. unscored: clients whose own test samples could
-    not be used, and why.
-    """
+def global_scores(result: ClassCounts, counts: Tensor) -> ClientScores:
+    """The global model as the clients meet it. counts: training samples, clients by classes."""
     weighted, recall = score_clients(result.recall, result.seen, counts)
     return ClientScores(
         spread(weighted),
         spread(recall),
         class_recall=tuple(round(float(r), 6) for r in result.recall),
         group_recall=recall_by_group(result, class_groups(counts.sum(0))),
-        unscored=dict(unscored),
     )
+
+
+def global_scores_on_own(
+    pieces: Sequence[ClassCounts | None], counts: Tensor, unscored: Mapping[int, str]
+) -> ClientScores:
+    """The global model on every client's own test samples.
+
+    pieces: by client; None for those in `unscored`. counts: training samples, clients by classes.
+    """
+    nothing = torch.zeros(counts.shape[1], dtype=torch.float64)
+    hits = torch.stack([nothing if p is None else p.hits for p in pieces])
+    seen = torch.stack([nothing if p is None else p.seen for p in pieces])
+    scores = personal_scores(hits, seen, counts, unscored)
+    return replace(scores, correct=(), test_samples=(), own_test_samples=())
 
 
 def personal_scores(
@@ -86,10 +95,11 @@ def personal_scores(
     without a score, and why.
     """
     scored = torch.tensor([client not in unscored for client in range(len(hits))])
-    own_hits, own_counts = hits[scored], counts[scored]
+    own_hits = hits[scored]
     own_seen = seen[scored] if seen.dim() == 2 else seen
-    holds = own_counts > 0
-    weighted, recall = score_clients(own_hits / own_seen.clamp(min=1), own_seen, own_counts)
+    labels = own_seen if seen.dim() == 2 else counts[scored]
+    holds = labels > 0
+    weighted, recall = score_clients(own_hits / own_seen.clamp(min=1), own_seen, labels)
     held = ClassCounts((own_hits * holds).sum(0), (own_seen * holds).sum(0), loss=0.0)
     by_class = zip(held.recall, held.seen, strict=True)
     rows = zip(hits.long().tolist(), scored.tolist(), strict=True)

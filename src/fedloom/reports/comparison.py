@@ -235,6 +235,21 @@ def compare_runs(
 def _row(name: str, runs: Sequence[StoredRun], options: CurveOptions) -> ComparisonRow:
     scores = [final_scores(run) for run in runs]
     curves = [run.history.accuracy for run in runs]
+    return replace(
+        row_of_curves(name, curves, options, method_title(runs[0].config)),
+        rounds=min(run.history[-1].round for run in runs),
+        bytes=round(_mean_total(runs, "bytes_up", "bytes_down")),
+        seconds=round(_mean_total(runs, "seconds", "evaluation_seconds"), 3),
+        personalised=any(map(is_personalised, runs)),
+        client_scores=() if None in scores else tuple(s for s in scores if s is not None),
+        seeds=tuple(run.config.seed for run in runs),
+    )
+
+
+def row_of_curves(
+    name: str, curves: Sequence[Curve], options: CurveOptions, method: str = ""
+) -> ComparisonRow:
+    """A row of which nothing but the curves is known, one per seed."""
     return ComparisonRow(
         name=name,
         options=options,
@@ -243,13 +258,10 @@ def _row(name: str, runs: Sequence[StoredRun], options: CurveOptions) -> Compari
         smoothed=_mean([options.smoothed(c) for c in curves]),
         at=tuple(zip(*(options.at_rounds(c) for c in curves), strict=True)),
         reached=tuple(zip(*(options.reached(c) for c in curves), strict=True)),
-        rounds=min(run.history[-1].round for run in runs),
-        bytes=round(_mean_total(runs, "bytes_up", "bytes_down")),
-        seconds=round(_mean_total(runs, "seconds", "evaluation_seconds"), 3),
-        personalised=any(map(is_personalised, runs)),
-        client_scores=() if None in scores else tuple(s for s in scores if s is not None),
-        method=method_title(runs[0].config),
-        seeds=tuple(run.config.seed for run in runs),
+        rounds=min(max(c) for c in curves),
+        bytes=0,
+        seconds=0.0,
+        method=method,
         band=_band([options.smoothed(c) for c in curves]),
     )
 

@@ -161,8 +161,8 @@ def _gains(recall: Sequence[float | None], baseline: Sequence[float | None]) -> 
     ]
 
 
-def effects(results: Sequence[CellResult], path: Path, title: str) -> None:
-    """Plot the rows of a table from left to right, one colour per column.
+def effects(results: Sequence[CellResult], path: Path | None, title: str) -> Any:
+    """Plot the rows of a table from left to right, one colour per column; the figure.
 
     Error bars are the standard deviation over seeds; printed numbers are hollow circles. Rows that
     are values of a setting, with names like NAME=VALUE, are joined by a line.
@@ -183,6 +183,7 @@ def effects(results: Sequence[CellResult], path: Path, title: str) -> None:
     hollow = "hollow: printed" if has_printed else ""
     finish(axes, "; ".join(filter(None, (error_bars, hollow))) or None)
     save(figure, path)
+    return figure
 
 
 def _draw_column(

@@ -1,4 +1,8 @@
-"""The reproduced tables at small scale, read from docs/results."""
+"""The tables that were run before the suites, read from docs/results, with paired intervals.
+
+What is said about a table is computed, too: which rows are above or below the base with an interval
+of 95 % that excludes 0, and which are not decided.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from docparts.markdown import table
+from docparts.markdown import anchor, table
+from fedloom.claims.statistics import FEWEST_SEEDS
 from fedloom.core.spec import parse
 from fedloom.metrics.curve import rounds_to
+from fedloom.metrics.paired import PairedDifference, paired_difference
 
 INDICATORS = {
     "lambda_max": "largest eigenvalue",
@@ -22,9 +28,30 @@ INDICATORS = {
     "drift": "client drift",
     "cosine": "cosine",
 }
+ANALYSIS = "analysis"
 Result = dict[str, Any]  # a cell of a table, as `fedloom reproduce --json` prints it
 CellText = Callable[[str], str]  # from the name of a row to the text of its cell
 TITLES = {"fedavg": "FedAvg", "fedavg-ft": "FedAvg-FT"}
+EARLIER = {  # the page of each table and its heading there
+    "fedalign-table1": ("fedalign.md", "Table 1, 8 rounds"),
+    "fedmlb-overview": ("fedmlb.md", "10 classes"),
+    "fedmlb-wider": ("fedmlb.md", "20 classes"),
+    "fedmlb-servers": ("fedmlb.md", "20 classes with server methods"),
+    "fedmix-cifar10": ("fedmix.md", "CIFAR-10"),
+    "fedmix-cifar100": ("fedmix.md", "CIFAR-100"),
+    "fedmix-handwriting": ("fedmix.md", "Handwriting"),
+    "fedmix-shakespeare": ("fedmix.md", "Shakespeare"),
+    "fedmix-lam": ("fedmix.md", "The mixup ratio"),
+    "fedmix-size": ("fedmix.md", "Samples per average"),
+    "fedmix-share": ("fedmix.md", "Clients per round"),
+    "fedafa-table1": ("fedafa.md", "Table 1, 60 rounds"),
+}
+
+
+def earlier_link(name: str, page: str) -> str:
+    """A link from a page to the section of a table."""
+    owner, heading = EARLIER[name]
+    return f"[{heading}]({'' if owner == page else owner}#{anchor(heading)})"
 
 
 def fedalign(root: Path) -> str:
@@ -41,10 +68,19 @@ def fedalign(root: Path) -> str:
         ["method", *INDICATORS.values()],
         [
             [name, *(_mean_and_std([run[key] for run in runs], "{:.3g}") for key in INDICATORS)]
-            for name, runs in stored["analysis"].items()
+            for name, runs in stored[ANALYSIS].items()
         ],
     )
-    return f"{accuracy}\n\n{second_order}"
+    said = [_said({k: _by_seed(v) for k, v in rows.items()}, "fedavg", "accuracy")]
+    for key, title in INDICATORS.items():
+        values = {
+            name: _numbered([run[key] for run in runs]) for name, runs in stored[ANALYSIS].items()
+        }
+        said.append(_said(values, "fedavg", title))
+    sentences = "\n".join(f"- {sentence}" for sentence in said)
+    return (
+        f"{accuracy}\n\n{second_order}\n\nDifferences from FedAvg, paired by seed:\n\n{sentences}"
+    )
 
 
 def fedmlb(part: str) -> Callable[[Path], str]:
@@ -93,7 +129,7 @@ def swept(setting: str) -> Callable[[Path], str]:
                 line.append(_mean_and_std(by_row[row]["ours"], "{:.2f}"))
                 line.append(_printed(by_row[row], "{:.1f}"))
             lines.append(line)
-        return table(["method", *heads], lines)
+        return f"{table(['method', *heads], lines)}\n\nOne seed: nothing is decided by this table."
 
     return markdown
 
@@ -138,12 +174,12 @@ def _compared(
     base_result = rows[base]
 
     def line(name: str, result: Result) -> list[str]:
-        gains = [a - b for a, b in zip(result["ours"], base_result["ours"], strict=True)]
+        gain_over_base = paired_difference(_by_seed(result), _by_seed(base_result))
         return [
             name,
             f"{result['mean']:.2f}",
             ", ".join(f"{value:.2f}" for value in result["ours"]),
-            _mean_and_std(gains, "{:+.2f}"),
+            "-" if name == base else _with_interval(gain_over_base),
             *(cell(name) for cell in before.values()),
             _printed(result, paper),
             _printed_gain(result, base_result, gain),
@@ -154,13 +190,56 @@ def _compared(
         "method",
         score,
         "by seed",
-        f"gain over {TITLES[base]}, seed by seed",
+        f"gain over {TITLES[base]} [95 %]",
         *before,
         "paper",
         "gain in the paper",
         *after,
     ]
-    return table(heads, [line(name, result) for name, result in rows.items()])
+    text = table(heads, [line(name, result) for name, result in rows.items()])
+    return f"{text}\n\n{_said({k: _by_seed(v) for k, v in rows.items()}, base, score)}"
+
+
+def _by_seed(result: Result) -> dict[int, float]:
+    return _numbered(result["ours"])
+
+
+def _numbered(values: Sequence[float]) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def _with_interval(found: PairedDifference | None) -> str:
+    if found is None:
+        return "-"
+    if found.interval is None:
+        return f"{found.mean:+.2f}"
+    return f"{found.mean:+.2f} [{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
+
+
+def _said(rows: Mapping[str, Mapping[int, float]], base: str, what: str) -> str:
+    """Which rows are above and below the base, and which are not decided."""
+    if len(rows[base]) < FEWEST_SEEDS:
+        return "One seed: nothing is decided by this table."
+    groups: dict[str, list[str]] = {"above": [], "below": [], "exactly as": [], "not decided": []}
+    for name, values in rows.items():
+        if name != base:
+            groups[_place(values, rows[base])].append(name)
+    words = [f"{place}: {', '.join(names)}" for place, names in groups.items() if names]
+    return f"{_capital(what.removesuffix(' %'))}, compared with {TITLES[base]}: {'; '.join(words)}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _place(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    found = paired_difference(ours, theirs)
+    assert found is not None  # they share their seeds
+    if dict(ours) == dict(theirs):
+        return "exactly as"
+    if not found.excludes_zero:
+        return "not decided"
+    return "above" if found.mean > 0 else "below"
 
 
 def _printed(result: Result, form: str) -> str:

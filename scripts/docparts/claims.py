@@ -1,0 +1,155 @@
+"""What the papers claim, with the verdicts of the result files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from docparts import suites as suite_section
+from docparts.earlier import EARLIER, earlier_link
+from docparts.markdown import table
+from docparts.result_store import all_results
+from fedloom.claims.claim import PAPERS, Claim, PrintedNumber
+from fedloom.claims.evidence import OUTCOMES, counts, verdicts
+from fedloom.claims.judgement import Judgement
+from fedloom.claims.sentences import number
+from fedloom.claims.statistics import LEVEL
+from fedloom.claims.suites import suites
+from fedloom.claims.verdict import Verdict
+
+TITLES = {"fedalign": "FedAlign", "fedmlb": "FedMLB", "fedmix": "FedMix", "fedafa": "FedAFA"}
+HEADLINES = (
+    "fedalign/fedalign-over-fedavg",
+    "fedmlb/over-fedavg",
+    "fedmlb/adds-to-feddyn",
+    "fedmix/cifar10-over-fedavg",
+    "fedmix/cifar10-over-naivemix",
+    "fedafa/c10-over-finetuning",
+    "fedafa/c10-over-crt",
+    "fedafa/c10-over-local-features",
+    "fedafa/c100-over-finetuning",
+    "fedafa/c100-over-crt",
+    "fedafa/c100-over-local-features",
+)
+COSTS = "README.md"  # the page of the suite of costs, which three papers share
+
+
+def paper(name: str) -> Callable[[Path], str]:
+    """All claims of a paper: those that were tested, then the others."""
+
+    def markdown(root: Path) -> str:
+        every = [v for v in _verdicts(root) if v.claim.paper == name]
+        tested = [v for v in every if v.judgement is not None]
+        untested = [v for v in every if v.judgement is None]
+        parts = [f"{_counted(every)}.", _tested(tested, f"{name}.md")]
+        return "\n\n".join([*parts, _untested(untested, f"{name}.md")])
+
+    return markdown
+
+
+def headlines(root: Path) -> str:
+    """The claims that the papers stand or fall with."""
+    found = {v.claim.id: v for v in _verdicts(root)}
+    return _tested([found[name] for name in HEADLINES], "README.md", with_paper=True)
+
+
+def overview(root: Path) -> str:
+    """How many claims of each paper have which verdict."""
+    every = _verdicts(root)
+    heads = ["paper", "claims", *OUTCOMES, "decided", "by a fair test", "after Holm"]
+    groups = {TITLES[name]: [v for v in every if v.claim.paper == name] for name in PAPERS}
+    rows = [_count_cells(title, of_paper) for title, of_paper in groups.items()]
+    return table(heads, [*rows, _count_cells("all", every)])
+
+
+def _count_cells(title: str, found: Sequence[Verdict]) -> list[str]:
+    numbers = counts(found)
+    surviving = sum(v.survives_holm is True for v in found)
+    keys = ("claims", *OUTCOMES, "decided", "decided fairly")
+    return [title, *(str(numbers[key]) for key in keys), str(surviving)]
+
+
+def _counted(found: Sequence[Verdict]) -> str:
+    numbers = counts(found)
+    outcomes = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in OUTCOMES)
+    return (
+        f"{numbers['claims']} claims: {outcomes}. {numbers['decided']} are decided, "
+        f"{numbers['decided fairly']} of them by a fair test"
+    )
+
+
+def _verdicts(root: Path) -> list[Verdict]:
+    return verdicts(results=all_results(root))
+
+
+def _tested(found: Sequence[Verdict], page: str, with_paper: bool = False) -> str:
+    """A table of verdicts, and why the tests that are not fair are not."""
+    reasons = list(dict.fromkeys(v.gate for v in found if v.judgement and not v.fair))
+    heads = ["claim", "verdict", "ours", "paper", "runs"]
+    rows = [_cells(v, page, reasons, with_paper) for v in found]
+    notes = "\n".join(f"{n}. {reason}" for n, reason in enumerate(reasons, 1))
+    text = table(heads, rows)
+    return f"{text}\n\nNot a fair test, because:\n\n{notes}" if notes else text
+
+
+def _cells(v: Verdict, page: str, reasons: Sequence[str], with_paper: bool) -> list[str]:
+    claim = v.claim
+    paper_name = f"{TITLES[claim.paper]}: " if with_paper else ""
+    said = f"{paper_name}{claim.text} ({claim.where})<br>`{claim.id}`"
+    runs = _runs(v.suite or claim.suite, page)
+    if v.judgement is None:
+        return [said, v.outcome, "", _printed(claim), runs]
+    fair = "fair test" if v.fair else f"not a fair test ({reasons.index(v.gate) + 1})"
+    star = "\\*" if v.survives_holm else ""
+    outcome = f"**{v.outcome}**{star}<br>{fair}"
+    return [said, outcome, _ours(v.judgement), _printed(claim), runs]
+
+
+def _ours(found: Judgement) -> str:
+    """What was compared; its mean and interval, with the level if it is not the usual; seeds."""
+    lines = [found.comparison.label]
+    if found.mean is not None:
+        lines.append(number(found, found.mean))
+    if found.interval is not None and not found.is_counted:
+        low, high = (number(found, end) for end in found.interval)
+        level = "" if found.level == LEVEL else f" ({100 * found.level:.0f} %)"
+        lines[-1] += _unbroken(f" [{low}, {high}]{level}")
+    seeds = "counted" if found.is_counted else f"{found.seeds} seed{'s' * (found.seeds != 1)}"
+    more = f"; {found.seeds_to_decide} would decide" if found.seeds_to_decide else ""
+    return "<br>".join([*lines, f"{seeds}{more}"])
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "&nbsp;")
+
+
+def _printed(claim: Claim) -> str:
+    return "<br>".join(map(_printed_number, claim.printed)) or "no number"
+
+
+def _printed_number(printed: PrintedNumber) -> str:
+    values = printed.value if printed.value is not None else " to ".join(printed.values)
+    against = f" against {', '.join(printed.against)}" if printed.against else ""
+    return f"{printed.label} {values}{against}"
+
+
+def _runs(name: str | None, page: str) -> str:
+    """A link to the section of the suite or of the earlier table that has the figures."""
+    if name is None:
+        return ""
+    if name in EARLIER:
+        return earlier_link(name, page)
+    (owner,) = {COSTS if suites()[name].commands else f"{suites()[name].papers[0]}.md"}
+    return suite_section.link(name, "" if owner == page else owner)
+
+
+def _untested(found: Sequence[Verdict], page: str) -> str:
+    if not found:
+        return ""
+    rows = [
+        [f"{v.claim.text} ({v.claim.where})", _printed(v.claim), _runs(v.claim.suite, page)]
+        for v in found
+    ]
+    title = f"<summary>Claims that were not tested: {len(found)}</summary>"
+    inner = table(["claim", "paper", "suite that would"], rows)
+    return f'<details markdown="1">\n{title}\n\n{inner}\n\n</details>'
