@@ -18,8 +18,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from benchmarks.measure import fail
+from benchmarks.measure import fail, save
 from benchmarks.relay import Relay
 from benchmarks.site_images import METHODS, settings, write_images
 from fedloom.cli.deploy_view import end, follow
@@ -30,10 +31,6 @@ from fedloom.deploy.trial import result_in_process, running, set_up
 from fedloom.experiment.stored_run import read_run
 
 CONNECT_SECONDS = 180.0
-COLUMNS = (
-    "method", "rounds", "weights equal", "personal scores equal", "bytes up", "bytes down",
-    "s per round", "sha256 of the weights",
-)  # fmt: skip
 
 
 def through(relay: Relay, server: ServerFolder) -> None:
@@ -61,8 +58,8 @@ def compare(
     sources: Mapping[str, Path],
     relay: Relay,
     look: Callable[[], None],
-) -> tuple[list[str], bool]:
-    """Train a method on the deployment and in this process; a row, and whether they agree."""
+) -> dict[str, Any]:
+    """Train a method on the deployment and in this process; what came out, and what it cost."""
     (server.app / "pyproject.toml").write_text(pyproject(method, settings(method)))
     before = relay.counted
     end(follow(server, method, look), f"fedloom deploy run {server.path.parent}")
@@ -70,12 +67,27 @@ def compare(
     stored = read_run(server.runs / method)
     there, here = stored.result, result_in_process(server.runs / method, sources, {})
     assert there is not None
-    weights = there.weights_sha256 == here.weights_sha256 and there.rejected == 0
-    personal = there.personal_models == here.personal_models
-    seconds = sum(r.seconds + (r.evaluation_seconds or 0) for r in stored.history) / there.rounds
-    said = ["no", "yes"][personal] if here.personalised else "has none"
-    numbers = [f"{up:,}", f"{down:,}", f"{seconds:.1f}", there.weights_sha256[:12]]
-    return [method, str(there.rounds), ["no", "yes"][weights], said, *numbers], weights and personal
+    equal = there.weights_sha256 == here.weights_sha256 and there.rejected == 0
+    personal = {True: "yes", False: "no"}[there.personal_models == here.personal_models]
+    seconds = sum(r.seconds + (r.evaluation_seconds or 0) for r in stored.history)
+    return {
+        "rounds": there.rounds,
+        "weights": "yes" if equal else "no",
+        "personal": personal if here.personalised else "has none",
+        "bytes_up": up,
+        "bytes_down": down,
+        "seconds": seconds / there.rounds,
+        "sha256": there.weights_sha256,
+    }
+
+
+def show(rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the table."""
+    headings = ("method", *next(iter(rows.values())))
+    print("| " + " | ".join(headings) + " |\n" + "|---" * len(headings) + "|")
+    for method, row in rows.items():
+        shown = {**row, "seconds": f"{row['seconds']:.1f}", "sha256": row["sha256"][:12]}
+        print(f"| {method} | " + " | ".join(map(str, shown.values())) + " |")
 
 
 def main() -> None:
@@ -84,7 +96,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default=",".join(METHODS))
-    methods = parser.parse_args().only.split(",")
+    results = Path("benchmarks/results/deploy-methods.json")
+    parser.add_argument("--json", type=Path, default=results)
+    arguments = parser.parse_args()
+    methods = arguments.only.split(",")
     with tempfile.TemporaryDirectory(prefix="b-") as name:
         folder = Path(name)
         sources = write_images(folder)
@@ -93,12 +108,12 @@ def main() -> None:
             through(relay, server)
             with running(server, sources, print) as look:
                 wait_for_sites(server, look)
-                rows = [compare(method, server, sources, relay, look) for method in methods]
-    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
-    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
-    for row, _ in rows:
-        print("| " + " | ".join(row) + " |")
-    fail([f"{row[0]} differs" for row, equal in rows if not equal])
+                rows = {m: compare(m, server, sources, relay, look) for m in methods}
+    load = round(os.getloadavg()[0], 1)
+    save({"load": load, "methods": rows}, arguments.json)
+    print(f"load of the machine: {load}")
+    show(rows)
+    fail([f"{name} differs" for name, row in rows.items() if "no" in row.values()])
 
 
 if __name__ == "__main__":
