@@ -13,10 +13,10 @@ SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deploy check-long check-trust lint types docs docs-check site site-serve bench bench-peers wheel dist clean
+.PHONY: help setup demo test test-deploy check-deploy bench-deploy check-long check-trust lint types docs docs-check site site-serve bench bench-peers wheel dist clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## Install fedloom and the developer's tools into .venv, once
 
@@ -24,16 +24,23 @@ demo: $(READY) ## Train a small federation and show what comes out
 	$(BIN)/fedloom demo
 
 # Each worker computes with one thread: two threads a worker would fight for the cores and change the bits.
-test test-deploy check-long check-trust: export OMP_NUM_THREADS := 1
+test test-deploy check-deploy bench-deploy check-long check-trust: export OMP_NUM_THREADS := 1
 # Tests start many processes, and each would compile the package again if no compiled files were kept.
-test test-deploy check-long check-trust: export PYTHONDONTWRITEBYTECODE :=
+test test-deploy check-deploy bench-deploy check-long check-trust: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY) ## Run every test but the long ones (JOBS=2 workers)
 	$(BIN)/python -m pytest -m "not long and not deploy" -n $(JOBS) --dist loadgroup
 
 # Flower listens only where it is told to; the namespace proves that nothing leaves the machine.
 test-deploy: $(DEPLOY_READY) ## Run the tests that start real sites on Flower, in an environment of its own
-	scripts/loopback.sh $(DEPLOY)/bin/python -m pytest -m deploy tests/deploy tests/engines
+	scripts/loopback.sh $(DEPLOY)/bin/python -m pytest -m "deploy and not long" --timeout 600 tests/deploy tests/engines
+
+check-deploy: $(DEPLOY_READY) ## Run the long tests on Flower, and twelve methods against the same runs in-process
+	scripts/loopback.sh $(DEPLOY)/bin/python -m pytest -m "deploy and long" --timeout 900 tests/deploy
+	scripts/loopback.sh $(DEPLOY)/bin/python -m benchmarks.deploy_methods
+
+bench-deploy: $(DEPLOY_READY) ## Measure a round over Flower, in-process, and of a plain Flower app
+	scripts/loopback.sh $(DEPLOY)/bin/python -m benchmarks.deploy
 
 check-long: $(READY) ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m "long and not deploy"

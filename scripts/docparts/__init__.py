@@ -32,6 +32,8 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "crowd": measured.crowd,
         "crowd-own": measured.crowd_own,
         "peers": measured.peers,
+        "deploy": measured.deploy,
+        "deploy-methods": measured.deployed_methods,
         "steps": measured.steps,
         "results-counts": claims.overview,
         "results-headlines": claims.headlines,

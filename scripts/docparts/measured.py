@@ -34,6 +34,21 @@ PEERS: Columns = {
     "memory": ("memory_mib", "{:.0f} MiB"),
     "besides the rounds": ("fixed", "{:.1f} s"),
 }
+DEPLOY: Columns = {
+    "wall": ("seconds", "{:.2f} s"),
+    "from the sites": ("mb_up", "{:.2f} MB"),
+    "to the sites": ("mb_down", "{:.2f} MB"),
+    "ours relative to it": ("ratio", "{:.2f}"),
+}
+DEPLOYED: Columns = {
+    "rounds": ("rounds", "{}"),
+    "weights equal": ("weights", "{}"),
+    "clients' own scores equal": ("personal", "{}"),
+    "from the sites": ("bytes_up", "{:,} bytes"),
+    "to the sites": ("bytes_down", "{:,} bytes"),
+    "each round": ("seconds", "{:.1f} s"),
+    "sha256 of the weights": ("sha256", "`{:.12}`"),
+}
 STEPS: Columns = {  # {} is the base of a suite
     "per step": ("step_seconds", "{:.3f} s"),
     "relative to {}": ("ratio", "{:.2f}"),
@@ -127,6 +142,26 @@ def peers(root: Path) -> str:
     return "\n\n".join(
         _figures(work.upper(), rows, PEERS) for work, rows in _results(root, "peers").items()
     )
+
+
+def deploy(root: Path) -> str:
+    """A round over Flower compared with in-process and with a plain Flower app."""
+    results = _results(root, "deploy")
+    rows = {
+        name: {
+            "seconds": row["seconds"],
+            "mb_up": row["bytes_up"] / 1e6,
+            "mb_down": row["bytes_down"] / 1e6,
+            "ratio": results["ratios"].get(f"ours / {name}"),
+        }
+        for name, row in results["medians"].items()
+    }
+    return _figures("a round", rows, DEPLOY)
+
+
+def deployed_methods(root: Path) -> str:
+    """Methods over Flower compared with the same runs in-process."""
+    return _figures("method", _results(root, "deploy-methods")["methods"], DEPLOYED)
 
 
 def steps(root: Path) -> str:

@@ -108,6 +108,16 @@ def test_the_follower_shows_messages_and_returns_the_end(folder: ServerFolder) -
     assert said == ["waiting: site 'a' is not connected"]
 
 
+def test_the_follower_follows_an_attempt_that_comes_right_after_its_own(
+    folder: ServerFolder,
+) -> None:
+    control = submit.control_of(folder, "run")
+    for submission in ("ours", "next"):
+        control.begin(RunState("waiting", os.getpid(), submission))
+        control.write(RunState("finished", os.getpid(), submission))
+    assert Follower(folder, "run", print, lambda: None).follow("ours").submission == "next"
+
+
 def test_a_server_app_that_was_killed_is_reported(folder: ServerFolder) -> None:
     submit.control_of(folder, "run").write(RunState("running", 1, "ours"))
     follower = Follower(folder, "run", print, lambda: None)

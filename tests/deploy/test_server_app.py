@@ -6,6 +6,7 @@ else is what a deployment runs.
 
 import json
 import os
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,7 @@ class Bench:
         handles = {name: (lambda parts, n=name: self.sites[n].handle(parts)) for name in SOURCES}
         self.transport = DictionaryTransport(handles, self.time)
         self.nodes: Any = None
+        self.submissions = count(1)
         monkeypatch.setenv(SERVER_FOLDER, str(self.server.path))
         monkeypatch.setattr(federation, "GridTransport", self.connect)
         monkeypatch.setattr(federation, "RETRY_SECONDS", 0.01)
@@ -66,12 +68,12 @@ class Bench:
         state = self.server.path.parent / "kits" / name / "state"
         return Site(settings, settings.source(SOURCES[name]), state)
 
-    def run(self, name: str = "one", **changes: Any) -> None:
+    def run(self, name: str = "one", submission: str = "", **changes: Any) -> None:
         config, _ = for_sites(load({**SETTINGS, **changes}))
         import tomllib
 
         table = tomllib.loads(pyproject(name, config))["tool"]["flwr"]["app"]["config"]
-        run_config = {**flat(table), "submission": "s"}
+        run_config = {**flat(table), "submission": submission or f"s{next(self.submissions)}"}
         server_app.main(None, SimpleNamespace(run_config=run_config))
 
     def state(self, name: str = "one") -> RunState:
@@ -95,7 +97,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_a_run_ends_with_the_weights_of_a_simulation_and_says_so(bench: Bench) -> None:
     bench.run()
-    assert bench.state() == RunState("finished", os.getpid(), "s")
+    assert bench.state() == RunState("finished", os.getpid(), "s1")
     run = bench.server.runs / "one"
     result = read_run(run).result
     assert result is not None and result.rejected == 0
@@ -185,3 +187,12 @@ def test_a_site_that_was_added_needs_a_restart_of_the_server(bench: Bench) -> No
     bench.server.roster.write_text('{"north": 1, "west": 3}')
     with pytest.raises(UserError, match="site 'south' was added since the server started"):
         bench.run()
+
+
+def test_a_submission_that_is_replayed_is_refused_and_changes_nothing(bench: Bench) -> None:
+    bench.run(submission="word")
+    bench.run(submission="another")
+    before = bench.state()
+    with pytest.raises(UserError, match="run 'one': this attempt has been submitted before"):
+        bench.run(submission="word")
+    assert bench.state() == before == RunState("finished", os.getpid(), "another")

@@ -36,10 +36,17 @@ class Deployment:
             out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
-    def started(self, *words: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """The command, while it runs; a test that fails meanwhile does not wait for it."""
         first, *rest = words
         command = [sys.executable, "-m", "fedloom", "deploy", first, str(self.folder), *rest]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def wait_for(self, ready: Callable[[], bool], seconds: float = 120) -> None:
         """Wait, and start again what has died."""
@@ -82,3 +89,13 @@ def deployed(
         deployment.look = look
         deployment.wait_for(deployment.all_connected)
         yield deployment
+
+
+def processes_of(word: str, folder: Path) -> list[int]:
+    """The processes with a word and a folder on their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        command = path.read_bytes()
+        if word.encode() in command and bytes(folder) in command:
+            found.append(int(path.parent.name))
+    return found

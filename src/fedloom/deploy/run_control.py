@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from fedloom.core.errors import UserError
 from fedloom.deploy.layout import private_folder
-from fedloom.runs.durable_files import PRIVATE_FILE, write_durably
+from fedloom.runs.durable_files import PRIVATE_FILE, read_if_exists, write_durably
 
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
 HOLD_SECONDS = 10.0  # another process may look for a moment whether the lock is free
@@ -56,6 +56,7 @@ class RunControl:
         self._state, self._log, self._stop, self._lock = (
             folder / f"{name}.{suffix}" for suffix in ("json", "log", "stop", "lock")
         )
+        self._submissions = folder / f"{name}.submissions"
 
     def write(self, state: RunState) -> None:
         write_durably(self._state, json.dumps(asdict(state)).encode())
@@ -82,6 +83,24 @@ class RunControl:
         finally:
             lock.release()
 
+    def begin(self, state: RunState) -> None:
+        """Write the first state of an attempt; raises if it was made before: a replay does nothing.
+
+        Without a word of its own, as from `flwr run` by hand, an attempt is always a new one.
+        """
+        if state.submission and self.has_begun(state.submission):
+            raise UserError(
+                f"run '{self.name}': this attempt has been submitted before and is not repeated; "
+                "start or resume it with: fedloom deploy run"
+            )
+        self.write(state)
+        _append(self._submissions, state.submission)
+
+    def has_begun(self, submission: str) -> bool:
+        """Whether this attempt was made. If the state is of another one, it has ended since."""
+        begun = read_if_exists(self._submissions) or b""
+        return submission in begun.decode().splitlines()
+
     def is_alive(self) -> bool:
         """Whether a ServerApp works on the run; it may have been killed without a word."""
         state = self.read()
@@ -95,9 +114,7 @@ class RunControl:
 
     def say(self, text: str) -> None:
         """Append a message for the user."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with os.fdopen(os.open(self._log, flags, PRIVATE_FILE), "a", encoding="utf-8") as file:
-            file.write(" ".join(text.splitlines()) + "\n")
+        _append(self._log, text)
 
     def messages(self, start: int = 0) -> tuple[list[str], int]:
         """The complete messages from a position in the log on, and the position after them."""
@@ -118,3 +135,10 @@ class RunControl:
 
     def should_stop(self) -> bool:
         return self._stop.exists()
+
+
+def _append(file: Path, text: str) -> None:
+    """Add a line to a file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with os.fdopen(os.open(file, flags, PRIVATE_FILE), "a", encoding="utf-8") as lines:
+        lines.write(" ".join(text.splitlines()) + "\n")

@@ -43,7 +43,7 @@ def main(grid: Any, context: Any) -> None:
     check_run_name(run)
     control = control_of(folder, run)
     with control.held():
-        control.write(_state("waiting", submission))
+        control.begin(_state("waiting", submission))
         try:
             _train(grid, context.run_config, folder, run, control)
         except BaseException as error:

@@ -83,11 +83,15 @@ class Follower:
         self.on_poll: Callable[[], None] = lambda: None
 
     def follow(self, submission: str | None) -> RunState:
-        """Wait for the end of the run. submission: None if it was running already."""
+        """Wait for the end of the run. submission: None if it was running already.
+
+        If another attempt follows ours at once, its end is the end of the run.
+        """
         deadline = time.monotonic() + START_SECONDS
         while True:
-            state = self.control.read()
-            ours = state is not None and submission in (None, state.submission)
+            begun = submission is None or self.control.has_begun(submission)
+            state = self.control.read()  # after the other: so it is ours, or that of a later one
+            ours = state is not None and (begun or submission == state.submission)
             self.on_poll()
             self.show()
             if state is not None and ours:

@@ -12,7 +12,7 @@ from fedloom.core.errors import RunError
 from fedloom.deploy.processes import Process, stop_all
 
 POLL_SECONDS = 0.2
-LONGEST_PAUSE = 60.0  # seconds before another attempt
+LONGEST_PAUSE = 15.0  # seconds before another attempt
 CALM_SECONDS = 120.0  # a process that ran for this long is started again without a pause
 
 Say = Callable[[str], None]

@@ -22,6 +22,7 @@ from fedloom.deploy.processes import free_port
 from fedloom.deploy.provision import provision
 from fedloom.deploy.server import start_superlink
 from fedloom.deploy.supervise import Supervisor
+from fedloom.metrics.records import RunResult
 from fedloom.settings.config import Config, load
 
 Say = Callable[[str], None]
@@ -98,6 +99,13 @@ def ask_all_to_end(supervisors: Iterable[Supervisor]) -> None:
 
 def repeat_in_process(run: Path, sources: Mapping[str, Path], reader: Mapping[str, Any]) -> str:
     """The sha256 of the weights after the same run in this process, on the same clients."""
+    return result_in_process(run, sources, reader).weights_sha256
+
+
+def result_in_process(
+    run: Path, sources: Mapping[str, Path], reader: Mapping[str, Any]
+) -> RunResult:
+    """The result of the same run in this process, on the same clients."""
     from fedloom.deploy.federation import AGREEMENT
     from fedloom.deploy.simulated import simulated
     from fedloom.deploy.site.data import Source, read_site
@@ -110,4 +118,4 @@ def repeat_in_process(run: Path, sources: Mapping[str, Path], reader: Mapping[st
     kind = str(options.pop("format", "auto"))
     sites = [read_site(site, Source(path, kind, options)) for site, path in sources.items()]
     config = load({**run_config(run).model_dump(mode="json"), "engine": "inprocess"})
-    return execute(config, dataset=simulated(agreement, sites)).result.weights_sha256
+    return execute(config, dataset=simulated(agreement, sites)).result

@@ -18,10 +18,9 @@ from fedloom.core.errors import RunError
 from fedloom.engines.flower import grid as grid_module
 from fedloom.engines.flower.grid import CLOCK_SECONDS, RECONNECT_SECONDS, GridTransport
 from fedloom.engines.flower.records import (
+    SMALL,
     MalformedRecord,
-    array_of,
     from_record,
-    record_of,
     to_record,
 )
 from fedloom.engines.flower.transport import Failure
@@ -72,13 +71,21 @@ def test_only_the_sites_of_the_deployment_are_connected(flower: InMemoryFlower) 
     assert list(transport.connected()) == ["a"]
 
 
+def test_small_parts_travel_together(flower: InMemoryFlower, transport: GridTransport) -> None:
+    """Every object is a request of its own at each hop."""
+    transport.push("a", {"request": b"r", "broadcast": b"x" * SMALL}, 10.0)
+    assert len(flower.client.pushed) == 3  # the message, its content, one record
+    transport.push("a", {"request": b"r", "broadcast": b"x" * (SMALL + 1)}, 10.0)
+    assert len(flower.client.pushed) == 3 + 6  # and a record with an array with a piece
+
+
 def test_the_broadcast_is_stored_once_for_all_sites(
     flower: InMemoryFlower, transport: GridTransport
 ) -> None:
     transport.push("a", PARTS, 10.0)
     before = len(flower.client.pushed)
     transport.push("b", {**PARTS, "request": b"other"}, 10.0)
-    assert before >= 7  # message, records, arrays, chunks
+    assert before >= 7  # message, records, array, chunks
     assert len(flower.client.pushed) - before <= 5  # no chunk of the broadcast among them
 
 
@@ -159,9 +166,14 @@ def test_the_limit_itself_is_exact(flower: InMemoryFlower) -> None:
     [
         lambda: RecordDict(),
         lambda: RecordDict({"fedloom": ConfigRecord({"a": 1})}),
-        lambda: RecordDict({"other": record_of({"a": array_of(b"a")})["fedloom"]}),
+        lambda: RecordDict({"other": to_record({"a": b"a"})["fedloom"]}),
+        lambda: RecordDict({"fedloom.large": to_record(PARTS)["fedloom.large"]}),
+        lambda: RecordDict({**to_record(PARTS), "fedloom": ConfigRecord({"broadcast": b""})}),
         lambda: RecordDict({**to_record({"a": b"a"}), "more": ConfigRecord()}),
         lambda: RecordDict({"fedloom": ArrayRecord([__import__("numpy").ones(3)])}),
+        lambda: RecordDict(
+            {**to_record({"a": b"a"}), "fedloom.large": ArrayRecord([__import__("numpy").ones(3)])}
+        ),
     ],
 )
 def test_other_records(

@@ -21,7 +21,7 @@ from fedloom.engines.flower.records import (
     MalformedRecord,
     array_of,
     from_record,
-    record_of,
+    to_record,
 )
 from fedloom.engines.flower.transport import Failure
 
@@ -58,7 +58,7 @@ class GridTransport:
         from flwr.app import Message
         from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-        content = record_of({name: self._array(name, data) for name, data in parts.items()})
+        content = to_record(parts, self._array)
         ttl = seconds + CLOCK_SECONDS
         message = Message(content, self.nodes[site], MESSAGE_TYPE, ttl=ttl)
         try:
@@ -70,7 +70,7 @@ class GridTransport:
         return str(tickets[0])
 
     def _array(self, name: str, data: bytes) -> Any:
-        """The part for Flower. The broadcast is the same for all sites, so its Array is kept."""
+        """A large part. The broadcast is the same for all sites, so its Array is kept."""
         if name != BROADCAST:
             return array_of(data)
         if self._broadcast is None or self._broadcast[0] is not data:

@@ -1,0 +1,1 @@
+"""FedAvg with Flower alone."""
