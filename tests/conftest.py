@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 sys.path.insert(
     0, str(Path(__file__).parent)
 )  # importlib mode leaves the path alone, and tests share `support`
+
+# doctests are looked for in every module, and this one needs Flower's environment
+collect_ignore = [] if find_spec("flwr") else ["support/flower_in_memory.py"]
 
 from support.skip_check import pytest_addoption, pytest_configure  # noqa: F401
 

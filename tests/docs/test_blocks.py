@@ -74,7 +74,8 @@ def test_few_blocks_are_not_executed_and_each_says_why() -> None:
     exceptions = [b for p in PAGES for b in blocks(p) if b.reason is not None]
     assert [str(b) for b in exceptions if len(str(b.reason).split()) < 3] == []
     assert [str(b) for b in exceptions if b.language in (*OUTPUT, "json")] == []
-    assert len(exceptions) <= MOST_EXCEPTIONS
+    by_other_tests = [b for b in exceptions if "; tests/" in str(b.reason)]
+    assert len(exceptions) - len(by_other_tests) <= MOST_EXCEPTIONS
 
 
 def test_every_exception_stands_directly_before_a_block() -> None:

@@ -100,8 +100,8 @@ def cells(table: Table) -> Iterator[tuple[Row, Column, Config]]:
 
 
 def digest(table: Table) -> str:
-    """A short hash of the settings of all cells."""
-    settings = [config.model_dump(mode="json") for _, _, config in cells(table)]
+    """A short hash of the settings of all cells, where they differ from the defaults."""
+    settings = [c.model_dump(mode="json", exclude_defaults=True) for _, _, c in cells(table)]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -72,7 +72,7 @@ def detect(path: Path) -> bool:
     return bool(_table_files(path))
 
 
-def read_unscaled(
+def _read_labelled(
     path: Path,
     name: Name = None,
     target: Target = None,
@@ -86,8 +86,8 @@ def read_unscaled(
     thousands: Thousands = "",
     columns: Columns = "",
     missing_columns: MissingColumns = "refuse",
-) -> Unscaled:
-    """The columns of a table as they are, and its target as classes."""
+) -> tuple[_LabelledRows, float]:
+    """The rows with their classes and clients, and the share to hold out."""
     if not (files := _table_files(path)):
         raise data_error(path, folder_listing(path), LOOKS_FOR, "give a table")
     options = ReadingOptions(
@@ -100,15 +100,22 @@ def read_unscaled(
     )
     rows = read_rows(files, options, path)
     samples = _labelled(rows, target, client, _listed(categorical), options.form, path)
+    return samples, test_share
+
+
+@wraps(_read_labelled, assigned=("__annotations__",))  # the options are the same
+def read_unscaled(path: Path, name: str | None = None, **options: Any) -> Unscaled:
+    """The columns of a table as they are, and its target as classes, of which one is enough."""
+    samples, test_share = _read_labelled(path, name, **options)
     return _unscaled(samples, test_share, path)
 
 
-@wraps(read_unscaled, assigned=("__annotations__",))  # the options are the same
+@wraps(_read_labelled, assigned=("__annotations__",))
 def read(path: Path, name: str | None = None, **options: Any) -> Dataset:
     """The data set of a table: its columns as features (columns.py) and its target as classes."""
-    samples = read_unscaled(path, name, **options)
+    samples, test_share = _read_labelled(path, name, **options)
     _check_two_classes(samples, path)
-    return _dataset(samples, name or default_name(path), path)
+    return _dataset(_unscaled(samples, test_share, path), name or default_name(path), path)
 
 
 @dataclass(frozen=True)
@@ -185,9 +192,9 @@ def _dataset(samples: Unscaled, name: str, path: Path) -> Dataset:
     return build_dataset(name, "table", train, held_out, about, samples.classes)
 
 
-def _check_two_classes(samples: Unscaled, path: Path) -> None:
+def _check_two_classes(samples: _LabelledRows, path: Path) -> None:
     if len(samples.classes) < 2:
-        where = f"{path}, {samples.about['target']}"
+        where = f"{path}, column '{samples.target}'"
         found = f"the one class {shortened(samples.classes)}"
         raise data_error(where, found, "at least two", "name another column with target=")
 
