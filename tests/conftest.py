@@ -12,10 +12,10 @@ sys.path.insert(
     0, str(Path(__file__).parent)
 )  # importlib mode leaves the path alone, and tests share `support`
 
+from support.skip_check import pytest_addoption, pytest_configure  # noqa: F401
+
 # doctests are looked for in every module, and this one needs Flower's environment
 collect_ignore = [] if find_spec("flwr") else ["support/flower_in_memory.py"]
-
-from support.skip_check import pytest_addoption, pytest_configure  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
