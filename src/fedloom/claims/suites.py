@@ -112,7 +112,8 @@ class Suite:
     @property
     def papers(self) -> list[str]:
         """The papers whose tables it runs, or whose claims it decides."""
-        return sorted({claim.partition("/")[0] for claim in self.claims})
+        names = [*self.claims, *(group.preset for group in self.runs)]
+        return sorted({name.partition("/")[0] for name in names})
 
 
 @dataclass(frozen=True)
