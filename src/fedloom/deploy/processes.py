@@ -38,6 +38,7 @@ class Process:
     ) -> None:
         self.name, self.log = name, log
         self.began = time.monotonic()
+        self._asked = False
         self._mark = secrets.token_hex(8)
         private_folder(log.parent)
         self._log_start = log.stat().st_size if log.exists() else 0
@@ -68,8 +69,10 @@ class Process:
         return self._process.poll()
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM to it and to all processes it started."""
-        self._signal(signal.SIGTERM)
+        """Send SIGTERM to it and to all processes it started; once, as it may be ending by then."""
+        if not self._asked:
+            self._asked = True
+            self._signal(signal.SIGTERM)
 
     def stop(self, grace: float | None = None) -> None:
         """End it and all processes it started: ask first, then kill what is left."""
