@@ -80,7 +80,7 @@ def merged(parts: Sequence[Moments]) -> Moments:
 
 
 def filled(moments: Moments, rows: int) -> Moments:
-    """The moments of a column of so many rows, with the mean for what is missing.
+    """The moments of a column with this many rows, with the mean for what is missing.
 
     >>> filled(Moments(2, 4.0, 2.0), 4)
     Moments(count=4, total=8.0, squares=2.0)

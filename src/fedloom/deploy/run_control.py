@@ -32,7 +32,7 @@ ENDED: tuple[State, ...] = ("finished", "stopped", "failed")
 class RunState:
     """What the ServerApp says of itself.
 
-    submission: a word chosen by whoever submitted it, to tell this attempt from an earlier one.
+    submission: a word chosen by its submitter, to tell this attempt from an earlier one.
     message, exit_code: what the command is to print and to return, if the run failed.
     """
 

@@ -71,7 +71,7 @@ def _name(connection: socket.socket, deadline: float) -> str:
 
 
 def _read(connection: socket.socket, size: int, deadline: float) -> bytes:
-    """Exactly so many bytes; memory is taken as they come, not as they are announced."""
+    """Exactly this many bytes; memory is taken as they come, not as they are announced."""
     data = bytearray()
     while len(data) < size:
         left = deadline - time.monotonic()

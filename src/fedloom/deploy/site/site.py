@@ -145,7 +145,7 @@ class Site:
         return _Setup(agreement, engine, memory, device)
 
     def _run_folder(self, run: str, digest: str) -> Path:
-        """Of one agreement: a run that is begun anew with other settings has other memories."""
+        """Of one agreement: a run that is started again with other settings has other memories."""
         check_run_id(run)
         return self.folder / "runs" / f"{run}-{digest[:_DIGITS]}"
 

@@ -71,7 +71,7 @@ def hello_request(header: Header) -> Parts:
 
 
 def setup_request(header: Header, digest: str, agreement: Mapping[str, Any]) -> Parts:
-    """agreement: JSON, whose digest is given by whoever made it."""
+    """agreement: JSON; its digest is computed by the server."""
     return {REQUEST: encode(header.facts("setup", digest=digest, agreement=agreement))}
 
 
