@@ -3,7 +3,7 @@
     python -m fedloom.deploy.executor --runtime-api ADDRESS --secret FILE
 
 Flower's SuperExec installs the app that the server sent and starts a new process with its code for
-every message: seconds of imports each time, and control of the server is control of the site. This
+every message: seconds of imports each time, and the server would control the site. This
 process stays, and hands every message to fedloom's own ClientApp. The app in the message is neither
 unpacked nor run. The SuperNode is started with `--isolation process` and a secret of its own, so
 that no other user of the machine can take its tasks; with SuperExec there is no such secret, and
