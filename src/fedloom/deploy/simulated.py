@@ -1,6 +1,6 @@
 """The simulated counterpart of a deployment: the samples of all sites in one place.
 
-For tests, and for people who may see all of the data. A site holds out its test samples by itself, as
+For tests, and for people who may see all data. A site holds out its test samples by itself, as
 if its files were all there are, so reading the files of all sites as one folder would hold out
 others. Here every client has the very tensors that it has at its site.
 """
