@@ -36,7 +36,7 @@ test-deploy: $(DEPLOY_READY) ## Run the tests that start real sites on Flower, i
 	scripts/loopback.sh $(DEPLOY)/bin/python -m pytest -m "deploy and not long" --timeout 600 tests/deploy tests/engines
 
 check-deploy: $(DEPLOY_READY) ## Run the long tests on Flower, and twelve methods against the same runs in-process
-	scripts/loopback.sh $(DEPLOY)/bin/python -m pytest -m "deploy and long" --timeout 900 tests/deploy
+	scripts/loopback.sh $(DEPLOY)/bin/python -m pytest -m "deploy and long" --timeout 900 tests/deploy tests/engines
 	scripts/loopback.sh $(DEPLOY)/bin/python -m benchmarks.deploy_methods
 
 bench-deploy: $(DEPLOY_READY) ## Measure a round over Flower, in-process, and of a plain Flower app

@@ -16,6 +16,7 @@ from flwr.supercore.run import RunNotRunningException
 
 from fedloom.core.errors import RunError
 from fedloom.engines.flower import grid as grid_module
+from fedloom.engines.flower.delivery import REPLY_LIMIT
 from fedloom.engines.flower.grid import CLOCK_SECONDS, RECONNECT_SECONDS, GridTransport
 from fedloom.engines.flower.records import (
     SMALL,
@@ -143,14 +144,23 @@ def test_a_request_that_is_not_accepted(flower: InMemoryFlower, transport: GridT
     assert "did not accept" in transport.push("c", PARTS, 10.0).reason
 
 
-def test_a_reply_that_is_too_large_is_not_pulled_to_its_end(flower: InMemoryFlower) -> None:
-    transport = GridTransport(flower.grid, flower.nodes, 1_000_000)
-    content = bytes(range(251)) * 400_000  # 100 MB of chunks that all differ
+@pytest.mark.parametrize(
+    ("limit", "size"),
+    [
+        pytest.param(1_000_000, 100_000_000, id="100 MB"),
+        pytest.param(REPLY_LIMIT, 1_000_000_000, id="1 GB", marks=pytest.mark.long),
+    ],
+)
+def test_a_reply_that_is_too_large_is_not_pulled_to_its_end(
+    flower: InMemoryFlower, limit: int, size: int
+) -> None:
+    transport = GridTransport(flower.grid, flower.nodes, limit)
+    content = bytes(range(251)) * (size // 251)  # of chunks that all differ
     reply = reply_of(flower, transport, lambda _: to_record({"reply": content}))
     assert reply == Failure(
-        "sent more than the 1,000,000 bytes that are accepted of a reply", final=True
+        f"sent more than the {limit:,} bytes that are accepted of a reply", final=True
     )
-    assert flower.client.pulled < len(content) / 2
+    assert flower.client.pulled < limit + 50_000_000  # several chunks are pulled at a time
     assert len(flower.state.object_store) == 0  # and the SuperLink has forgotten it
 
 
