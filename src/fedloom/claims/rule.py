@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -15,7 +16,7 @@ COUNTED = {"macs", "stored_parameters", "bytes", "bytes_up_and_down", "peak_byte
 TO_TARGET = {"rounds_to_target", "seconds_to_target"}
 
 
-class Rule(BaseModel):
+class Rule(BaseModel, ABC):
     """What all forms have in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,9 +36,9 @@ class Rule(BaseModel):
         """Whether logarithms are compared."""
         return self.is_ratio or self.scale == "log" or self.metric in TO_TARGET
 
+    @abstractmethod
     def names(self) -> list[str]:
         """The cells as they are written."""
-        raise NotImplementedError
 
     def cells(self, default: str | None) -> list[Cell]:
         """All cells that the rule compares. default: the column of names without one."""
@@ -52,9 +53,9 @@ class Rule(BaseModel):
             raise UserError(f"'{name}' names no column; write it as '{name} @ COLUMN'")
         return row, column_of_rule
 
+    @abstractmethod
     def comparisons(self, read: Read, default: str | None) -> list[Comparison]:
         """What is compared. read: gives the figures of a cell."""
-        raise NotImplementedError
 
     def compare(
         self, above: Cell, below: Cell, read: Read, region: Region, required: bool = True

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fedloom.cli import options as o
+from fedloom.cli import reproduce_options as r
 from fedloom.cli.claims_view import show_claims
 from fedloom.cli.compare import Jobs, scheduler
 from fedloom.cli.curve_options import split
@@ -29,58 +28,18 @@ OF_SUITES = ("results", "commit")  # options without a meaning for a single tabl
 SHARED_FOLDER = Path("runs/reproduce")  # of all suites: they share runs
 
 
-def _option(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, show_default=False, **more)
-
-
 @user_errors
 def reproduce(
-    table: Annotated[
-        str | None,
-        typer.Argument(
-            help="A paper's table such as fedalign/table1, a paper, or a claim such as "
-            "fedmlb/over-fedavg; with --claims a paper.",
-            show_default=False,
-        ),
-    ] = None,
+    table: r.TableName = None,
     scale: o.ScaleName = None,
-    rows: Annotated[
-        str | None,
-        typer.Option("--rows", help="Only these rows, separated by commas.", show_default=False),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns", help="Only these columns, separated by commas.", show_default=False
-        ),
-    ] = None,
-    claims: Annotated[
-        bool,
-        typer.Option("--claims", help="List the papers' claims with our verdicts; runs nothing."),
-    ] = False,
-    suite: Annotated[
-        str | None, _option("--suite", help="The runs of this suite, such as mlb50.")
-    ] = None,
-    gate: Annotated[
-        str | None,
-        _option("--gate", help="Try the gate of this suite on a seed that is not reported."),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        _option(
-            "--seeds",
-            min=1,
-            max=1000,
-            help="Number of seeds; default: 1 for a table, for a suite those fixed beforehand.",
-        ),
-    ] = None,
-    hours: Annotated[
-        float | None,
-        _option("--hours", min=0, help="Begin only runs that should be done after this time."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the runs and how long they take; run nothing.")
-    ] = False,
+    rows: r.Rows = None,
+    columns: r.Columns = None,
+    claims: r.Claims = False,
+    suite: r.SuiteName = None,
+    gate: r.GateName = None,
+    seeds: r.Seeds = None,
+    hours: r.Hours = None,
+    dry_run: r.DryRun = False,
     config: o.ConfigFile = None,
     data: o.DataName = None,
     model: o.ModelName = None,
@@ -94,31 +53,9 @@ def reproduce(
     set_: o.Set = None,
     jobs: Jobs = 1,
     memory: Memory = None,
-    out_: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder of the runs; default: runs/TABLE-SCALE, for suites runs/reproduce. "
-            "Existing runs are resumed.",
-            show_default=False,
-        ),
-    ] = None,
-    results: Annotated[
-        Path | None,
-        _option(
-            "--results",
-            help="Folder for the result file of each suite, with the settings and the log of each "
-            "row in a folder beside it; default: OUT/results.",
-        ),
-    ] = None,
-    commit: Annotated[
-        str | None,
-        _option(
-            "--commit",
-            help="The commit that the runs were made with, for the result file; default: the "
-            "present one, if the source is the same.",
-        ),
-    ] = None,
+    out_: r.Out = None,
+    results: r.Results = None,
+    commit: r.Commit = None,
     trust: o.Trust = False,
     json_: o.Json = False,
     verbose: o.Verbose = False,
