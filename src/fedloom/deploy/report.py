@@ -146,15 +146,13 @@ _SOFTWARE = must_be.fields(
         **dict.fromkeys(("fedloom", "torch", "python"), must_be.text()),
     }
 )
-_CLIENT = must_be.fields(
-    {
-        "name": must_be.text(),
-        "train": must_be.integer(low=1),
-        "test": must_be.integer(),
-        "checksum": must_be.checksum(),
-        "class_counts": must_be.optional(must_be.list_of(must_be.integer())),
-    }
-)
+CLIENT_FIELDS = {
+    "name": must_be.text(),
+    "train": must_be.integer(low=1),
+    "test": must_be.integer(),
+    "checksum": must_be.checksum(),
+    "class_counts": must_be.optional(must_be.list_of(must_be.integer())),
+}
 _COLUMN = must_be.fields(
     {
         **dict.fromkeys(("name", "holds"), must_be.text()),
@@ -170,7 +168,7 @@ _CHECK = must_be.fields(
         "shape": must_be.list_of(must_be.integer(low=1)),
         "classes": must_be.different_names(),
         "numbered": must_be.boolean(),
-        "clients": must_be.list_of(_CLIENT),
+        "clients": must_be.list_of(must_be.fields(CLIENT_FIELDS)),
         "columns": must_be.list_of(_COLUMN),
         "channels": must_be.optional(must_be.list_of(moments.CHECK)),
     }

@@ -16,6 +16,7 @@ from typing import Any
 from fedloom.core import json_checks as must_be
 from fedloom.core.errors import UserError, shown_text
 from fedloom.data.sources.column_plan import ColumnPlan, Scale
+from fedloom.deploy.report import CLIENT_FIELDS
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -146,15 +147,7 @@ _COLUMN = must_be.fields(
         "marks_missing": must_be.boolean(),
     }
 )
-_CLIENT = must_be.fields(
-    {
-        **dict.fromkeys(("site", "name"), must_be.text()),
-        "train": must_be.integer(low=1),
-        "test": must_be.integer(),
-        "checksum": must_be.checksum(),
-        "class_counts": must_be.optional(must_be.list_of(must_be.integer())),
-    }
-)
+_CLIENT = must_be.fields({"site": must_be.text(), **CLIENT_FIELDS})
 _CHECK = must_be.fields(
     {
         "protocol": must_be.integer(),
