@@ -34,7 +34,7 @@ AUTO = {
 EXACT = "engine: inprocess (calibrated: vectorised 0.90 of in-process, pool of 1 1.00)"
 AHEAD = (
     "engine: vectorised (calibrated: vectorised 0.39 of in-process, pool of 2 0.50; "
-    "within 1e-5 of the exact engines, not the same bits)"
+    "equal to the exact engines up to rounding, not the same bits)"
 )
 
 

@@ -78,5 +78,5 @@ def _faster(timing: Timing | str, workers: int) -> EngineChoice:
     if timing.ratio > MARGIN / workers:
         return EngineChoice(exact, figures)
     return EngineChoice(
-        "vectorised", f"{figures}; within 1e-5 of the exact engines, not the same bits"
+        "vectorised", f"{figures}; equal to the exact engines up to rounding, not the same bits"
     )

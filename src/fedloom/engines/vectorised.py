@@ -1,4 +1,4 @@
-"""The vectorised engine: many clients in one call, through vmap. In float32 within 1e-5 of exact.
+"""The vectorised engine: many clients in one call, through vmap; the same numbers up to rounding.
 
 It pays for small models, where the overhead of a client exceeds its arithmetic. It runs methods of
 one phase on plain SGD, after a check at the start (engines/vmap_check.py) that the numbers are
