@@ -10,17 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fedloom.core.client import Broadcast, ClientTask, EvaluationTask
+from fedloom.core.client import ClientTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError
-from fedloom.core.evaluate import ClassCounts
 from fedloom.core.exchange import ask_every_round, training_broadcast
 from fedloom.core.params import sha256
 from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
-from fedloom.core.server import Absent
 from fedloom.core.simulation import init_state, resume_state
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.core.valid_replies import valid_replies
@@ -33,16 +29,14 @@ from fedloom.experiment.callbacks import (
     RunStart,
     ignore,
 )
+from fedloom.experiment.evaluation import evaluate, score_personal_models
 from fedloom.experiment.low_loss_note import LowLossNote
 from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
-from fedloom.metrics.evaluate import global_scores, global_scores_on_own, personal_scores
-from fedloom.metrics.records import ClientScores, History, RoundRecord, RunResult
+from fedloom.metrics.records import History, RoundRecord, RunResult
 from fedloom.metrics.totals import RunTotals
 from fedloom.runs.folder import Restored, RunFolder
-
-NO_TEST_SAMPLE = "it has no test sample"
 
 
 class Interrupted(RunError):
@@ -193,7 +187,7 @@ def _evaluated_rounds(
     until, model = prepared.config.rounds, prepared.model
     for reached, report in rounds(prepared.simulation, state, store, until, model):
         started = time.perf_counter()
-        scores = _evaluate(prepared, reached, store)
+        scores = evaluate(prepared, reached, store)
         if scores:
             scores["evaluation_seconds"] = round(time.perf_counter() - started, 4)
         yield reached, replace(_record(report), **scores)
@@ -211,76 +205,6 @@ def _record(report: RoundReport) -> RoundRecord:
         bytes_down=report.bytes_down,
         seconds=round(report.seconds, 4),
     )
-
-
-def _evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> dict[str, Any]:
-    """The scores that the settings ask for after this round; personal models at the end belong to
-    the result."""
-    settings, last = prepared.config.evaluate, state.round == prepared.config.rounds
-    scores: dict[str, Any] = {}
-    if state.round % settings.every == 0 or last:
-        pieces, absent = _count_on_test_data(prepared, state)
-        counts = ClassCounts.total([piece for piece in pieces if piece is not None])
-        scores["accuracy"], scores["test_loss"] = counts.accuracy, counts.loss
-        scores["global_model"] = (
-            global_scores(counts, prepared.counts)
-            if prepared.simulation.federation.own_test is None
-            else global_scores_on_own(pieces, prepared.counts, absent)
-        )
-    if settings.personal_every and state.round % settings.personal_every == 0 and not last:
-        personal = _personal_scores(prepared, state, store)
-        scores["personal_models"] = None if personal is None else personal.spreads()
-    return scores
-
-
-def _count_on_test_data(
-    prepared: PreparedRun, state: ServerState
-) -> tuple[list[ClassCounts | None], dict[int, str]]:
-    """The global model on the test data, in pieces that run wherever the clients run.
-
-    Also, where clients have test data of their own, those without a piece, with the reason.
-    """
-    broadcast = Broadcast("evaluate", state.round, state.params)
-    simulation = prepared.simulation
-    tasks = (EvaluationTask(piece) for piece in range(simulation.federation.test_pieces))
-    pieces = sorted(simulation.ask(broadcast, tasks), key=lambda piece: piece[0])
-    absent = {number: piece.reason for number, piece in pieces if isinstance(piece, Absent)}
-    if simulation.federation.own_test is not None:
-        absent |= {
-            number: NO_TEST_SAMPLE
-            for number, piece in pieces
-            if number not in absent and not piece.seen.any()
-        }
-    if len(absent) == len(pieces):
-        client, reason = next(iter(absent.items()))
-        raise RunError(f"no client could evaluate the model (client {client}: {reason})")
-    return [None if number in absent else piece for number, piece in pieces], absent
-
-
-def _personal_scores(
-    prepared: PreparedRun, state: ServerState, store: ClientStore
-) -> ClientScores | None:
-    """The clients' own models on the test data; None if the method makes none or nobody asked."""
-    method = prepared.simulation.federation.method
-    if not (method.personal and prepared.config.evaluate.personal):
-        return None
-    broadcast = Broadcast("score", state.round, state.params, state.shared)
-    tasks = (ClientTask(c, store.recall(c)) for c in range(len(prepared.clients)))
-    hits, seen = (torch.zeros_like(prepared.counts, dtype=torch.float64) for _ in range(2))
-    unscored: dict[int, str] = {}
-    # into one table at once: many small tensors kept alive would fragment the heap
-    for client, counts in prepared.simulation.ask(broadcast, tasks):
-        if isinstance(counts, Absent):
-            unscored[client] = counts.reason
-        elif not counts.seen.any():
-            unscored[client] = NO_TEST_SAMPLE
-        else:
-            hits[client], seen[client] = counts.hits, counts.seen
-    if len(unscored) == len(hits):
-        raise RunError(f"no client's own model could be scored (client 0: {unscored[0]})")
-    if prepared.simulation.federation.own_test is None:  # all have the same test samples
-        seen = seen.amax(0)
-    return personal_scores(hits, seen, prepared.counts, unscored)
 
 
 def _result(
@@ -309,7 +233,7 @@ def _result(
         rounds_to_target=totals.rounds_to_target,
         personalised=prepared.simulation.federation.method.personal,
         global_model=last.global_model,
-        personal_models=_personal_scores(prepared, state, store),
+        personal_models=score_personal_models(prepared, state, store),
         identity=prepared.identity,
     )
 
