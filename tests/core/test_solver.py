@@ -15,7 +15,7 @@ from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
 from fedloom.core.select import blocks
 from fedloom.core.solver import DescentResult, Objective, Schedule, Sgd, SGDRule, shuffled
-from fedloom.core.step import ce
+from fedloom.core.step import task_loss
 from fedloom.methods.fedavg import fedavg
 from support.clients import TensorClient, tiny_clients
 from support.models import bare, nested
@@ -39,7 +39,7 @@ def descend(solver: Sgd, build: Any = bare, size: int = 11) -> tuple[Params, Des
     model = initial_model(build)
     job = standalone_job(build, dict(model.state_dict()), data)
     chain = job.model_pool.load("model", job.received)
-    trace = solver(chain, Objective(ce, shuffled), job, KEY)
+    trace = solver(chain, Objective(task_loss, shuffled), job, KEY)
     return job.model_pool.take("model"), trace
 
 
@@ -277,7 +277,7 @@ def test_augmentation_draws_from_the_key() -> None:
     def run(key: Key) -> Tensor:
         job = standalone_job(bare, dict(initial_model(bare).state_dict()), Noting(data.x, data.y))
         chain = job.model_pool.load("model", job.received)
-        Sgd(batch=4)(chain, Objective(ce, shuffled), job, key)
+        Sgd(batch=4)(chain, Objective(task_loss, shuffled), job, key)
         return job.model_pool.take("model")["head.weight"]
 
     assert torch.equal(run(KEY), run(KEY))
@@ -294,7 +294,7 @@ def test_a_mix_comes_before_the_loss_and_has_its_own_key() -> None:
     (data,) = tiny_clients((8,))
     job = standalone_job(bare, dict(initial_model(bare).state_dict()), data)
     chain: Chain = job.model_pool.load("model", job.received)
-    Sgd(batch=4, epochs=2)(chain, Objective(ce, shuffled, mix), job, KEY)
+    Sgd(batch=4, epochs=2)(chain, Objective(task_loss, shuffled, mix), job, KEY)
     assert len(set(seeds)) == len(seeds) == 4
     assert torch.equal(
         chain.get_parameter("stem.0.weight"), job.received["stem.0.weight"]

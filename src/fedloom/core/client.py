@@ -19,6 +19,7 @@ from fedloom.core.evaluate import ClassCounts, count_correct
 from fedloom.core.job import Data, Job, ModelPool, Progress
 from fedloom.core.keeper import CarriedMemories, MemoryKeeper
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION, LearningTask
 from fedloom.core.method import Method, Outcome, Phase
 from fedloom.core.params import Params
 from fedloom.core.server import Absent, Reply
@@ -49,6 +50,8 @@ class Federation:
     clients   the clients' training data.
     solver    the run's solver; a phase may use another.
     test      test batches, on which models are scored.
+    classes   number of classes; of outputs, for tasks without classes.
+    task      what is learned.
     own_test  every client's own test batches, if models are scored on them instead.
     keeper    where the clients' memories are between rounds.
     secret    known to this process only; noise that protects data is drawn with it.
@@ -61,6 +64,7 @@ class Federation:
     key: Key
     test: Batches = ()
     classes: int = 0
+    task: LearningTask = CLASSIFICATION
     own_test: Sequence[Batches] | None = None
     keeper: MemoryKeeper = field(default_factory=CarriedMemories)
     secret: str = ""
@@ -198,6 +202,7 @@ def job_for(
         shared=sent.shared,
         memories=memories,
         classes=federation.classes,
+        task=federation.task,
         secret=federation.secret,
         progress=progress or Progress(),
     )

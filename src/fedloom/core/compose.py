@@ -39,6 +39,7 @@ def join(methods: Sequence[Method]) -> Method:
         sends=all_of("sends"),
         needs=all_of("needs"),
         reshape=all_of("reshape"),
+        tasks=_common_tasks(methods, conflicts),
         loss_floor=_lowest(m.loss_floor for m in methods),
         origin=all_of("parts"),
     )
@@ -55,6 +56,17 @@ def _single(what: str, values: Iterable[Any], default: Any, conflicts: list[str]
     if len(chosen) > 1:
         conflicts.append(f"two methods set their own {what}; at most one of them can")
     return chosen[0] if chosen else default
+
+
+def _common_tasks(methods: Sequence[Method], conflicts: list[str]) -> frozenset[str] | None:
+    """The tasks that all methods support; None for any."""
+    limited = [m.tasks for m in methods if m.tasks is not None]
+    if not limited:
+        return None
+    common = frozenset.intersection(*limited)
+    if not common:
+        conflicts.append("no task is supported by all of the methods")
+    return common
 
 
 def _lowest(floors: Iterable[float | None]) -> float | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION, LearningTask
 from fedloom.core.params import Params, zeros_view
 from fedloom.core.roles import Roles
 from fedloom.core.select import BATCH_NORMS, Selector, has_batch_statistics
@@ -137,6 +138,7 @@ class Job:
     shared     what the server sends along with the weights, by name.
     memories   what this client remembers, by slot.
     classes    number of classes of the task, not of this client's data.
+    task       what is learned: the loss, and the form of the targets.
     secret     known to the client's own process only; empty in a simulation.
     """
 
@@ -149,6 +151,7 @@ class Job:
     shared: Mapping[str, Params]
     memories: Mapping[str, Params]
     classes: int = 0
+    task: LearningTask = CLASSIFICATION
     secret: str = ""
     progress: Progress = field(default_factory=Progress, compare=False)
     _made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -24,7 +24,7 @@ from fedloom.core.select import Selector, everything, nothing
 from fedloom.core.server import Stage, apply_mean, mean
 from fedloom.core.solver import DescentResult, Mix, Order, Solver, Tuning, shuffled
 from fedloom.core.spec import Spec
-from fedloom.core.step import Loss, Step, ce
+from fedloom.core.step import Loss, Step, task_loss
 from fedloom.core.user_code import VALUE_PREFIX
 
 
@@ -32,8 +32,8 @@ from fedloom.core.user_code import VALUE_PREFIX
 class Phase:
     """One descent of a client: train these tensors of this slot on this loss.
 
-    loss     the base of the objective; the terms are added to it. Methods can be combined if at
-             most one of them replaces the base.
+    loss     the base of the objective, the loss of the task; the terms are added to it. Methods can
+             be combined if at most one of them replaces the base.
     mix      changes a batch before the forward pass (mixup and similar).
     slot     which weights: "model" is uploaded; any other slot stays with the client and persists.
     start    initial weights of the slot: "received", another slot, or None for the slot's own last
@@ -45,7 +45,7 @@ class Phase:
     clip     the method's bound on the gradient norm; the run's bound applies if it is smaller.
     """
 
-    loss: Loss = ce
+    loss: Loss = task_loss
     terms: tuple[Loss, ...] = ()  # a single function is accepted too
     mix: Mix | None = None
     slot: str = "model"
@@ -189,6 +189,7 @@ class Method:
     reshape    changes the model before anything else: adds a projection after the features, or
                branches that can be dropped. Each takes over the chain and draws only from the key,
                under its own label, so the weights are the same in every process and combination.
+    tasks      the tasks it is meant for, by name (core/learning_task.py); None: any.
     loss_floor  a training loss below it means that training has gone wrong; the user is told once.
                For losses without a lower bound whose healthy values are known; None for others.
     origin     the methods that this one is combined from; see `parts`.
@@ -205,6 +206,7 @@ class Method:
     sends: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     reshape: tuple[Reshape, ...] = ()
+    tasks: frozenset[str] | None = None
     loss_floor: float | None = None
     origin: tuple[Part, ...] = field(default=(), compare=False, repr=False)
 

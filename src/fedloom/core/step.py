@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
+from fedloom.core.learning_task import cross_entropy
 from fedloom.core.params import Params
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ LARGE_TENSOR = 1 << 18  # elements; little more fits into a core's private cache
 class Step:
     """What a loss may use: the batch, the model's taps and logits, the trained weights and the job.
 
-    y holds class indices, or one row of probabilities per sample after labels were mixed.
+    y holds the targets in the form of the task (core/learning_task.py): for classification class
+    indices, or one row of probabilities per sample after labels were mixed.
     """
 
     def __init__(
@@ -85,20 +86,16 @@ class Step:
         return self.taps[self.model.names[-1]]
 
     @cached_property
+    def loss(self) -> Tensor:
+        """The mean loss of the task on the batch."""
+        return self.job.task.loss(self.logits, self.y)
+
+    @cached_property
     def ce(self) -> Tensor:
-        """Mean cross-entropy."""
-        if self.y.dim() == 1:
-            return F.cross_entropy(self.logits, self.y)
-        return _soft_cross_entropy(self.logits, self.y)
-
-
-def _soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
-    """Mean cross-entropy with one row of probabilities per sample, as a single dot product.
-
-    torch's own makes twice as many passes over few numbers, 1 % of a step of LeNet-5.
-    """
-    targets = probabilities.div(-len(probabilities))
-    return torch.dot(F.log_softmax(logits, 1).flatten(), targets.flatten())
+        """Mean cross-entropy, for methods that need classes; usually the task's loss itself."""
+        return (
+            self.loss if self.job.task.loss is cross_entropy else cross_entropy(self.logits, self.y)
+        )
 
 
 def _flattened(
@@ -116,6 +113,6 @@ def _joined(params: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
 Loss = Callable[[Step], Tensor]
 
 
-def ce(step: Step) -> Tensor:
-    """Mean cross-entropy, the default loss of a phase."""
-    return step.ce
+def task_loss(step: Step) -> Tensor:
+    """The mean loss of the task, the default loss of a phase."""
+    return step.loss

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Never, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedloom.core.chain import Chain
 from fedloom.core.job import Data, Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import TargetLoss
 from fedloom.core.params import Params
 from fedloom.core.step import Loss, Step
 from fedloom.data.client import ClientData
@@ -87,6 +87,7 @@ class LaneGroup:
             shared=first.shared,
             memories=differs,
             classes=first.classes,
+            task=first.task,
         )
         self.common: dict[OnceCall, Any] = {}
         self.per_lane: dict[OnceCall, Tensor] = {}
@@ -114,8 +115,15 @@ class LaneObjective(nn.Module):
         x, y, share = rows
         no_key = cast(Key, PerClientValue())
         step = Step(x, y, self.model, cast(Job, job), weights, no_key, number)
-        step.ce = torch.dot(F.cross_entropy(step.logits, y, reduction="none"), share)
+        step.loss = torch.dot(self._sample_losses(job)(step.logits, y), share)
         return self.loss(step)
+
+    def _sample_losses(self, job: LaneJob) -> TargetLoss:
+        """Of the task; a padded row can only be left out of a loss that is a mean over samples."""
+        losses: TargetLoss | None = job.task.sample_losses
+        if losses is None:
+            raise PerClientAccess(f"the loss of the task '{job.task.name}' is no mean over samples")
+        return losses
 
     def gradients(
         self, group: LaneGroup, weights: Params, rows: Rows, number: int
@@ -202,7 +210,11 @@ def _selected_together(
         index = index + torch.tensor(_at(starts, number)).unsqueeze(1)
         rows = visited.index_select(0, index.flatten().to(visited.device))
         x, y = normalise(split.x.index_select(0, rows)), split.y.index_select(0, rows)
-        yield x.view(*index.shape, *x.shape[1:]), y.view(index.shape), share.to(x.device)
+        yield (
+            x.view(*index.shape, *x.shape[1:]),
+            y.view(*index.shape, *y.shape[1:]),
+            share.to(x.device),
+        )
 
 
 def _visited_rows(

@@ -52,10 +52,14 @@ class TinyClients:
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
     ) -> tuple[Tensor, Tensor]:
         x, y = self.data.batch(positions % len(self.data), generator, train)
-        return x.double() if x.is_floating_point() else x, y
+        return _doubled(x), _doubled(y)
 
     def checksum(self) -> int:
         return self.data.checksum()
+
+
+def _doubled(t: Tensor) -> Tensor:
+    return t.double() if t.is_floating_point() else t
 
 
 def difference_from_exact(federation: Federation) -> str | None:

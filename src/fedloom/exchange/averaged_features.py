@@ -27,6 +27,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.job import Data, Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Exchange, Method, Need, Phase, inner_block
 from fedloom.core.params import Params
 from fedloom.core.select import blocks
@@ -98,7 +99,7 @@ def feature_mixing_method(
     else:
         exchange, need = of_one_hot_text(averaged.exchange, at), embedding_first(at)
     phases = (Phase(loss=loss, trains=blocks(after=at)), Phase())
-    return Method(name, phases, prologue=(exchange,), needs=(need,))
+    return Method(name, phases, prologue=(exchange,), needs=(need,), tasks=CLASSIFICATION_ONLY)
 
 
 def of_one_hot_text(exchange: Exchange, at: str) -> Exchange:

@@ -19,6 +19,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.key import Key
+from fedloom.core.learning_task import learning_task
 from fedloom.core.method import Method
 from fedloom.core.sampler import SAMPLERS, Sampler
 from fedloom.core.solver import Schedule, Sgd, SGDRule
@@ -136,6 +137,7 @@ def build_federation(
         key=key,
         test=EvaluationBatches(test, normaliser(dataset, dtype, device), config.evaluate.batch),
         classes=len(dataset.classes),
+        task=learning_task(config.task),
         own_test=own_test,
     )
 

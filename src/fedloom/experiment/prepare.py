@@ -48,6 +48,7 @@ from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.run_data import RemoteFederation, local_data
 from fedloom.methods.registry import build as build_method
+from fedloom.methods.registry import check_task
 from fedloom.runs.made_with import made_with
 from fedloom.settings.config import Config, load
 
@@ -145,7 +146,7 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     Raises all problems at once.
     """
     checks: list[Callable[[], Any]] = [
-        lambda: build_method(config.method_specs, values),
+        lambda: _checked_method(config, values),
         lambda: check_model(config.model, values),
         lambda: check_partition(config.data.partition),
         lambda: augment.check(config.data.augment),
@@ -166,6 +167,13 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     if problems:
         raise UserError("\n".join(problems))
     method: Method = results[0]
+    return method
+
+
+def _checked_method(config: Config, values: Values) -> Method:
+    """The method of the settings, if it is meant for the task."""
+    method = build_method(config.method_specs, values)
+    check_task(config.method_specs, config.task, values)
     return method
 
 

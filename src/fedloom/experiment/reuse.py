@@ -29,7 +29,7 @@ def leaves_rounds_unchanged(spec: Spec) -> bool:
     """Whether a method changes nothing during the rounds: FedAvg, or one with only a finale."""
     if spec == Spec("fedavg"):
         return True
-    return replace(build([spec]), name="", finale=(), needs=()) == Method("")
+    return replace(build([spec]), name="", finale=(), needs=(), tasks=None) == Method("")
 
 
 def rounds_key(config: Config) -> str | None:

@@ -27,6 +27,7 @@ from torch import nn
 from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase, blocks_needed
 from fedloom.core.select import head
 from fedloom.core.solver import DescentResult, Objective
@@ -66,4 +67,4 @@ def crt(
     reinitialise = (Phase(trains=CLASSIFIER, solver=reinitialise_classifier),) if fresh else ()
     retrain = Phase(trains=CLASSIFIER, order=class_balanced, solver=solver)
     finale = (*reinitialise, retrain) if epochs else ()
-    return Method("crt", finale=finale, needs=(blocks_needed(2),))
+    return Method("crt", finale=finale, needs=(blocks_needed(2),), tasks=CLASSIFICATION_ONLY)

@@ -43,6 +43,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedloom.core.chain import Chain
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase, blocks_needed, inner_block
 from fedloom.core.select import blocks
 from fedloom.core.spec import Param
@@ -134,4 +135,6 @@ def fedafa(
     solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
     phase = Phase(loss, trains=trained, order=class_balanced, solver=solver)
     need = inner_block(at) if at else blocks_needed(2)
-    return Method("fedafa", finale=(phase,) if epochs else (), needs=(need,))
+    return Method(
+        "fedafa", finale=(phase,) if epochs else (), needs=(need,), tasks=CLASSIFICATION_ONLY
+    )

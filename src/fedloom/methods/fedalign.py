@@ -70,7 +70,7 @@ def slims_last_block(chain: Chain, width: float) -> bool:
 
 
 def alignment_term(mu: float, width: float, scale: str) -> Loss:
-    """mu L, or L rescaled to mu times the cross-entropy."""
+    """mu L, or L rescaled to mu times the task's loss."""
     narrow = SubNetworks()
 
     def term(step: Step) -> Tensor:
@@ -78,7 +78,7 @@ def alignment_term(mu: float, width: float, scale: str) -> Loss:
         loss = (slim - full).square().mean()
         if scale == "paper":
             return mu * loss
-        return mu * (step.ce.detach() / loss.detach().clamp_min(TINY)) * loss
+        return mu * (step.loss.detach() / loss.detach().clamp_min(TINY)) * loss
 
     return term
 

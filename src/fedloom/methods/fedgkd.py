@@ -23,6 +23,7 @@ from typing import Annotated
 
 from torch import Tensor
 
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params, clone
 from fedloom.core.server import Cohort, Memory, Stage, apply_mean, mean, weighted_sum
@@ -49,9 +50,14 @@ def fedgkd(
         return gamma * temperature**2 * kl(teacher_logits(step, slot), step.logits, temperature)
 
     if not gamma:
-        return Method("fedgkd")
+        return Method("fedgkd", tasks=CLASSIFICATION_ONLY)
     ensemble = (_broadcast_mean_of_last(history),) if history > 1 else ()
-    return Method("fedgkd", (Phase(terms=(distil,)),), server=(mean(), apply_mean(), *ensemble))
+    return Method(
+        "fedgkd",
+        (Phase(terms=(distil,)),),
+        server=(mean(), apply_mean(), *ensemble),
+        tasks=CLASSIFICATION_ONLY,
+    )
 
 
 def _broadcast_mean_of_last(history: int) -> Stage:

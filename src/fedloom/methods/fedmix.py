@@ -42,6 +42,7 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -94,10 +95,12 @@ def fedmix(
         return total(taps[step.model.names[-1]], step.y, y_g, slope)
 
     if not lam:
-        return Method("fedmix")
+        return Method("fedmix", tasks=CLASSIFICATION_ONLY)
     if at or every_round:
         mixing = feature_mixing_method("fedmix", at, every_round, averaged, feature_loss)
     else:
         phase, prologue = Phase(loss=loss, mix=scaled), (averaged.exchange,)
-        mixing = Method("fedmix", (phase,), prologue=prologue, needs=(NUMERIC_INPUT,))
+        mixing = Method(
+            "fedmix", (phase,), prologue=prologue, needs=(NUMERIC_INPUT,), tasks=CLASSIFICATION_ONLY
+        )
     return replace(mixing, loss_floor=0.0)

@@ -33,6 +33,7 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.job import Job
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase, blocks_needed
 from fedloom.core.spec import Param
 from fedloom.core.step import Loss, Step
@@ -75,7 +76,9 @@ def fedmlb(
 
     terms: tuple[Loss, ...] = (hybrid_losses,) if ce or kl else ()
     last = max(wanted) if wanted else 1
-    return Method("fedmlb", (Phase(terms=terms),), needs=(blocks_needed(last + 1),))
+    return Method(
+        "fedmlb", (Phase(terms=terms),), needs=(blocks_needed(last + 1),), tasks=CLASSIFICATION_ONLY
+    )
 
 
 def _pathway_numbers(text: str) -> frozenset[int] | None:

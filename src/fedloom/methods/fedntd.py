@@ -23,6 +23,7 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from fedloom.core.errors import UserError
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -58,6 +59,6 @@ def fedntd(
         divergence = kl(teacher, not_true_logits(step.logits, step.y), temperature)
         if form == "final":
             return beta * temperature**2 * divergence
-        return beta * (divergence - step.ce)
+        return beta * (divergence - step.loss)
 
-    return Method("fedntd", (Phase(terms=(distil,) if beta else ()),))
+    return Method("fedntd", (Phase(terms=(distil,) if beta else ()),), tasks=CLASSIFICATION_ONLY)

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Exchange, Method, Phase, inner_block
 from fedloom.core.params import Params
 from fedloom.core.spec import Param
@@ -106,9 +107,15 @@ def globalmixup(
         return F.cross_entropy(step.model.run(mixed, after=at), labels)
 
     if not alpha and not lam:
-        return Method("globalmixup")
+        return Method("globalmixup", tasks=CLASSIFICATION_ONLY)
     if at:
         phase, need = Phase(loss=feature_mixup_loss), inner_block(at)
     else:
         phase, need = Phase(mix=mix), NUMERIC_INPUT
-    return Method("globalmixup", (phase,), prologue=(raw_data_exchange(samples),), needs=(need,))
+    return Method(
+        "globalmixup",
+        (phase,),
+        prologue=(raw_data_exchange(samples),),
+        needs=(need,),
+        tasks=CLASSIFICATION_ONLY,
+    )

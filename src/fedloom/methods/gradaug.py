@@ -34,6 +34,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Need, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -122,7 +123,7 @@ def gradaug(
         return mu * torch.stack(losses).sum()
 
     if not mu:
-        return Method("gradaug")
+        return Method("gradaug", tasks=CLASSIFICATION_ONLY)
     slimmable = Need(
         "layers whose channels can be slimmed",
         lambda chain: all(can_be_slimmed(chain, drawn) for drawn in widths_to_check(width)),
@@ -132,4 +133,6 @@ def gradaug(
         takes_any_size,
     )
     needs = (slimmable, any_size) if smallest < 1 else (slimmable,)
-    return Method("gradaug", (Phase(terms=(subnetwork_term,)),), needs=needs)
+    return Method(
+        "gradaug", (Phase(terms=(subnetwork_term,)),), needs=needs, tasks=CLASSIFICATION_ONLY
+    )

@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedloom.core.job import Job
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -127,4 +128,6 @@ def m2m(
 
     solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
     phase = Phase(loss, order=class_balanced, solver=solver)
-    return Method("m2m", finale=(phase,) if epochs else (), needs=(NUMERIC_INPUT,))
+    return Method(
+        "m2m", finale=(phase,) if epochs else (), needs=(NUMERIC_INPUT,), tasks=CLASSIFICATION_ONLY
+    )

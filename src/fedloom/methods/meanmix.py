@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.exchange.averaged_data import group_means, split_into_groups
@@ -47,4 +48,9 @@ def meanmix(
         at = key.below(len(y_g))
         return interpolated(with_one_hot_labels(x, y, job.classes), (x_g[at], y_g[at]), 1 - lam)
 
-    return Method("meanmix", (Phase(mix=mix if lam else None),), needs=(NUMERIC_INPUT,))
+    return Method(
+        "meanmix",
+        (Phase(mix=mix if lam else None),),
+        needs=(NUMERIC_INPUT,),
+        tasks=CLASSIFICATION_ONLY,
+    )

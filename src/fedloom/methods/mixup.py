@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Need, Phase, inner_block
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -65,4 +66,4 @@ def mixup(
 
     need = inner_block(at) if at else NUMERIC_INPUT
     phase = Phase(loss=feature_mixup_loss) if at else Phase(mix=mix)
-    return Method("mixup", (phase if alpha else Phase(),), needs=(need,))
+    return Method("mixup", (phase if alpha else Phase(),), needs=(need,), tasks=CLASSIFICATION_ONLY)

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -61,8 +62,14 @@ def naivemix(
         return F.cross_entropy(step.model.run(mixed, after=at), labels)
 
     if not lam:
-        return Method("naivemix")
+        return Method("naivemix", tasks=CLASSIFICATION_ONLY)
     if at or every_round:
         return feature_mixing_method("naivemix", at, every_round, averaged, feature_loss)
     phase = Phase(mix=mix)
-    return Method("naivemix", (phase,), prologue=(averaged.exchange,), needs=(NUMERIC_INPUT,))
+    return Method(
+        "naivemix",
+        (phase,),
+        prologue=(averaged.exchange,),
+        needs=(NUMERIC_INPUT,),
+        tasks=CLASSIFICATION_ONLY,
+    )

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.losses.mixup import interpolated, with_one_hot_labels
@@ -45,4 +46,9 @@ def noisemix(
         uniform = x.new_full((job.classes,), 1 / job.classes)
         return interpolated(with_one_hot_labels(x, y, job.classes), (noise, uniform), 1 - lam)
 
-    return Method("noisemix", (Phase(mix=mix if lam else None),), needs=(NUMERIC_INPUT,))
+    return Method(
+        "noisemix",
+        (Phase(mix=mix if lam else None),),
+        needs=(NUMERIC_INPUT,),
+        tasks=CLASSIFICATION_ONLY,
+    )

@@ -15,6 +15,7 @@ from typing import Any
 from fedloom.core import user_code
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError, raise_all
+from fedloom.core.learning_task import TASKS
 from fedloom.core.method import Method, Part
 from fedloom.core.spec import Spec, argument_problems, parameters, parse
 from fedloom.methods import listing
@@ -40,6 +41,12 @@ class Entry:
         """What it requires of a model, in words."""
         return [n.text for n in self.make().needs] or ["any model"]
 
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks it is meant for."""
+        supported = self.make().tasks
+        return [task for task in TASKS if supported is None or task in supported]
+
     def describe(self) -> dict[str, Any]:
         """As JSON."""
         return {
@@ -49,6 +56,7 @@ class Entry:
             "summary": self.summary,
             "parameters": [p.describe() for p in parameters(self.make).values()],
             "needs": self.needs,
+            "tasks": self.tasks,
         }
 
 
@@ -102,6 +110,29 @@ def build(specs: Sequence[Spec], values: Mapping[str, Method] = MappingProxyType
     _check_arguments(registered, entries)
     built = {s.name: _made(s, entries[s.name].make) for s in registered}
     return join([values[s.name] if s.name in values else built[s.name] for s in specs])
+
+
+def check_task(
+    specs: Sequence[Spec], task: str, values: Mapping[str, Method] = MappingProxyType({})
+) -> None:
+    """Raise if one of the methods is not meant for the task."""
+    built = {s.name: values[s.name] if s.name in values else build([s]) for s in specs}
+    unfit = {n: m.tasks for n, m in built.items() if m.tasks is not None and task not in m.tasks}
+    if unfit:
+        each = [
+            f"'{user_code.short_reference(name)}' is for {' and '.join(sorted(tasks))}"
+            for name, tasks in unfit.items()
+        ]
+        raise UserError(
+            f"method {' and '.join(each)}, and the task is {task}; "
+            f"methods for {task}: {', '.join(methods_for(task))}"
+        )
+
+
+def methods_for(task: str) -> list[str]:
+    """The methods of the package that are meant for the task."""
+    tasks = {name: entry(name).make().tasks for name in names()}
+    return [name for name, supported in tasks.items() if supported is None or task in supported]
 
 
 def _check_arguments(specs: Sequence[Spec], entries: Mapping[str, Entry]) -> None:

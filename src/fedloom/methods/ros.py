@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedloom.core.job import Data
+from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.methods.finetune import Batch, Decay, Epochs, Momentum, Rate, finetuning_sgd
 
@@ -42,4 +43,8 @@ def ros(
     decay: Decay = 5e-4,
 ) -> Method:
     solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
-    return Method("ros", finale=(Phase(order=class_balanced, solver=solver),) if epochs else ())
+    return Method(
+        "ros",
+        finale=(Phase(order=class_balanced, solver=solver),) if epochs else (),
+        tasks=CLASSIFICATION_ONLY,
+    )

@@ -195,6 +195,10 @@ class Config(Settings):
         {"name": "fedavg"},
         description="a method, or several combined with +; a table of parameters for each",
     )
+    task: Literal["classification", "multilabel", "regression", "next-token"] = Field(
+        "classification",
+        description="what is learned: one class per sample, several labels, numbers, or tokens",
+    )
     model: SpecField = Field(
         Spec("lenet5"), description="a model; see: fedloom models; or file.py:function"
     )
