@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from fedloom.data import statistics
 from fedloom.data.statistics import class_counts, entropy, gini, heterogeneity, jensen_shannon
 
 
@@ -66,3 +67,10 @@ def test_json():
     facts = heterogeneity(np.array([[3, 1], [1, 1]])).as_json()
     assert json.loads(json.dumps(facts)) == facts
     assert facts["size"] == {"min": 2.0, "median": 3.0, "mean": 3.0, "max": 4.0}
+
+
+def test_clients_counted_in_pieces_have_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, parts = np.arange(40) % 3, np.array_split(np.arange(40)[::-1], 7)
+    expected = [[int((labels[rows] == c).sum()) for c in range(3)] for rows in parts]
+    monkeypatch.setattr(statistics, "CLIENTS_AT_ONCE", 2)
+    assert statistics.class_counts(labels, parts, 3).tolist() == expected

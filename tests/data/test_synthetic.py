@@ -45,3 +45,14 @@ def test_names_that_are_not_a_crowd_are_rejected(name: str) -> None:
 def test_the_name_is_reserved(tmp_path) -> None:
     with pytest.raises(UserError, match="is built into fedloom"):
         store.add("crowd-5", tmp_path)
+
+
+@pytest.mark.parametrize("users", [1, 16, 17, 40, 63])
+def test_a_crowd_drawn_in_pieces_is_the_one_drawn_at_once(
+    users: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = synthetic.load(users).train
+    monkeypatch.setattr(synthetic, "DRAWN_AT_ONCE", 1)
+    in_pieces = synthetic.load(users).train
+    assert len(synthetic._pieces(users, 12)) == max(1, users // 16)
+    assert torch.equal(in_pieces.x, at_once.x) and torch.equal(in_pieces.y, at_once.y)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.evaluate import ClassCounts, count_correct
+from fedloom.metrics import evaluate
 from fedloom.metrics.evaluate import (
     class_groups,
     global_scores,
@@ -59,6 +60,19 @@ def test_clients_are_scored_by_their_labels_and_by_their_classes() -> None:
     # class 2 has no test samples, so it counts for no client
     assert weighted.tolist() == pytest.approx([(3 * 1 + 1 * 0.5) / 4, 0.0, 0.5])
     assert mean_recall.tolist() == pytest.approx([0.75, 0.0, 0.5])
+
+
+def test_clients_scored_in_pieces_have_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.randint(0, 9, (7, 10), generator=generator)
+    recall = torch.rand(10, generator=generator, dtype=torch.float64)
+    own_recall = torch.rand(7, 10, generator=generator, dtype=torch.float64)
+    seen = torch.arange(10)
+    at_once = [score_clients(r, seen, counts) for r in (recall, own_recall)]
+    monkeypatch.setattr(evaluate, "CLIENTS_AT_ONCE", 3)
+    in_pieces = [score_clients(r, seen, counts) for r in (recall, own_recall)]
+    for (a, b), (c, d) in zip(at_once, in_pieces, strict=True):
+        assert torch.equal(a, c) and torch.equal(b, d)
 
 
 def test_spread_takes_the_worst_tenth() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedloom.core.checksum import samples_checksum
 from fedloom.data.augment import Augment
 from fedloom.data.dataset import Dataset, Split
+from fedloom.data.parts import all_rows, part_sizes
 
 Batch = tuple[Tensor, Tensor]
 
@@ -145,9 +146,10 @@ def clients_of(
     device: torch.device | str = "cpu",
 ) -> Clients:
     """A split as clients, each with its part of the rows; no object is created per client."""
-    stops = np.cumsum([len(part) for part in parts])
-    starts = np.concatenate([[0], stops[:-1]])
-    rows = torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
+    sizes = part_sizes(parts)
+    stops = np.cumsum(sizes)
+    starts = stops - sizes
+    rows = torch.from_numpy(all_rows(parts).astype(np.int64, copy=False)).to(device)
     return Clients(place(split, device), rows, starts, stops, normalise, augment)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedloom.core.identity import DataIdentity
 from fedloom.data.dataset import Dataset, Split
+from fedloom.data.parts import all_rows, part_sizes
 
 __all__ = [
     "DataIdentity",
@@ -71,10 +72,9 @@ def partition_sha256(parts: Sequence[np.ndarray]) -> str:
     >>> partition_sha256([np.array([0, 1]), np.array([2])]) == partition_sha256(moved)
     False
     """
-    sizes = np.fromiter(map(len, parts), dtype="<i8", count=len(parts))
-    rows = np.concatenate(parts) if len(parts) else np.empty(0)
+    sizes, rows = part_sizes(parts).astype("<i8", copy=False), all_rows(parts)
     digest = hashlib.sha256(_json_line(["partition", len(parts), int(sizes.sum())]))
-    digest.update(sizes.data)
+    digest.update(np.ascontiguousarray(sizes).data)
     digest.update(np.ascontiguousarray(rows, dtype="<i8").data)
     return digest.hexdigest()
 

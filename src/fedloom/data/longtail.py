@@ -24,14 +24,17 @@ def class_sizes(n_max: int, classes: int, factor: float) -> np.ndarray:
     return np.array([int(n_max * (1 / factor) ** (c / last)) for c in range(classes)])
 
 
-def kept_rows(labels: np.ndarray, factor: float, rng: np.random.RandomState) -> np.ndarray:
-    """The rows kept, class by class, drawn at random; a class with fewer samples keeps them all."""
+def kept_rows(labels: np.ndarray, factor: float, rng: np.random.RandomState) -> np.ndarray | None:
+    """The rows kept, class by class, drawn at random; None if that is all of them, in order.
+
+    A class with fewer samples keeps them all.
+    """
     if not factor >= 1:
         raise UserError(
             f"longtail={factor} must be at least 1 (head count over tail count; 1 keeps everything)"
         )
     if factor == 1:
-        return np.arange(len(labels))
+        return None
     classes, available = np.unique(labels, return_counts=True)
     sizes = class_sizes(int(available.max()), len(classes), factor)
     if sizes[-1] < 1:

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.data.parts import all_rows, part_sizes
+
+CLIENTS_AT_ONCE = 2**16  # that are counted in one table; there may be millions
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -51,9 +55,16 @@ class Heterogeneity:
 
 def class_counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:
     """Samples per client and class, (clients, classes)."""
-    owner = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
-    cell = owner * classes + labels[np.concatenate(parts)]
-    return np.bincount(cell, minlength=len(parts) * classes).reshape(len(parts), classes)
+    rows, sizes = all_rows(parts), part_sizes(parts)
+    counts = np.zeros((len(parts), classes), dtype=np.int64)
+    start = 0
+    for first in range(0, len(parts), CLIENTS_AT_ONCE):
+        some = sizes[first : first + CLIENTS_AT_ONCE]
+        own, table = rows[start : start + some.sum()], counts[first : first + len(some)]
+        cells = np.repeat(np.arange(len(some)) * classes, some) + labels[own]
+        table[:] = np.bincount(cells, minlength=table.size).reshape(table.shape)
+        start += len(own)
+    return counts
 
 
 def heterogeneity(counts: np.ndarray) -> Heterogeneity:

@@ -16,6 +16,7 @@ from fedloom.core.key import Key
 from fedloom.data.dataset import Dataset, Split
 
 SAMPLES_PER_USER, FEATURES, CLASSES, TEST_USERS = 12, 20, 10, 1000
+DRAWN_AT_ONCE = 2**20  # normal numbers
 NAME = re.compile(r"crowd-([1-9]\d{0,6})")
 
 
@@ -52,6 +53,21 @@ def _draw_samples(key: Key, centres: Tensor, users: int, samples: int) -> tuple[
     shift = 0.5 * torch.randn(users, 1, FEATURES, generator=generator)
     two_classes = torch.randint(0, CLASSES, (users, 2), generator=generator)
     y = two_classes.gather(1, torch.randint(0, 2, (users, samples), generator=generator))
-    noise = torch.randn(users, samples, FEATURES, generator=generator)
-    x = centres[y].add_(shift).add_(noise)  # in place: there may be millions of users
+    x = torch.empty(users, samples, FEATURES)
+    for some in _pieces(users, samples):
+        drawn = x[some]
+        torch.randn(drawn.shape, generator=generator, out=drawn)
+        drawn += centres[y[some]].add_(shift[some])
     return x.view(-1, FEATURES), y.view(-1)
+
+
+def _pieces(users: int, samples: int) -> list[slice]:
+    """The users in pieces, since there may be millions, for which the same numbers are drawn.
+
+    Normal numbers are drawn in blocks of 16, and the last 16 once more if the last block is not
+    full. So all pieces but the last are whole blocks, and the last is larger than a block.
+    """
+    starts = range(0, users, 16 * max(1, DRAWN_AT_ONCE // (16 * samples * FEATURES)))
+    if users - starts[-1] < 16:
+        starts = starts[:-1] or starts
+    return [slice(a, b) for a, b in zip(starts, [*starts[1:], users], strict=True)]

@@ -36,6 +36,7 @@ from fedloom.data.client import (
 )
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import partition
+from fedloom.data.parts import Parts
 from fedloom.data.subset import renormalised, subset
 from fedloom.data.validation import evaluated_on, hold_out
 from fedloom.experiment.memory_layout import arrange
@@ -73,12 +74,12 @@ def named_data(name: str) -> Dataset:
     return store.load(name)
 
 
-def partition_rows(config: Config, dataset: Dataset) -> list[np.ndarray]:
+def partition_rows(config: Config, dataset: Dataset) -> Parts:
     """The rows that every client trains on."""
     return _split_rows(config, dataset)[0]
 
 
-def _split_rows(config: Config, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _split_rows(config: Config, dataset: Dataset) -> tuple[Parts, Parts]:
     """The rows that every client trains on, and those that it holds out."""
     users = None if dataset.train.users is None else dataset.train.users.numpy()
     key = Key.root(config.seed).fold("partition")

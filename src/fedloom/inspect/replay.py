@@ -39,7 +39,7 @@ class ReplayedClient:
 
 def choose_clients(run: ReopenedRun, count: int | None, key: Key) -> list[int]:
     """The clients that the run samples in this round, or `count` of all, drawn from the key."""
-    sizes = [len(c) for c in run.prepared.clients]
+    sizes = run.prepared.clients.sizes.tolist()
     if count is None:
         simulation = run.prepared.simulation
         cohort_key = simulation.federation.key.fold("cohort", run.round)

@@ -17,6 +17,8 @@ from torch import Tensor
 from fedloom.core.evaluate import ClassCounts
 from fedloom.metrics.records import ClientScores, Spread
 
+CLIENTS_AT_ONCE = 2**16  # whose tables are in memory; there may be millions
+
 
 def class_groups(counts: Tensor) -> dict[str, list[int]]:
     """Classes by how frequent they are in training: head, middle and tail, a third each.
@@ -48,6 +50,14 @@ def score_clients(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor,
     recall: by class, one row for all clients or a row each. seen: test samples by class; a class
     without any counts for no client. counts: training samples, clients by classes.
     """
+    rows = len(counts)
+    tables = [torch.split(t.expand(rows, -1), CLIENTS_AT_ONCE) for t in (recall, seen, counts)]
+    scores = [_score_some(*some) for some in zip(*tables, strict=True)]
+    weighted, mean_recall = zip(*scores, strict=True)
+    return torch.cat(weighted), torch.cat(mean_recall)
+
+
+def _score_some(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     weights = counts.double() * (seen > 0)
     present = (weights > 0).double()
     weighted = (weights * recall).sum(1) / weights.sum(1).clamp(min=1e-12)

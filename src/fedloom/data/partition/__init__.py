@@ -20,9 +20,10 @@ from fedloom.core.spec import Spec, argument_problems, call, parameters
 from fedloom.data import longtail as tail
 from fedloom.data.partition.balanced import dirichlet_balanced
 from fedloom.data.partition.dirichlet import dirichlet, dirichlet_rounded
-from fedloom.data.partition.draws import Parts, stream
+from fedloom.data.partition.draws import stream
 from fedloom.data.partition.published import SEEDS, fedafa
 from fedloom.data.partition.simple import classes, iid, quantity, shards, user
+from fedloom.data.parts import Parts, all_rows, part_sizes
 
 __all__ = ["GIVEN", "PARTITIONS", "check", "complete", "partition", "stream"]
 
@@ -89,17 +90,17 @@ def partition(
     rng = stream(key, **seed)
     kept = tail.kept_rows(labels, longtail, rng)
     available = {
-        "labels": labels[kept],
+        "labels": labels if kept is None else labels[kept],
         "clients": clients or 0,
         "rng": rng,
-        "users": None if users is None else users[kept],
+        "users": users if users is None or kept is None else users[kept],
         "generator": torch.Generator().manual_seed(seed["legacy_seed"]) if seed else None,
     }
     function = PARTITIONS[spec.name]
     given = {name: available[name] for name in parameters(function) if name in available}
     parts = call("partition", spec.name, function, args, **given)
-    _check_parts(parts, len(kept), spec.name)
-    return [kept[rows] for rows in parts]
+    _check_parts(parts, len(labels) if kept is None else len(kept), spec.name)
+    return parts if kept is None else [kept[rows] for rows in parts]
 
 
 def _split_off_seed(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -124,12 +125,14 @@ def _check_input(name: str, labels: np.ndarray, clients: int) -> None:
 
 def _check_parts(parts: Parts, samples: int, name: str) -> None:
     """Raise unless the parts are disjoint, in range and without an empty client."""
-    rows = np.concatenate(parts)
+    rows, held = all_rows(parts), np.zeros(samples, dtype=bool)
     is_in_range = rows.min(initial=0) >= 0 and rows.max(initial=0) < samples
-    if not is_in_range or np.bincount(rows, minlength=samples).max() > 1:
+    if is_in_range:
+        held[rows] = True
+    if not is_in_range or np.count_nonzero(held) < len(rows):
         raise RuntimeError(
             f"partition '{name}' returned rows twice or outside the {samples} samples; "
             "this is a bug"
         )
-    if not all(map(len, parts)):
+    if not part_sizes(parts).all():
         raise RuntimeError(f"partition '{name}' left a client empty; this is a bug")

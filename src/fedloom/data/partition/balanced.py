@@ -9,11 +9,11 @@ import torch
 
 from fedloom.data.partition.draws import (
     Alpha,
-    Parts,
     check_enough_samples,
     dirichlet_vector,
     rows_by_class,
 )
+from fedloom.data.parts import Parts
 
 # (weight of each class, number of samples) -> rows that no client holds yet
 Draw = Callable[[np.ndarray, int], np.ndarray]

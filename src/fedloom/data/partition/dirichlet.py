@@ -13,14 +13,13 @@ from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
 from fedloom.data.partition.draws import (
     Alpha,
-    Parts,
     check_enough_samples,
-    consecutive_pieces,
     dirichlet_vector,
     point_mass,
     rows_by_class,
     top_up_small_clients,
 )
+from fedloom.data.parts import Parts, Pieces
 
 MAX_REDRAWS = 1000
 # Numbers drawn over all redraws together: a few seconds, however many clients there are.
@@ -51,7 +50,7 @@ def dirichlet(
         sizes = np.bincount(owners, minlength=clients)
         if sizes.min() >= min_size:
             break
-    parts = consecutive_pieces(rows[np.argsort(owners, kind="stable")], sizes)
+    parts = Pieces.consecutive(rows[np.argsort(owners, kind="stable")], sizes)
     for part in parts:
         rng.shuffle(part)
     return top_up_small_clients(parts, min_size)
@@ -102,7 +101,7 @@ def dirichlet_rounded(
     if not min_size:
         _check_no_empty_client(counts.sum(axis=1), alpha)
     pieces_by_class = [
-        consecutive_pieces(rng.permutation(rows), sizes)
+        Pieces.consecutive(rng.permutation(rows), sizes)
         for rows, sizes in zip(groups, counts.T, strict=True)
     ]
     parts = [np.concatenate(pieces) for pieces in zip(*pieces_by_class, strict=True)]

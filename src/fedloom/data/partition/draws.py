@@ -10,8 +10,7 @@ import numpy as np
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.spec import Param
-
-Parts = list[np.ndarray]  # the rows of each client
+from fedloom.data.parts import Parts, Pieces
 
 Alpha = Annotated[
     float,
@@ -55,16 +54,12 @@ def point_mass(
     return mass
 
 
-def rows_by_class(labels: np.ndarray) -> Parts:
+def rows_by_class(labels: np.ndarray) -> Pieces:
     """The rows of every class that occurs, in the order of the data."""
-    _, counts = np.unique(labels, return_counts=True)
-    return consecutive_pieces(np.argsort(labels, kind="stable"), counts)
-
-
-def consecutive_pieces(rows: np.ndarray, sizes: np.ndarray) -> Parts:
-    """Consecutive pieces of the given sizes; rows after the last piece are left out."""
-    stops = np.cumsum(sizes)
-    return [rows[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    return Pieces(order, starts, np.append(starts[1:], len(labels)))
 
 
 def check_enough_samples(samples: int, clients: int, min_size: int, scheme: str) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.data.partition.dirichlet import dirichlet_rounded
-from fedloom.data.partition.draws import Alpha, Parts
+from fedloom.data.partition.draws import Alpha
+from fedloom.data.parts import Parts
 
 SEEDS: Mapping[str, int] = MappingProxyType({"fedafa": 1234})  # NumPy seeds, by partition name
 

@@ -10,13 +10,12 @@ from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
 from fedloom.data.partition.draws import (
     Alpha,
-    Parts,
     check_enough_samples,
-    consecutive_pieces,
     dirichlet_vector,
     rows_by_class,
     top_up_small_clients,
 )
+from fedloom.data.parts import Parts, Pieces, part_sizes
 
 
 def iid(labels: np.ndarray, clients: int, rng: np.random.RandomState) -> Parts:
@@ -113,7 +112,7 @@ def quantity(
     shares = dirichlet_vector(rng, alpha, clients)
     stops = (np.cumsum(shares) * len(labels)).astype(np.int64)
     stops[-1] = len(labels)
-    parts = consecutive_pieces(rng.permutation(len(labels)), np.diff(stops, prepend=0))
+    parts = Pieces.consecutive(rng.permutation(len(labels)), np.diff(stops, prepend=0))
     return top_up_small_clients(parts, min_size)
 
 
@@ -134,14 +133,15 @@ def user(
         raise UserError(
             "partition 'user': the data have no user ids; use another partition, such as iid"
         )
-    parts = [rows for rows in rows_by_class(users) if len(rows) >= min_size]
-    if clients > len(parts) or not parts:
+    parts = rows_by_class(users)
+    enough = np.flatnonzero(part_sizes(parts) >= min_size)
+    if clients > len(enough) or not len(enough):
         remedy = "use a smaller min_size"
-        if parts:
-            remedy = f"use at most {len(parts)} clients, or clients=0 (everyone)"
+        if len(enough):
+            remedy = f"use at most {len(enough)} clients, or clients=0 (everyone)"
         raise UserError(
-            f"partition 'user': clients={clients}, but {len(parts)} users have at least "
+            f"partition 'user': clients={clients}, but {len(enough)} users have at least "
             f"{min_size} samples; {remedy}"
         )
-    drawn = rng.permutation(len(parts))[: clients or len(parts)]
-    return [parts[u] for u in np.sort(drawn)]
+    drawn = rng.permutation(len(enough))[: clients or len(enough)]
+    return parts.chosen(enough[np.sort(drawn)])
