@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,10 +13,18 @@ sys.path.insert(
     0, str(Path(__file__).parent)
 )  # importlib mode leaves the path alone, and tests share `support`
 
+from fedloom.engines.forkserver import ForkServer
 from support.skip_check import pytest_addoption, pytest_configure  # noqa: F401
 
 # doctests are looked for in every module, and this one needs Flower's environment
 collect_ignore = [] if find_spec("flwr") else ["support/flower_in_memory.py"]
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Where pools of tests get their workers: torch is imported for them once, not per pool."""
+    with closing(ForkServer("fedloom.experiment.open_engine")) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from fedloom.core.params import sha256
 from fedloom.core.server import Absent
 from fedloom.data.dataset import Dataset, Split
 from fedloom.data.own_test import own_test_rows
+from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.inprocess import InProcess
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import prepare
@@ -86,9 +87,10 @@ def test_models_are_scored_on_their_own_samples() -> None:
 
 
 @pytest.mark.posix
-def test_the_pool_scores_the_same_samples() -> None:
+def test_the_pool_scores_the_same_samples(fork_server: ForkServer) -> None:
     alone = execute(load({**SETTINGS, "engine": "inprocess"}), dataset=wards())
-    pooled = execute(load({**SETTINGS, "engine": "pool", "workers": 2}), dataset=wards())
+    config = load({**SETTINGS, "engine": "pool", "workers": 2})
+    pooled = execute(config, dataset=wards(), fork_server=fork_server)
     assert sha256(alone.state.params) == sha256(pooled.state.params)
     assert alone.result.accuracy == pooled.result.accuracy
     assert alone.result.personal_models == pooled.result.personal_models

@@ -18,6 +18,7 @@ import pytest
 from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.server import Absent, Reply
 from fedloom.core.simulation import init_state
+from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.inprocess import InProcess, OutOfTime, time_limit
 from fedloom.engines.pool import Pool
 from support.small_run import USER_METHODS, prepare_small, sha_per_round
@@ -25,24 +26,26 @@ from trust.faults import run
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    made = Pool(2)
+def pool(fork_server: ForkServer) -> Iterator[Pool]:
+    made = Pool(2, fork_server)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("engine", ["inprocess", "pool"])
 @pytest.mark.parametrize("fault", ["dropped", "raises", "NaN", "1e30", "claims 1e8 samples"])
-def test_a_run_completes_and_names_every_fault(fault: str, engine: str) -> None:
-    outcome = run(fault, "p = 0.3", engine, rounds=8, timeout=3600, clean=None)
+def test_a_run_completes_and_names_every_fault(
+    fault: str, engine: str, fork_server: ForkServer
+) -> None:
+    outcome = run(fault, "p = 0.3", engine, 8, timeout=3600, fork_server=fork_server)
     assert outcome.problems == ()
     assert outcome.hit == outcome.rejected > 5
 
 
 @pytest.mark.parametrize(("fault", "engine"), [("slow", "inprocess"), ("slow", "pool"),
                                                ("hung", "pool")])  # fmt: skip
-def test_a_client_has_a_time_limit(fault: str, engine: str) -> None:
-    outcome = run(fault, "6 of 20", engine, rounds=1, timeout=3.0, clean=None)
+def test_a_client_has_a_time_limit(fault: str, engine: str, fork_server: ForkServer) -> None:
+    outcome = run(fault, "6 of 20", engine, 1, timeout=3.0, fork_server=fork_server)
     assert outcome.problems == ()
     assert outcome.hit == outcome.rejected > 0
 

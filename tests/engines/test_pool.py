@@ -15,6 +15,7 @@ import pytest
 
 from fedloom.core.client import Broadcast, ClientError, ClientTask
 from fedloom.core.errors import RunError
+from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.pool import Pool
 from fedloom.experiment.train import train
 from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
@@ -23,8 +24,9 @@ pytestmark = pytest.mark.xdist_group("pool")  # so that the pools start once
 
 
 @pytest.fixture(scope="module")
-def pools() -> Iterator[dict[int, Pool]]:
-    made = {n: Pool(n) for n in (1, 2, 3)}
+def pools(fork_server: ForkServer) -> Iterator[dict[int, Pool]]:
+    # a test kills the fork server of the second
+    made = {1: Pool(1, fork_server), 2: Pool(2), 3: Pool(3, fork_server)}
     yield made
     for pool in made.values():
         pool.close()
@@ -118,16 +120,18 @@ def test_a_failing_client_is_told_apart_from_a_dead_worker(pools: dict[int, Pool
     assert said[0] == said[1]
 
 
-def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause() -> None:
-    with closing(Pool(1)) as pool:
+def test_a_recipe_that_a_worker_cannot_follow_is_an_error_with_its_cause(
+    fork_server: ForkServer,
+) -> None:
+    with closing(Pool(1, fork_server)) as pool:
         pool.start({"build": "nowhere:federation", "layout": {}})
         for _ in range(2):
             with pytest.raises(RunError, match="'nowhere:federation', which is not part of"):
                 list(pool.map(Broadcast("train", 0, {}), [ClientTask(0), ClientTask(1)]))
 
 
-def test_closing_a_pool_ends_its_workers() -> None:
-    pool = Pool(2)
+def test_closing_a_pool_ends_its_workers(fork_server: ForkServer) -> None:
+    pool = Pool(2, fork_server)
     pids = [w.process.pid for w in pool.workers]
     pool.close()
     for pid in pids:

@@ -14,6 +14,7 @@ from fedloom.cli.main import app
 from fedloom.core import user_code
 from fedloom.core.errors import UserError
 from fedloom.engines import registry
+from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.pool import Pool
 from fedloom.engines.registry import ENGINES, EngineEntry
@@ -101,11 +102,11 @@ def stiff():
 
 
 def test_workers_import_what_their_server_can_import(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer
 ) -> None:
     """Also what became importable only after they had started."""
     (tmp_path / "fedloom_test_module.py").write_text(USER_MODULE)
-    pool = Pool(1)
+    pool = Pool(1, fork_server)
     assert pool.workers[0].process.pid
     monkeypatch.syspath_prepend(tmp_path)
     settings = {**SETTINGS, "method": "fedloom_test_module:stiff"}

@@ -7,6 +7,7 @@ import pytest
 from fedloom.core.errors import UserError
 from fedloom.core.job import build_isolated
 from fedloom.core.params import sha256
+from fedloom.engines.forkserver import ForkServer
 from fedloom.experiment.build import build_federation
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import train
@@ -41,10 +42,11 @@ def test_every_process_builds_the_same_model() -> None:
     assert prepared.model.get_parameter("head.fc.weight").shape == (10, 12)
 
 
-def test_workers_give_the_same_bits() -> None:
+def test_workers_give_the_same_bits(fork_server: ForkServer) -> None:
     hashes = set()
     for engine, workers in (("inprocess", 1), ("pool", 2)):
-        with prepare(settings(engine=engine, workers=workers)) as prepared:
+        config = settings(engine=engine, workers=workers)
+        with prepare(config, fork_server=fork_server) as prepared:
             hashes.add(train(prepared).result.weights_sha256)
     assert len(hashes) == 1
 

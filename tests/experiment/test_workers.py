@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedloom.engines import registry
+from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.pool import Pool
 from fedloom.engines.workload import usable_cores
 from fedloom.experiment import open_engine
@@ -33,9 +34,11 @@ def test_workers_are_limited_by_clients_and_cores(
     assert useful_workers(registry.entry(engine), config, clients) == used  # type: ignore[arg-type]
 
 
-def test_a_run_that_asks_for_a_hundred_thousand_workers_gets_a_few_and_a_note() -> None:
+def test_a_run_that_asks_for_a_hundred_thousand_workers_gets_a_few_and_a_note(
+    fork_server: ForkServer,
+) -> None:
     config = load({**SMALL_CONFIG, "rounds": 1, "engine": "pool", "workers": 100_000})
-    with prepare(config) as prepared:
+    with prepare(config, fork_server=fork_server) as prepared:
         pool = prepared.simulation.engine
         assert isinstance(pool, Pool)
         assert len(pool.workers) == min(5, WORKERS_PER_CORE * usable_cores())

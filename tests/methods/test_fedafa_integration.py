@@ -16,6 +16,7 @@ from fedloom.core.sampler import everyone
 from fedloom.core.spec import Spec, parse
 from fedloom.data.client import ClientData, normaliser
 from fedloom.data.dataset import Dataset, Split
+from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.pool import Pool
 from fedloom.experiment.train import train
 from fedloom.methods import registry
@@ -161,8 +162,8 @@ def test_combinations_run(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    made = Pool(2)
+def pool(fork_server: ForkServer) -> Iterator[Pool]:
+    made = Pool(2, fork_server)
     yield made
     made.close()
 

@@ -26,6 +26,7 @@ from fedloom.core.key import Key
 from fedloom.core.server import Reply
 from fedloom.core.simulation import Engine
 from fedloom.core.user_code import allow
+from fedloom.engines.forkserver import ForkServer
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.train import TrainedRun, train
 from fedloom.settings.config import load
@@ -89,7 +90,13 @@ class Outcome:
 
 
 def run(
-    fault: str, mode: str, engine: str, rounds: int, timeout: float, clean: float | None
+    fault: str,
+    mode: str,
+    engine: str,
+    rounds: int,
+    timeout: float,
+    clean: float | None = None,
+    fork_server: ForkServer | None = None,
 ) -> Outcome:
     """A run of 20 clients, five of them per round. clean: the accuracy without faults, if known."""
     hits = MODES.get(mode, {"share": 0.0, "always": 0})
@@ -105,7 +112,7 @@ def run(
         {**SETTINGS, "method": method, "engine": engine, "rounds": rounds, "guard": guard}
     )
     started = time.perf_counter()
-    with prepare(config) as prepared:
+    with prepare(config, fork_server=fork_server) as prepared:
         if fault in ON_THE_WAY:
             prepared = _with_faults_on_the_way(prepared, fault, hits)
         trained = train(prepared)
