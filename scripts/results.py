@@ -5,18 +5,21 @@
     python scripts/docs.py
 
 FOLDER/SUITE.json goes to src/fedloom/claims/results, and FOLDER/SUITE/ with the settings and logs
-of its rows to docs/results/suites. Without names, all suites are taken.
+of its rows to docs/results/suites. Without names, all suites are taken. Results of some seeds
+(--seed) are merged with those of other seeds that are there already.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from docparts.result_store import RESULTS, SUITES, row_problems
 
+from fedloom.claims.merge_results import merged, merged_log, merged_settings, seeds_of
 from fedloom.claims.result_files import read_results
 from fedloom.claims.suites import suites
 
@@ -25,18 +28,39 @@ ROW_FILES = ("*.toml", "*.csv")
 
 
 def take_over(folder: Path, suite: str, root: Path) -> None:
-    """Copy one suite; files of rows that it does not have any more are deleted."""
-    source, target = folder / suite, root / SUITES / suite
+    """Copy one suite, merged with the seeds that the repository has and the folder lacks.
+
+    Files of rows that the suite does not have any more are deleted.
+    """
+    target, file = root / SUITES / suite, root / RESULTS / f"{suite}.json"
+    new = json.loads((folder / f"{suite}.json").read_text(encoding="utf-8"))
+    rows = _files(folder / suite)
+    if file.exists():
+        old = json.loads(file.read_text(encoding="utf-8"))
+        if not seeds_of(old) <= seeds_of(new):
+            new, rows = merged(old, new), _merged_rows(_files(target), rows)
     target.mkdir(parents=True, exist_ok=True)
-    for old in (file for pattern in ROW_FILES for file in target.glob(pattern)):
-        old.unlink()
-    for file in (file for pattern in ROW_FILES for file in source.glob(pattern)):
-        shutil.copyfile(file, target / file.name)
-    (root / RESULTS).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(folder / f"{suite}.json", root / RESULTS / f"{suite}.json")
-    (result,) = read_results([root / RESULTS / f"{suite}.json"])
+    for name in _files(target):
+        (target / name).unlink()
+    for name, text in rows.items():
+        (target / name).write_text(text, encoding="utf-8")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(new, indent=1) + "\n", encoding="utf-8")
+    (result,) = read_results([file])
     if problems := row_problems(root, result):
         sys.exit(f"{suite}: {'; '.join(problems)}")
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """The settings and logs of a suite's rows by name."""
+    files = (file for pattern in ROW_FILES for file in folder.glob(pattern))
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted(files)}
+
+
+def _merged_rows(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    merge = {".csv": merged_log, ".toml": merged_settings}
+    both = {name: merge[Path(name).suffix](old[name], new[name]) for name in old.keys() & new}
+    return {**old, **new, **both}
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:

@@ -77,7 +77,9 @@ def _done(found: Suite, result: ResultFile) -> dict[str, str]:
 
 
 def _commit(commit: str) -> str:
-    return f"commit `{commit[:COMMIT_DIGITS]}`" if commit else "not known"
+    """One commit, or several separated by commas where seeds were run at different ones."""
+    short = " and ".join(f"`{each[:COMMIT_DIGITS]}`" for each in commit.split(", "))
+    return f"commit {short}" if commit else "not known"
 
 
 def _machine(machine: Mapping[str, Any]) -> str:

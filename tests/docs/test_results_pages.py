@@ -120,6 +120,24 @@ def test_results_are_taken_over_again_without_leftovers(root: Path, found: Path)
         results.main([str(found), "mlb50"], root)
 
 
+def test_seeds_that_were_run_elsewhere_are_merged(root: Path, found: Path, tmp_path: Path) -> None:
+    before = {file.name: file.read_text() for file in (root / SUITES / NAME).glob("*.csv")}
+    made = plan(tmp_path / "runs2", ROWS)
+    cells = []
+    for cell in made.cells:
+        (last,) = (run for run in cell.cell.runs if run.seed == 2)
+        cells.append(replace(cell, cell=replace(cell.cell, runs=(last,))))
+    one = replace(made, suite=replace(made.suite, id=NAME), cells=tuple(cells))
+    write_row_files(one, write_results(collect(one, "def5678"), tmp_path / "one", NAME))
+    results.main([str(tmp_path / "one")], root)
+    result = result_of(root, NAME)
+    assert result is not None and {run["seed"] for run in result.runs} == {0, 1, 2}
+    after = {file.name: file.read_text() for file in (root / SUITES / NAME).glob("*.csv")}
+    assert after == before
+    docs.main([], root)
+    assert "run at: commit `abc1234` and `def5678`" in section(root)
+
+
 def test_a_suite_that_was_not_run_says_so(tmp_path: Path) -> None:
     text = suites_part.suite("mlb50")(tmp_path)
     assert "**Not run yet.**" in text and "250 rounds of 5 local epochs" in text

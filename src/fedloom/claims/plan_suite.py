@@ -119,6 +119,19 @@ def with_seeds(suite: Suite, count: int | None) -> Suite:
     return replace(suite, seeds=seeds, runs=runs)
 
 
+def only_seed(suite: Suite, seed: int | None) -> Suite:
+    """The suite with one of its seeds alone, to be merged with the others later; None keeps all."""
+    if seed is None:
+        return suite
+    if seed not in suite.seeds:
+        seeds = ", ".join(map(str, suite.seeds))
+        raise UserError(
+            f"seed {seed} is not one of suite '{suite.id}'; its seeds were fixed: {seeds}"
+        )
+    runs = tuple(replace(group, seeds=(seed,)) for group in suite.runs if seed in group.seeds)
+    return replace(suite, seeds=(seed,), runs=runs)
+
+
 def gate_suite(suite: Suite) -> Suite:
     """What the gate of a suite looks at, on its own seed."""
     if not suite.gate:

@@ -30,6 +30,7 @@ from fedloom.settings import toml
 COLUMNS = ("seed", "round", "train_loss", "accuracy")
 SCORES = ("mean_class_recall", "worst_tenth", "label_weighted_accuracy")
 SHARED = "# the rounds are those of "
+SEEDS = "# Seeds: "
 Served = tuple[str, str]  # a preset and a row of it
 
 
@@ -109,7 +110,7 @@ def settings_text(row: SuiteRow, suite: str) -> str:
     seeds = ", ".join(str(run.config.seed) for run in row.runs)
     settings = row.runs[0].config.model_dump(mode="json", exclude={"seed"})
     command = f"fedloom run --config {row.name}.toml --seed {row.runs[0].config.seed}"
-    head = f"# Suite {suite}: {rows}\n# Seeds: {seeds}. To run one of them: {command}\n"
+    head = f"# Suite {suite}: {rows}\n{SEEDS}{seeds}. To run one of them: {command}\n"
     return f"{head}\n{toml.dumps(settings)}"
 
 

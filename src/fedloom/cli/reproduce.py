@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedloom.claims.suites import Suite
     from fedloom.settings.paper_table import Table
 
-OF_TABLES = ("rows", "columns", "seed")  # options without a meaning for suites
+OF_TABLES = ("rows", "columns")  # options without a meaning for suites
 OF_SUITES = ("results", "commit")  # options without a meaning for a single table
 SHARED_FOLDER = Path("runs/reproduce")  # of all suites: they share runs
 
@@ -46,7 +46,7 @@ def reproduce(
     clients: o.ClientCount = None,
     per_round: o.PerRound = None,
     rounds: o.Rounds = None,
-    seed: o.Seed = None,
+    seed: r.OneSeed = None,
     engine: o.Engine = None,
     workers: o.Workers = None,
     device: o.Device = None,
@@ -84,10 +84,10 @@ def reproduce(
             as_json=json_,
         )
         if gate is not None:
-            _refuse(flags, ("table", "suite", "seeds", *OF_TABLES, *OF_SUITES), "--gate")
+            _refuse(flags, ("table", "suite", "seeds", "seed", *OF_TABLES, *OF_SUITES), "--gate")
             try_gate(_named_suite(gate), request)
-        elif (chosen := _suites(table, suite, seeds)) is not None:
-            _refuse(flags, OF_TABLES, "a suite, whose rows, columns and seeds are fixed")
+        elif (chosen := _suites(table, suite, seeds, seed)) is not None:
+            _refuse(flags, OF_TABLES, "a suite, whose rows and columns are fixed")
             reproduce_suites(chosen, request)
         else:
             _refuse(flags, OF_SUITES, "a single table")
@@ -144,18 +144,20 @@ def _named_suite(name: str) -> Suite:
     return suite(name)
 
 
-def _suites(name: str | None, suite: str | None, seeds: int | None) -> list[Suite] | None:
+def _suites(
+    name: str | None, suite: str | None, seeds: int | None, seed: int | None
+) -> list[Suite] | None:
     """The suites that were asked for; None if it was a table."""
-    from fedloom.claims.plan_suite import suites_for, with_seeds
+    from fedloom.claims.plan_suite import only_seed, suites_for, with_seeds
     from fedloom.core.errors import UserError
 
     if suite is not None:
         if name is not None:
             raise UserError(f"'{name}' and --suite {suite} name two things to run; give one")
-        return [with_seeds(_with_runs(_named_suite(suite)), seeds)]
+        return [only_seed(with_seeds(_with_runs(_named_suite(suite)), seeds), seed)]
     if name is None or _is_table(name, suite, None):
         return None
-    return [with_seeds(each, seeds) for each in suites_for(name)]
+    return [only_seed(with_seeds(each, seeds), seed) for each in suites_for(name)]
 
 
 def _with_runs(suite: Suite) -> Suite:

@@ -41,6 +41,10 @@ Seeds = Annotated[
         help="Number of seeds; default: 1 for a table, for a suite those fixed beforehand.",
     ),
 ]
+OneSeed = Annotated[
+    int | None,
+    _option("--seed", help="Seed of a table's runs; of a suite, only this one of its seeds."),
+]
 Hours = Annotated[
     float | None,
     _option("--hours", min=0, help="Begin only runs that should be done after this time."),
