@@ -10,10 +10,10 @@ import torch
 from fedloom.core.chain import Chain
 from fedloom.core.job import Job, ModelPool
 from fedloom.core.key import Key
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import zeros
 from fedloom.core.roles import Roles
 from fedloom.core.server import Cohort, Reply
-from fedloom.core.solver import SGDRule
 from fedloom.core.step import Step
 from fedloom.methods.registry import entry, names
 from fedloom.models.layers import make_norm

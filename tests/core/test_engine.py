@@ -13,12 +13,13 @@ from fedloom.core.client import Broadcast, ClientError, ClientTask, Task
 from fedloom.core.errors import RunError
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import sha256
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.select import blocks, norms
 from fedloom.core.simulation import Engine, init_state
-from fedloom.core.solver import Sgd, SGDRule
+from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore
 from fedloom.core.step import Step
 from fedloom.engines.inprocess import InProcess

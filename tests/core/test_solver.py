@@ -11,53 +11,17 @@ from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
 from fedloom.core.select import blocks
-from fedloom.core.solver import DescentResult, Objective, Schedule, Sgd, SGDRule, shuffled
+from fedloom.core.solver import Objective, Schedule, Sgd, shuffled
 from fedloom.core.step import task_loss
 from fedloom.methods.fedavg import fedavg
 from support.clients import TensorClient, tiny_clients
+from support.descents import KEY, batches, descend, with_torch
 from support.models import bare, nested
 from support.simulate import initial_model, simulate, standalone_job
-
-KEY = Key.root(9)
-
-
-def batches(
-    size: int, batch: int, epochs: int, key: Key = KEY, smallest: int = 1
-) -> Iterator[Tensor]:
-    """Shuffled mini-batches, epoch by epoch, as from a data loader."""
-    for epoch in range(epochs):
-        order = torch.randperm(size, generator=key.fold("epoch", epoch).generator())
-        yield from (b for b in order.split(batch) if len(b) >= smallest)
-
-
-def descend(solver: Sgd, build: Any = bare, size: int = 11) -> tuple[Params, DescentResult]:
-    """One client's descent, outside of a round."""
-    (data,) = tiny_clients((size,))
-    model = initial_model(build)
-    job = standalone_job(build, dict(model.state_dict()), data)
-    chain = job.model_pool.load("model", job.received)
-    trace = solver(chain, Objective(task_loss, shuffled), job, KEY)
-    return job.model_pool.take("model"), trace
-
-
-def with_torch(
-    build: Any, size: int, steps: Iterator[Tensor], clip: float | None = None, **options: Any
-) -> Params:
-    """The same descent by torch.optim.SGD."""
-    (data,) = tiny_clients((size,))
-    model = initial_model(build)
-    optimiser = torch.optim.SGD(model.parameters(), **options)
-    for positions in steps:
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(data.x[positions]), data.y[positions]).backward()
-        if clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimiser.step()
-    return dict(model.state_dict())
-
 
 RULES = {
     "plain": {},
@@ -226,7 +190,7 @@ class Twice:
 
     batches = 2
 
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[float]:
+    def begin(self, model: Chain, weights: Params, memory: Params | None) -> list[float]:
         return []
 
     def step(

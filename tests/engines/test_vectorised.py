@@ -14,9 +14,10 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Outcome, Phase
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import Params
 from fedloom.core.select import blocks
-from fedloom.core.solver import Schedule, Sgd, SGDRule
+from fedloom.core.solver import Schedule, Sgd
 from fedloom.core.spec import parse
 from fedloom.core.step import Step
 from fedloom.engines.inprocess import InProcess

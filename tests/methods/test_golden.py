@@ -15,9 +15,10 @@ from fedloom.core.chain import Chain
 from fedloom.core.compose import join
 from fedloom.core.key import Key
 from fedloom.core.method import Method
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.sampler import everyone
 from fedloom.core.server import By
-from fedloom.core.solver import Schedule, Sgd, SGDRule
+from fedloom.core.solver import Schedule, Sgd
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.core.step import Step
 from fedloom.methods.ditto import ditto

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.core.solver import Objective, Rule, Sgd, SGDRule, shuffled
+from fedloom.core.optimisers import SGDRule
+from fedloom.core.rule import Rule
+from fedloom.core.solver import Objective, Sgd, shuffled
 from fedloom.losses import feature_generation
 from fedloom.losses.adversarial import (
     SourceWeights,

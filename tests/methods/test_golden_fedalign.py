@@ -12,8 +12,10 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method
+from fedloom.core.optimisers import SGDRule
+from fedloom.core.rule import Gradient
 from fedloom.core.sampler import everyone
-from fedloom.core.solver import Gradient, Sgd, SGDRule
+from fedloom.core.solver import Sgd
 from fedloom.core.step import Loss, Step
 from fedloom.losses.lipschitz import spectral_norm, transmitting_matrix
 from fedloom.methods.fedalign import fedalign, lipschitz_constants

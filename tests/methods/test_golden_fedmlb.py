@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.method import Method
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import Params
 from fedloom.core.sampler import everyone
-from fedloom.core.solver import Sgd, SGDRule
+from fedloom.core.solver import Sgd
 from fedloom.core.step import Step
 from fedloom.losses.distillation import kl, not_true_logits
 from fedloom.methods.fedavg import fedavg

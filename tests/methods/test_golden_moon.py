@@ -15,8 +15,9 @@ from fedloom.core.errors import UserError
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.method import Phase
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import Params
-from fedloom.core.solver import Objective, Sgd, SGDRule
+from fedloom.core.solver import Objective, Sgd
 from fedloom.core.spec import Spec
 from fedloom.core.step import Step
 from fedloom.losses.contrastive import contrastive_loss

@@ -6,8 +6,9 @@ The reference is one PyTorch optimiser per client that is never reset.
 import torch
 
 from fedloom.core.key import Key
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.sampler import uniform
-from fedloom.core.solver import Sgd, SGDRule
+from fedloom.core.solver import Sgd
 from fedloom.methods.fedavg import fedavg
 from support.clients import tiny_clients
 from support.models import nested

@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedloom.core.solver import Gradient, Sgd, SGDRule
+from fedloom.core.chain import Chain
+from fedloom.core.optimisers import SGDRule
+from fedloom.core.params import Params
+from fedloom.core.rule import Gradient
+from fedloom.core.solver import Sgd
 from fedloom.methods.scaffold import scaffold
+from support.models import bare
 from support.simulate import simulate
 
 MOMENTA = [(0.0, False), (0.5, False), (0.9, False), (0.9, True)]
@@ -24,7 +29,7 @@ def test_effective_steps_are_the_distance_moved_by_a_constant_gradient(
         [torch.zeros(2, dtype=torch.float64)],
         torch.tensor([1.0, -3.0]).double(),
     )
-    state = rule.begin(weights, None)
+    state = rule.begin(bare(), {"w": weights[0]}, None)
     for _ in range(steps):
         state = rule.step(weights, lambda n: [g.clone()], 0.1, state)
     torch.testing.assert_close(
@@ -37,9 +42,9 @@ class Recorded(SGDRule):
 
     seen: list[list[list[Tensor]]]
 
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> Any:
+    def begin(self, model: Chain, weights: Params, memory: Params | None) -> Any:
         self.seen.append([])
-        return super().begin(weights, memory)
+        return super().begin(model, weights, memory)
 
     def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: Any) -> Any:
         g = gradient(0)

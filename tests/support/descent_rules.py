@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedloom.core.chain import Chain
 from fedloom.core.params import Params
-from fedloom.core.solver import Gradient
+from fedloom.core.rule import Gradient
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class Moreau:
     decay: float
     batches: int = 1
 
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[Tensor]:
-        return [w.detach().clone() for w in weights]
+    def begin(self, model: Chain, weights: Params, memory: Params | None) -> list[Tensor]:
+        return [w.detach().clone() for w in weights.values()]
 
     def step(
         self, weights: list[Tensor], gradient: Gradient, lr: float, theta: list[Tensor]
@@ -56,7 +57,7 @@ class Maml:
     def batches(self) -> int:
         return 3 if self.delta else 2
 
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> None:
+    def begin(self, model: Chain, weights: Params, memory: Params | None) -> None:
         return None
 
     def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: None) -> None:

@@ -190,6 +190,7 @@ class Method:
                branches that can be dropped. Each takes over the chain and draws only from the key,
                under its own label, so the weights are the same in every process and combination.
     tasks      the tasks it is meant for, by name (core/learning_task.py); None: any.
+    uses_lr_sum  whether `after` divides by DescentResult.lr_sum, which Adam does not have.
     loss_floor  a training loss below it means that training has gone wrong; the user is told once.
                For losses without a lower bound whose healthy values are known; None for others.
     origin     the methods that this one is combined from; see `parts`.
@@ -207,6 +208,7 @@ class Method:
     needs: tuple[Need, ...] = ()
     reshape: tuple[Reshape, ...] = ()
     tasks: frozenset[str] | None = None
+    uses_lr_sum: bool = False
     loss_floor: float | None = None
     origin: tuple[Part, ...] = field(default=(), compare=False, repr=False)
 

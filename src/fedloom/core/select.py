@@ -43,6 +43,19 @@ def norms(chain: Chain) -> frozenset[str]:
     return of_type(*NORMS)(chain)
 
 
+def decayed(chain: Chain) -> frozenset[str]:
+    """The parameters that weight decay is usually meant for: neither of a norm, nor a bias.
+
+    A bias is told by its single dimension, whatever its layer calls it.
+    """
+    of_norms = norms(chain)
+    return frozenset(
+        n
+        for n, p in chain.named_parameters(remove_duplicate=False)
+        if p.dim() > 1 and n not in of_norms
+    )
+
+
 def blocks(*names: str, after: str | None = None, until: str | None = None) -> Selector:
     """Every tensor of the named blocks, or of the blocks after `after` up to `until`."""
 

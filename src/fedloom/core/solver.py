@@ -1,6 +1,6 @@
 """Local training. `Sgd.__call__` is the only loop over batches in the package.
 
-A Rule says how one step changes the weights, given a gradient.
+A Rule (core/rule.py) says how one step changes the weights, given a gradient.
 
 A single sample has no batch statistics. With batch norm, a last batch of one sample is therefore
 skipped, and a client with one sample would make no step; settings that produce such a client are
@@ -21,16 +21,15 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.job import Data, Job
 from fedloom.core.key import Key
+from fedloom.core.optimisers import SGDRule, norm_of_all
 from fedloom.core.params import Params
+from fedloom.core.rule import Rule
 from fedloom.core.step import Loss, Step
 
 Order = Callable[[Data, torch.Generator], Tensor]  # the positions of one epoch
 
 # changes a batch before the forward pass, as mixup does
 Mix = Callable[[Tensor, Tensor, Job, Key], tuple[Tensor, Tensor]]
-
-# gradient(n): of the loss on the n-th batch of a step, at the current weights
-Gradient = Callable[[int], list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Objective:
     loss     of one mini-batch.
     order    which samples an epoch visits, in which order.
     mix      changes a batch before the forward pass.
-    memory   the slot in which a client keeps the solver's momentum between rounds.
+    memory   the slot in which a client keeps the optimiser's state between rounds.
     clip     a bound on the gradient norm besides the solver's own; the smaller one applies.
     """
 
@@ -59,7 +58,7 @@ class DescentResult:
     seen     samples visited per epoch; fewer than the client holds with drop_last.
     loss     mean training loss.
     lr_sum   how far a constant gradient of 1 would have moved the weights: the sum of the learning
-             rates, and more with momentum.
+             rates, and more with momentum. NaN with Adam, whose steps are not sums of gradients.
     slots    further weights by slot, made by the rule.
     keep     memories to keep, by slot.
     """
@@ -88,84 +87,6 @@ class Solver(Protocol):
 
 
 Tuning = Callable[[Solver], Solver]  # adapts the run's solver to a phase
-
-
-class Rule(Protocol):
-    """How one step changes the weights in place, given gradients on `batches` mini-batches."""
-
-    @property
-    def batches(self) -> int:
-        """Mini-batches per step."""
-        ...
-
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> Any:
-        """The state before the first step; memory: what `end` returned in an earlier round."""
-        ...
-
-    def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: Any) -> Any:
-        """Change the weights in place and return the next state."""
-        ...
-
-    def end(self, names: list[str], state: Any) -> tuple[Mapping[str, Params], list[Tensor] | None]:
-        """Further weights by slot, and the memory to keep for the next round."""
-        ...
-
-    def effective_steps(self, steps: int) -> float:
-        """How far a constant gradient of 1 moves the weights from rest, divided by the lr."""
-        ...
-
-
-@dataclass(frozen=True)
-class SGDRule:
-    """torch.optim.SGD: g += weight_decay w; v = momentum v + g; w -= lr v.
-
-    With Nesterov momentum, w -= lr (g + momentum v).
-    """
-
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    batches: int = 1
-
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[Tensor] | None:
-        return memory
-
-    def step(
-        self, weights: list[Tensor], gradient: Gradient, lr: float, state: list[Tensor] | None
-    ) -> list[Tensor] | None:
-        g = gradient(0)
-        with torch.no_grad():
-            if self.weight_decay:
-                g = list(torch._foreach_add(g, weights, alpha=self.weight_decay))
-            if self.momentum:
-                state = self._velocity(g, state)
-                if self.nesterov:
-                    g = list(torch._foreach_add(g, state, alpha=self.momentum))
-                else:
-                    g = state
-            torch._foreach_add_(weights, g, alpha=-lr)
-        return state
-
-    def _velocity(self, g: list[Tensor], state: list[Tensor] | None) -> list[Tensor]:
-        if state is None:
-            return [t.clone() for t in g]
-        torch._foreach_mul_(state, self.momentum)
-        torch._foreach_add_(state, g)
-        return state
-
-    def end(
-        self, names: list[str], state: list[Tensor] | None
-    ) -> tuple[Mapping[str, Params], list[Tensor] | None]:
-        return {}, state
-
-    def effective_steps(self, steps: int) -> float:
-        """
-        >>> SGDRule().effective_steps(3), SGDRule(momentum=0.5).effective_steps(3)
-        (3.0, 4.25)
-        """
-        ones = itertools.repeat(1.0, steps)
-        distance = sum(itertools.accumulate(ones, lambda v, g: self.momentum * v + g))
-        return steps + self.momentum * distance if self.nesterov else distance
 
 
 @dataclass(frozen=True)
@@ -209,7 +130,8 @@ class Sgd:
     """Mini-batch gradient descent for a number of epochs, or of steps if `steps` is given.
 
     clip: bound on the global norm of the loss gradient, before weight decay.
-    reset: start momentum from zero every round; otherwise it is one of the client's memories.
+    reset: start the optimiser anew every round; otherwise its state is one of the client's
+    memories.
     """
 
     lr: float = 0.05
@@ -226,7 +148,8 @@ class Sgd:
         trained: Params = {n: p for n, p in model.named_parameters() if p.requires_grad}
         weights, lr = list(trained.values()), self.schedule.at(self.lr, job.round)
         clip = smallest_bound(self.clip, objective.clip)
-        state = self.rule.begin(weights, self._recalled(objective, job, trained))
+        kept = None if self.reset else job.memories.get(objective.memory)
+        state = self.rule.begin(model, trained, kept)
         key.fold("layers").seed_layers(weights[0].device)
         augmentation = key.fold("batch").generator()
         batches: list[tuple[Tensor, Tensor]] = []
@@ -249,9 +172,7 @@ class Sgd:
             state = self.rule.step(weights, gradient, lr, state)
             samples += sum(len(p) for p in positions)
         slots, memory = self.rule.end(list(trained), state)
-        keep = {}
-        if memory is not None and not self.reset:
-            keep = {objective.memory: dict(zip(trained, memory, strict=True))}
+        keep = {} if memory is None or self.reset else {objective.memory: memory}
         return DescentResult(
             steps=number,
             seen=self.seen(job, samples),
@@ -260,12 +181,6 @@ class Sgd:
             slots=slots,
             keep=keep,
         )
-
-    def _recalled(self, objective: Objective, job: Job, trained: Params) -> list[Tensor] | None:
-        """A copy of what the rule kept from the client's last round; None without one."""
-        if self.reset or objective.memory not in job.memories:
-            return None
-        return [job.memories[objective.memory][n].clone() for n in trained]
 
     def step_batches(self, job: Job, order: Order, key: Key) -> Iterator[list[Tensor]]:
         """For each step, the sample positions of its batches."""
@@ -324,5 +239,5 @@ def smallest_bound(*bounds: float | None) -> float | None:
 def _clipped(grads: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:
     if bound is None:
         return list(grads)
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-    return list(torch._foreach_mul(grads, torch.clamp(bound / (norm + 1e-6), max=1.0)))
+    scale = torch.clamp(bound / (norm_of_all(grads) + 1e-6), max=1.0)
+    return list(torch._foreach_mul(grads, scale))

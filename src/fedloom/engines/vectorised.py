@@ -18,10 +18,11 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.job import build_isolated
 from fedloom.core.method import Method
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import nbytes
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.simulation import Engine
-from fedloom.core.solver import Sgd, SGDRule, Solver
+from fedloom.core.solver import Sgd, Solver
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vmap_check import difference_from_exact
 from fedloom.engines.vmap_round import VmapRound

@@ -21,8 +21,9 @@ from fedloom.core.job import Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Outcome
 from fedloom.core.params import Params
+from fedloom.core.rule import Gradient
 from fedloom.core.server import Reply
-from fedloom.core.solver import DescentResult, Gradient, Sgd, smallest_bound
+from fedloom.core.solver import DescentResult, Sgd, smallest_bound
 from fedloom.engines.vmap_batches import (
     LaneGroup,
     LaneObjective,

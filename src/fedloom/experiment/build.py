@@ -22,7 +22,6 @@ from fedloom.core.key import Key
 from fedloom.core.learning_task import learning_task
 from fedloom.core.method import Method
 from fedloom.core.sampler import SAMPLERS, Sampler
-from fedloom.core.solver import Schedule, Sgd, SGDRule
 from fedloom.core.spec import Spec, call
 from fedloom.data import augment, store
 from fedloom.data.client import (
@@ -39,11 +38,12 @@ from fedloom.data.partition import partition
 from fedloom.data.parts import Parts
 from fedloom.data.subset import renormalised, subset
 from fedloom.data.validation import evaluated_on, hold_out
+from fedloom.experiment.build_solver import build_solver
 from fedloom.experiment.memory_layout import arrange
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
 from fedloom.models.from_user import build_user_model
-from fedloom.settings.config import Config, TrainSettings
+from fedloom.settings.config import Config
 
 Values = Mapping[str, Any]  # objects passed from Python that no name leads to, by "python:NAME"
 NO_VALUES: Values = MappingProxyType({})
@@ -175,15 +175,6 @@ def build_model(
     else:
         return models.build(spec, shape, classes, key, dtype, device)
     return build_user_model(spec, source, shape, classes, key).to(device=device, dtype=dtype)
-
-
-def build_solver(train: TrainSettings, rounds: int) -> Sgd:
-    """The solver of the run."""
-    plain = train.model_dump(
-        include={"lr", "batch", "epochs", "steps", "clip", "drop_last", "reset"}
-    )
-    rule = SGDRule(train.momentum, train.nesterov, train.weight_decay)
-    return Sgd(**plain, rule=rule, schedule=Schedule(**train.schedule.model_dump(), over=rounds))
 
 
 def build_sampler(spec: Spec) -> Sampler:

@@ -23,7 +23,10 @@ STOPPED = 130  # exit code of a run that was not started since all are to stop
 PROC = Path("/proc")
 UNITS = {"MB": 10**6, "GB": 10**9, "MIB": 2**20, "GIB": 2**30}
 WITHOUT_MEMORY = {"seed", "rounds", "guard", "checkpoint_every"}
-TRAINING_WITHOUT_MEMORY = {"lr", "epochs", "steps", "clip", "schedule", "weight_decay"}
+TRAINING_WITHOUT_MEMORY = {
+    *("lr", "epochs", "steps", "clip", "schedule"),
+    *("weight_decay", "decay_norms", "betas", "eps"),
+}
 
 
 def parse_memory(text: str) -> int:

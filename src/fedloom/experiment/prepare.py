@@ -43,6 +43,7 @@ from fedloom.experiment.build import (
     partition_rows,
     resolve_device,
 )
+from fedloom.experiment.build_solver import training_conflicts
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
@@ -167,6 +168,7 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     if problems:
         raise UserError("\n".join(problems))
     method: Method = results[0]
+    raise_all(training_conflicts(config.train, method), "settings")
     return method
 
 

@@ -36,7 +36,8 @@ from fedloom.core.spec import Spec
 from fedloom.data.dataset import Dataset
 from fedloom.diagnostics.cost.count import Cost, count_cost
 from fedloom.diagnostics.cost.toy_federation import Workload
-from fedloom.experiment.build import build_model, build_solver
+from fedloom.experiment.build import build_model
+from fedloom.experiment.build_solver import build_solver
 from fedloom.experiment.prepare import check_names, cohort_conflicts
 from fedloom.experiment.reuse import leaves_rounds_unchanged, rounds_key
 from fedloom.inspect.cost_tables import SampleShape

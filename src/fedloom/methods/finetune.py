@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedloom.core.method import Method, Phase
-from fedloom.core.solver import Sgd, SGDRule
+from fedloom.core.optimisers import SGDRule
+from fedloom.core.solver import Sgd
 from fedloom.core.spec import Param
 
 PAPER = "Wang et al., 2019"

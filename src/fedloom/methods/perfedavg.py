@@ -29,9 +29,12 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from fedloom.core.chain import Chain
 from fedloom.core.method import Method, Phase
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import Params
-from fedloom.core.solver import Gradient, Schedule, SGDRule, changed
+from fedloom.core.rule import Gradient
+from fedloom.core.solver import Schedule, changed
 from fedloom.core.spec import Param
 
 PAPER = "Fallah et al., NeurIPS 2020"
@@ -52,7 +55,7 @@ class Maml:
     def batches(self) -> int:
         return 2 if self.delta is None else 3
 
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> None:
+    def begin(self, model: Chain, weights: Params, memory: Params | None) -> None:
         return None
 
     def step(self, weights: list[Tensor], gradient: Gradient, lr: float, state: None) -> None:

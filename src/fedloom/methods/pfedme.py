@@ -29,11 +29,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params
+from fedloom.core.rule import Gradient
 from fedloom.core.server import apply_mean, mean
-from fedloom.core.solver import Gradient, Schedule, changed
+from fedloom.core.solver import Schedule, changed
 from fedloom.core.spec import Param
 from fedloom.stages.optimise import scale
 
@@ -51,8 +53,8 @@ class Moreau:
     decay: float
     batches: int = 1
 
-    def begin(self, weights: list[Tensor], memory: list[Tensor] | None) -> list[Tensor]:
-        return [w.detach().clone() for w in weights]
+    def begin(self, model: Chain, weights: Params, memory: Params | None) -> list[Tensor]:
+        return [w.detach().clone() for w in weights.values()]
 
     def step(
         self, weights: list[Tensor], gradient: Gradient, lr: float, theta: list[Tensor]

@@ -14,6 +14,8 @@ of the loss and thus subject to gradient clipping. The paper has no momentum. Wi
 replaced by the sum of the weights with which the gradients enter w^t - w_i, so that c_i remains a
 mean of gradients; K eta itself would make it up to 1/(1 - momentum) times too large. That sum
 assumes that momentum starts at 0, even where train.reset=false keeps momentum between rounds.
+With Adam w^t - w_i is no sum of gradients, and the method is refused. With train.sam, c_i is a mean
+of the gradients that SAM has used.
 """
 
 from __future__ import annotations
@@ -65,4 +67,6 @@ def scaffold(
         apply_mean(),
     )
     phase = Phase(terms=(linear_term(correction),))
-    return Method("scaffold", (phase,), (update_control,), server, sends=("control",))
+    return Method(
+        "scaffold", (phase,), (update_control,), server, sends=("control",), uses_lr_sum=True
+    )

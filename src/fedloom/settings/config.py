@@ -28,6 +28,7 @@ from fedloom.settings import toml
 from fedloom.settings.fields import Settings, SpecField
 from fedloom.settings.overrides import normalised, read, references
 from fedloom.settings.problems import describe_problem
+from fedloom.settings.train import TrainSettings
 
 
 class DataSettings(Settings):
@@ -77,46 +78,6 @@ class DataSettings(Settings):
         description="hold out this share of every client's training samples and evaluate on them "
         "instead of the test data, which is then not used; 0: evaluate on the test data",
     )
-
-
-class ScheduleSettings(Settings):
-    """The learning rate over the rounds."""
-
-    kind: Literal["constant", "exponential", "step", "cosine"] = Field(
-        "constant", description="shape of the schedule"
-    )
-    factor: float = Field(
-        1.0, gt=0, description="exponential: factor per round; step: factor every `every` rounds"
-    )
-    every: int = Field(1, ge=1, le=MAX_COUNT, description="rounds between two steps")
-
-
-class TrainSettings(Settings):
-    """Local training at a client."""
-
-    lr: float = Field(0.05, gt=0, description="learning rate")
-    batch: int = Field(32, ge=1, le=MAX_COUNT, description="samples per batch")
-    epochs: int = Field(1, ge=1, le=MAX_COUNT, description="local epochs per round")
-    steps: int | None = Field(
-        None, ge=1, le=MAX_COUNT, description="local steps per round, instead of epochs"
-    )
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum; 0 is plain SGD")
-    nesterov: bool = Field(False, description="Nesterov's momentum")
-    weight_decay: float = Field(0.0, ge=0, description="weight decay on all weights")
-    clip: float | None = Field(None, gt=0, description="bound on the norm of the whole gradient")
-    drop_last: bool = Field(False, description="drop the last, partial batch of an epoch")
-    reset: bool = Field(
-        True, description="restart momentum every round; false: each client keeps its own"
-    )
-    schedule: ScheduleSettings = Field(
-        ScheduleSettings(), description="learning rate over the rounds"
-    )
-
-    @model_validator(mode="after")
-    def _fits(self) -> TrainSettings:
-        if self.nesterov and not self.momentum:
-            raise ValueError("nesterov=true needs momentum above 0; set train.momentum=0.9")
-        return self
 
 
 class EvaluateSettings(Settings):

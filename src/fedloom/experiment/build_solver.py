@@ -1,0 +1,64 @@
+"""The solver of a run from its settings, and which of them a method would not use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fedloom.core.method import Method
+from fedloom.core.optimisers import AdamRule, DecayGroups, SGDRule, SharpnessAware
+from fedloom.core.rule import Rule
+from fedloom.core.select import decayed
+from fedloom.core.solver import Schedule, Sgd
+from fedloom.settings.train import OF_ADAM, OF_SGD, TrainSettings, assignment, given
+
+# The settings that make up a solver's rule.
+OF_RULE = ("optimiser", *OF_SGD, *OF_ADAM, "weight_decay", "decay_norms", "sam", "reset")
+
+
+def build_solver(train: TrainSettings, rounds: int) -> Sgd:
+    """The solver of the run."""
+    plain = train.model_dump(
+        include={"lr", "batch", "epochs", "steps", "clip", "drop_last", "reset"}
+    )
+    schedule = Schedule(**train.schedule.model_dump(), over=rounds)
+    return Sgd(**plain, rule=build_rule(train), schedule=schedule)
+
+
+def build_rule(train: TrainSettings) -> Rule:
+    """The optimiser, with its parameter groups and SAM if the settings ask for them."""
+    rule = _optimiser(train, train.weight_decay)
+    if not train.decay_norms:
+        rule = DecayGroups(rule, _optimiser(train, weight_decay=0.0), decayed)
+    return SharpnessAware(rule, train.sam) if train.sam else rule
+
+
+def _optimiser(train: TrainSettings, weight_decay: float) -> Rule:
+    if train.optimiser == "sgd":
+        return SGDRule(train.momentum, train.nesterov, weight_decay)
+    decoupled = train.optimiser == "adamw"
+    return AdamRule(train.betas, train.eps, weight_decay, decoupled, train.amsgrad)
+
+
+def training_conflicts(train: TrainSettings, method: Method) -> Iterator[str]:
+    """Settings of local training that this method does not use, or cannot work with."""
+    run = build_solver(train, rounds=1)
+    solvers = [phase.solver_for(run) for phase in (*method.phases, *method.finale)]
+    own = [solver for solver in solvers if isinstance(solver, Sgd)]
+    unused = []
+    if not any(solver.rule is run.rule for solver in own):
+        unused += [assignment(train, name) for name in given(train, OF_RULE)]
+    if not any(solver.schedule is run.schedule for solver in own) and given(train, ("schedule",)):
+        unused.append(f"schedule.kind={train.schedule.kind}")
+    if unused:
+        yield (
+            f"method '{method.name}' makes steps of its own and would not use "
+            f"{', '.join(f'train.{setting}' for setting in unused)}; "
+            "leave that out, and see the parameters of the method for what takes its place"
+        )
+    if method.uses_lr_sum and any(math.isnan(solver.rule.effective_steps(1)) for solver in own):
+        yield (
+            f"method '{method.name}' computes a mean gradient from how far the weights have moved, "
+            f"which does not work with train.optimiser={train.optimiser}, whose steps are not "
+            "proportional to gradients; set train.optimiser=sgd"
+        )
