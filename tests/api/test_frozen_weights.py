@@ -26,7 +26,8 @@ TRAIN = {"momentum": 0.9, "weight_decay": 0.1, "reset": False}
 
 
 def frozen_run(method: str, model: str = MODEL, **changes: Any) -> fl.Run:
-    settings = {"train": {**TRAIN, "batch": 10}, "batch": 10, **changes}
+    train = {} if method.startswith("pfedme") else TRAIN  # it makes steps of its own
+    settings = {"train": {**train, "batch": 10}, "batch": 10, **changes}
     return experiment(model=model, method=method, engine="inprocess", **settings).run()
 
 

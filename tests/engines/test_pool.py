@@ -40,6 +40,21 @@ def test_every_round_of_every_method_has_the_same_bits(method: str, pools: dict[
         assert sha_per_round(prepare_small(method, pool)) == alone, f"{workers} workers"
 
 
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"optimiser": "adamw", "decay_norms": False, "reset": False},
+        {"optimiser": "adam", "amsgrad": True, "reset": False},
+        {"momentum": 0.9, "sam": 0.05, "reset": False},
+    ],
+    ids=["adamw without decay of norms", "amsgrad", "sam"],
+)
+def test_every_optimiser_has_the_same_bits(train: dict[str, Any], pools: dict[int, Pool]) -> None:
+    settings = {"train": {"steps": 2, "batch": 8, **train}}
+    alone = sha_per_round(prepare_small("fedavg", **settings))
+    assert sha_per_round(prepare_small("fedavg", pools[2], **settings)) == alone
+
+
 def test_exchange_private_tensors_slots_and_finale_work_too(pools: dict[int, Pool]) -> None:
     alone, pooled = (
         train(prepare_small(f"{USER_METHODS}:everything", pool, **FEW_CLIENTS)).result

@@ -73,7 +73,7 @@ REJECTED: dict[str, tuple[Federation, str]] = {
     ),
     "rule": (
         make_federation(fedavg(), solver=Sgd(batch=2, rule=Maml(0.1))),
-        "do not use Sgd with SGDRule",
+        "makes plain SGD steps only",
     ),
     "solver": (
         make_federation(

@@ -35,6 +35,7 @@ SMALL_CONFIG = {
     "evaluate": {"batch": 250},
     "guard": {"strict": True},
 }
+OWN_STEPS = {"perfedavg", "pfedme"}  # methods that do not use the run's optimiser
 FEW_CLIENTS = {
     "rounds": 1,
     "data": {"clients": 4},
@@ -47,11 +48,12 @@ def prepare_small(
     method: str, workers: Pool | RayCluster | None = None, **changes: Any
 ) -> PreparedRun:
     """The prepared run of a method on these workers, or in this process."""
-    allow(spec.name for spec in parse(method))
-    return prepare(
-        load({**SMALL_CONFIG, "method": method, "engine": ENGINES[type(workers)], **changes}),
-        pool=workers,
-    )
+    names = {spec.name for spec in parse(method)}
+    allow(names)
+    settings = {**SMALL_CONFIG, "method": method, "engine": ENGINES[type(workers)]}
+    if names & OWN_STEPS:
+        settings["train"] = {"steps": 2, "batch": 8}
+    return prepare(load({**settings, **changes}), pool=workers)
 
 
 def sha_per_round(prepared: PreparedRun) -> list[str]:

@@ -36,6 +36,7 @@ class Experiment:
                 channels="last" if the channels of signals or volumes are their last axis
     partition   how samples are split among `clients`, for example "dirichlet(alpha=0.1)"
     per_round   clients per round
+    optimiser   of local training: "sgd", "adam" or "adamw"
     lr, batch, epochs   of local training; train={...} takes the rest, such as momentum or clip
     settings    everything else by its name: evaluate={"every": 5}, dtype="float64", ...
 
@@ -61,6 +62,7 @@ class Experiment:
         per_round: int | None = None,
         rounds: int | None = None,
         seed: int | None = None,
+        optimiser: str | None = None,
         lr: float | None = None,
         batch: int | None = None,
         epochs: int | None = None,

@@ -51,6 +51,9 @@ ModelName = Annotated[
 ]
 Rounds = Annotated[int | None, _option("--rounds", help="Rounds of training.")]
 PerRound = Annotated[int | None, _option("--per-round", help="Clients per round.")]
+Optimiser = Annotated[
+    str | None, _option("--optimiser", help="Of local training: sgd, adam or adamw.")
+]
 LearningRate = Annotated[float | None, _option("--lr", help="Learning rate of local training.")]
 BatchSize = Annotated[int | None, _option("--batch", help="Samples per batch.")]
 Epochs = Annotated[int | None, _option("--epochs", help="Local epochs per round.")]
@@ -106,6 +109,7 @@ SETTINGS_FLAGS = (
     "model",
     "rounds",
     "per_round",
+    "optimiser",
     "lr",
     "batch",
     "epochs",

@@ -65,6 +65,7 @@ def sweep(
     model: o.ModelName = None,
     rounds: o.Rounds = None,
     per_round: o.PerRound = None,
+    optimiser: o.Optimiser = None,
     lr: o.LearningRate = None,
     batch: o.BatchSize = None,
     epochs: o.Epochs = None,

@@ -114,7 +114,10 @@ def _method_reasons(method: Method, model: Chain) -> Iterator[str]:
 
 def _solver_reasons(solver: Solver) -> Iterator[str]:
     if not isinstance(solver, Sgd) or not isinstance(solver.rule, SGDRule):
-        yield "the clients do not use Sgd with SGDRule, the only solver of the vectorised engine"
+        yield (
+            "the vectorised engine makes plain SGD steps only: no adam, no sam, "
+            "no decay_norms=false, and no steps of a method's own"
+        )
     elif not solver.reset:
         yield (
             "train.reset=false keeps each client's momentum, "

@@ -19,6 +19,7 @@ SHORT_NAMES = {  # settings that have a flag, and an argument of Experiment, und
     "clients": "data.clients",
     "partition": "data.partition",
     "per_round": "sample.per_round",
+    "optimiser": "train.optimiser",
     "lr": "train.lr",
     "batch": "train.batch",
     "epochs": "train.epochs",
