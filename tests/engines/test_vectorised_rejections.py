@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.method import Method, Phase
+from fedloom.core.optimisers import AdamRule, SGDRule, SharpnessAware
 from fedloom.core.params import sha256
 from fedloom.core.select import norms
 from fedloom.core.solver import Sgd
@@ -75,11 +76,16 @@ REJECTED: dict[str, tuple[Federation, str]] = {
         make_federation(fedavg(), solver=Sgd(batch=2, rule=Maml(0.1))),
         "makes plain SGD steps only",
     ),
+    "adam": (make_federation(fedavg(), solver=Sgd(batch=2, rule=AdamRule())), "no adam"),
+    "sam": (
+        make_federation(fedavg(), solver=Sgd(batch=2, rule=SharpnessAware(SGDRule(), 0.1))),
+        "no sam",
+    ),
     "solver": (
         make_federation(
             fedavg(), solver=lambda model, objective, job, key: SOLVER(model, objective, job, key)
         ),
-        "do not use Sgd",
+        "makes plain SGD steps only",
     ),
     "reset": (make_federation(fedavg(), solver=replace(SOLVER, reset=False)), "train.reset=false"),
     "batch norm": (make_federation(fedavg(), build=nested), "the model has batch norm"),

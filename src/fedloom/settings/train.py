@@ -40,14 +40,14 @@ class ScheduleSettings(Settings):
 class TrainSettings(Settings):
     """Local training at a client."""
 
-    optimiser: Literal["sgd", "adam", "adamw"] = Field(
-        "sgd", description="rule of a local step, as in torch.optim"
-    )
     lr: float = Field(0.05, gt=0, description="learning rate; with adam and adamw: default 0.001")
     batch: int = Field(32, ge=1, le=MAX_COUNT, description="samples per batch")
     epochs: int = Field(1, ge=1, le=MAX_COUNT, description="local epochs per round")
     steps: int | None = Field(
         None, ge=1, le=MAX_COUNT, description="local steps per round, instead of epochs"
+    )
+    optimiser: Literal["sgd", "adam", "adamw"] = Field(
+        "sgd", description="rule of a local step, as in torch.optim"
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum; 0 is plain SGD")
     nesterov: bool = Field(False, description="sgd: Nesterov's momentum")
