@@ -14,8 +14,9 @@ from torch import nn
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.key import Key
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.server import Reply
-from fedloom.core.solver import Sgd, SGDRule
+from fedloom.core.solver import Sgd
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vmap_round import VmapRound
 from fedloom.methods.fedavg import fedavg
