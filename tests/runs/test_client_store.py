@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fedloom.core.errors import RunError
+from fedloom.runs import client_store
 from fedloom.runs.client_store import MemoryDigest, SqliteStore
 from fedloom.runs.tensor_bytes import pack
 from runs.conftest import MEMORY
@@ -131,8 +132,29 @@ def value(number: float) -> dict[str, torch.Tensor]:
     return {"z": torch.full((2,), number), "a": torch.tensor(int(number))}
 
 
-TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+class FilesMachine(StoreMachine):
+    """The same with every memory in a file of its own; no file is ever left without its row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(client_store, "LARGE_BYTES", 0)
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        super().teardown()
+
+    @invariant()
+    def has_the_files_of_its_rows(self) -> None:
+        files = self.folder / "clients"
+        names = {path.name for path in files.iterdir()} if files.exists() else set()
+        committed = {name for name in names if not name.endswith(".tmp")}
+        assert len(committed) == self._rows() and len(names - committed) == len(self.pending)
+
+
+TestStore, TestFiles = StoreMachine.TestCase, FilesMachine.TestCase
+for case in (TestStore, TestFiles):
+    case.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @pytest.fixture

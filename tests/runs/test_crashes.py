@@ -6,15 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from fedloom.runs import client_store
 from fedloom.runs.folder import RunFolder
 from runs import toy
 from runs.toy import Done
+
+SOME_IN_FILES = 250  # bytes: one slot is in rows, the other in files
+
+
+@pytest.fixture(params=["rows", "files"], autouse=True)
+def place_of_memories(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients' memories in rows of the database, and, as large ones, in files."""
+    if request.param == "files":
+        monkeypatch.setattr(client_store, "LARGE_BYTES", SOME_IN_FILES)
 
 
 def assert_last_save(path: Path, reported: list[int], before: int) -> int:
     """Completed saves exist; an interrupted one may, if all of it reached the disk."""
     completed = reported[-1] if reported else before
     came_from = toy.assert_resumes(path, last=6)
+    toy.assert_no_file_without_row(path)
     assert came_from in (completed, completed + 1)
     return came_from
 
@@ -87,4 +98,9 @@ def test_a_save_is_made_durable_in_the_order_that_makes_it_safe(
         toy.run_rounds(folder, 4, 4)
     steps = [s for s in said if s in ("fsync", "replace", "unlink", "COMMIT")]
     durable_file = ["fsync", "replace", "fsync"]
-    assert steps == ["COMMIT", "fsync", *durable_file, *durable_file, "unlink", "unlink", "COMMIT"]
+    in_files = client_store.LARGE_BYTES == SOME_IN_FILES
+    # two files are begun, then made durable with their names, before the rows that refer to them
+    before = ["unlink", "unlink", "fsync", "replace", *durable_file] if in_files else []
+    saved = ["COMMIT", "fsync", *durable_file, *durable_file, "unlink", "unlink", "COMMIT"]
+    # and those of rows that are no more go after the rows
+    assert steps == [*before, *saved, *(["unlink"] if in_files else [])]

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,18 @@ def assert_remembers(folder: RunFolder, expected: dict[int, dict[str, Params]]) 
         assert set(memories) == set(slots), client
         for slot, params in slots.items():
             assert_same(memories[slot], params)
+
+
+def assert_no_file_without_row(path: Path) -> None:
+    """The files of large memories are exactly those that rows refer to."""
+    seals = rows_in_files(path / "clients.sqlite")
+    assert names(path / "clients") == sorted(seals) if seals else not (path / "clients").exists()
+
+
+def rows_in_files(database: Path) -> list[str]:
+    """The checksums of the rows whose values are in files."""
+    with closing(sqlite3.connect(database)) as db:
+        return [seal.hex() for (seal,) in db.execute("SELECT seal FROM memory WHERE value = ''")]
 
 
 def assert_resumes(path: Path, last: int) -> int:

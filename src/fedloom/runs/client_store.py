@@ -1,5 +1,8 @@
 """The clients' memories in one SQLite file: a row per client, slot and round of writing.
 
+The value of a large memory is in a file of its own (runs/memory_files.py), and its row holds an
+empty text in its place.
+
 Old versions stay until no kept checkpoint needs them, so that a run can roll back. Every row has a
 checksum over its key and its value. A checkpoint records the sum of the checksums of all current
 memories, which reveals a row that was lost, added, swapped or edited. The sum is updated row by
@@ -22,11 +25,14 @@ import torch
 
 from fedloom.core.errors import RunError
 from fedloom.core.params import Params
-from fedloom.core.regular_files import check_regular, open_regular
+from fedloom.core.regular_files import check_folder, check_regular, open_regular
 from fedloom.runs.durable_files import PRIVATE_FILE, file_error, sync_folder
+from fedloom.runs.memory_files import MemoryFiles, NewFile
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 NEWEST = 2**62  # later than any round
+LARGE_BYTES = 2**20  # of a memory that gets a file of its own
+IN_FILE = ""  # the value of its row
 _PAGE_BYTES = 16384  # writes memories of 5 KB to 2 MB about twice as fast as SQLite's default, 4096
 
 _TABLE = """CREATE TABLE IF NOT EXISTS memory
@@ -45,6 +51,8 @@ _LAST = "SELECT round, seal FROM memory WHERE client = ? AND slot = ? ORDER BY r
 _REPLACED = """SELECT later, client, slot, round FROM (SELECT client, slot, round, lead(round)
                OVER (PARTITION BY client, slot ORDER BY round) AS later FROM memory)
                WHERE later IS NOT NULL ORDER BY later"""
+_IN_FILES = "SELECT seal FROM memory WHERE value = ''"
+_IN_FILE = f"{_IN_FILES} AND client = ? AND slot = ? AND round = ?"
 _INSERT = "INSERT INTO memory VALUES (?, ?, ?, ?, ?)"
 _DELETE = "DELETE FROM memory WHERE client = ? AND slot = ? AND round = ?"
 
@@ -118,8 +126,9 @@ class SqliteStore:
         self, path: Path, device: torch.device | str = "cpu", read_only: bool = False
     ) -> None:
         self.path, self._device, self._read_only = path, device, read_only
+        self._files = MemoryFiles(path.with_suffix(""))
         self._db: sqlite3.Connection | None = None
-        self._pending: dict[int, dict[str, bytes]] = {}
+        self._pending: dict[int, dict[str, bytes | NewFile]] = {}
         self._as_of = NEWEST
         # the digest of the current memories and all replaced versions; None: not read yet
         self._index: tuple[MemoryDigest, list[ReplacedVersion]] | None = None
@@ -127,15 +136,15 @@ class SqliteStore:
     def recall(self, client: int) -> Mapping[str, Params]:
         """What the client remembers, by slot."""
         pending = self._pending.get(client, {})
-        stored = {
-            slot: value
+        recalled = {
+            slot: self._unpacked(client, slot, value)
             for slot, _, value in self._current(client, self._as_of)
             if slot not in pending
         }
-        return {
-            slot: self._unpacked(client, slot, value)
-            for slot, value in {**stored, **pending}.items()
-        }
+        for slot, new in pending.items():
+            value = new if isinstance(new, bytes) else new.read()
+            recalled[slot] = self._unpacked(client, slot, value)
+        return recalled
 
     def _unpacked(self, client: int, slot: str, value: bytes) -> Params:
         try:
@@ -148,8 +157,16 @@ class SqliteStore:
     def remember(self, client: int, memories: Mapping[str, Params]) -> None:
         """Replace these slots of the client, and no others."""
         if memories:
-            packed = {slot: pack(params) for slot, params in memories.items()}
+            packed = {slot: self._packed(params) for slot, params in memories.items()}
             self._pending.setdefault(client, {}).update(packed)
+
+    def _packed(self, params: Params) -> bytes | NewFile:
+        """The memory as it is kept until the next commit: a large one on the disk."""
+        value = pack(params)
+        if len(value) < LARGE_BYTES:
+            return value
+        with self._readable_errors():
+            return self._files.write(value)
 
     def commit(self, round: int) -> MemoryDigest:
         """Make durable, as of this round, what was remembered since the last commit.
@@ -159,20 +176,34 @@ class SqliteStore:
         digest, replaced = self._loaded_index()
         if self._pending:
             newly_replaced: list[ReplacedVersion] = []
+            rows = list(self._new_rows(round))
             with self._transaction() as db:
-                for client, slot, value in self._pending_in_order():
+                for client, slot, _, seal, value in rows:
                     if (last := db.execute(_LAST, (client, slot)).fetchone()) is not None:
                         digest = digest.minus(last[1])
                         newly_replaced.append(ReplacedVersion(round, client, slot, last[0]))
-                    seal = _row_seal(client, slot, round, value)
                     digest = digest.plus(seal)
                     db.execute(_INSERT, (client, slot, round, seal, value))
             self._pending, self._index = {}, (digest, replaced + newly_replaced)
         return digest
 
-    def _pending_in_order(self) -> Iterator[tuple[int, str, bytes]]:
-        for client, memories in sorted(self._pending.items()):
-            yield from ((client, slot, value) for slot, value in sorted(memories.items()))
+    def _new_rows(self, round: int) -> Iterator[tuple[int, str, int, bytes, bytes | str]]:
+        """The rows of what is pending, in order. Their files are durable at the end."""
+        pending = [
+            (client, slot, value)
+            for client, memories in sorted(self._pending.items())
+            for slot, value in sorted(memories.items())
+        ]
+        with self._readable_errors():
+            for client, slot, value in pending:
+                if isinstance(value, bytes):
+                    yield client, slot, round, _row_seal(client, slot, round, value), value
+                else:
+                    seal = value.seal(_row_key(client, slot, round))
+                    self._files.name(value, seal)
+                    yield client, slot, round, seal, IN_FILE
+            if any(isinstance(value, NewFile) for _, _, value in pending):
+                self._files.sync()
 
     def digest(self, round: int) -> MemoryDigest:
         """The digest of the memories that were current at the end of a round.
@@ -197,6 +228,10 @@ class SqliteStore:
         if self._connection() is not None:
             with self._transaction() as db:
                 db.execute("DELETE FROM memory WHERE round > ?", (round,))
+        self._pending = {}
+        if not self._read_only:
+            with self._readable_errors():
+                self._files.keep_only([seal for (seal,) in self._query(_IN_FILES)])
         self.read_as_of(NEWEST)
         self._index = digest, self._replaced_versions()
 
@@ -206,15 +241,23 @@ class SqliteStore:
         unneeded = [version[1:] for version in replaced if version.later <= oldest]
         if unneeded:
             with self._transaction() as db:
+                in_files = [seal for key in unneeded for (seal,) in db.execute(_IN_FILE, key)]
                 db.executemany(_DELETE, unneeded)
+            with self._readable_errors():
+                for seal in in_files:
+                    self._files.delete(seal)
             self._index = digest, [version for version in replaced if version.later > oldest]
 
     def copy_from(self, other: SqliteStore) -> None:
         """Copy all memories of another store, row by row, into this one, which must be empty."""
         if other._connection() is not None:
             with self._transaction() as db:
-                rows = other._query("SELECT client, slot, round, seal, value FROM memory")
-                db.executemany(_INSERT, rows)
+                for row in other._query("SELECT client, slot, round, seal, value FROM memory"):
+                    if row[-1] == IN_FILE:
+                        self._files.name(self._files.write(other._files.read(row[-2])), row[-2])
+                    db.execute(_INSERT, row)
+                if check_folder(self._files.folder):
+                    self._files.sync()
             self._index = None
 
     def close(self) -> None:
@@ -225,15 +268,25 @@ class SqliteStore:
                 self._db.execute("PRAGMA journal_mode = DELETE")
             self._db.close()
             self._db = None
+        self._pending = {}
 
     def _current(self, client: int, round: int) -> Iterator[tuple[str, bytes, bytes]]:
         """Slot, checksum and value of the client's memories that were current in a round."""
-        for slot, written, seal, value in self._query(_CURRENT, (client, round)):
+        for slot, written, seal, stored in self._query(_CURRENT, (client, round)):
+            value = self._large_value(client, slot, seal) if stored == IN_FILE else stored
             if not isinstance(value, bytes) or _row_seal(client, slot, written, value) != seal:
                 raise StoreDamaged(
                     self.path, f"the memory '{slot}' of client {client} has a wrong checksum"
                 )
             yield slot, seal, value
+
+    def _large_value(self, client: int, slot: str, seal: Any) -> bytes:
+        try:
+            return self._files.read(seal)
+        except FileNotFoundError as error:
+            raise StoreDamaged(
+                self.path, f"the file with the memory '{slot}' of client {client} is missing"
+            ) from error
 
     def _loaded_index(self) -> tuple[MemoryDigest, list[ReplacedVersion]]:
         if self._index is None:
@@ -314,9 +367,13 @@ class SqliteStore:
 
 def _row_seal(client: int, slot: str, round: int, value: bytes) -> bytes:
     """The checksum of a row. It covers the key, so that a damaged index cannot swap two rows."""
-    digest = hashlib.sha256(json.dumps([client, slot, round]).encode())
+    digest = hashlib.sha256(_row_key(client, slot, round))
     digest.update(value)
     return digest.digest()
+
+
+def _row_key(client: int, slot: str, round: int) -> bytes:
+    return json.dumps([client, slot, round]).encode()
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -4,6 +4,7 @@
     metrics.jsonl    one line per round
     checkpoint/      round-N.safetensors and MANIFEST-N.json of the last three checkpoints
     clients.sqlite   the clients' memories; only if the method has memories
+    clients/         large memories, a file each; only if there are any
     result.json      the summary of a finished run
     analysis/        what `fedloom analyze` has found; only if it was asked to
     lock             held by the process that writes
