@@ -141,9 +141,10 @@ class SqliteStore:
             for slot, _, value in self._current(client, self._as_of)
             if slot not in pending
         }
-        for slot, new in pending.items():
-            value = new if isinstance(new, bytes) else new.read()
-            recalled[slot] = self._unpacked(client, slot, value)
+        with self._readable_errors():
+            for slot, new in pending.items():
+                value = new if isinstance(new, bytes) else new.read()
+                recalled[slot] = self._unpacked(client, slot, value)
         return recalled
 
     def _unpacked(self, client: int, slot: str, value: bytes) -> Params:
@@ -281,12 +282,13 @@ class SqliteStore:
             yield slot, seal, value
 
     def _large_value(self, client: int, slot: str, seal: Any) -> bytes:
-        try:
-            return self._files.read(seal)
-        except FileNotFoundError as error:
-            raise StoreDamaged(
-                self.path, f"the file with the memory '{slot}' of client {client} is missing"
-            ) from error
+        with self._readable_errors():
+            try:
+                return self._files.read(seal)
+            except FileNotFoundError as error:
+                raise StoreDamaged(
+                    self.path, f"the file with the memory '{slot}' of client {client} is missing"
+                ) from error
 
     def _loaded_index(self) -> tuple[MemoryDigest, list[ReplacedVersion]]:
         if self._index is None:
