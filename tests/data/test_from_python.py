@@ -144,8 +144,8 @@ def test_classes_of_both_splits_count():
 def test_a_fraction_as_label_is_named():
     assert message((X, Y + 0.25)) == (
         "data: found label 0.25 at sample 0, expected a whole number or a string; "
-        "this looks like a target for regression, and "
-        "fedloom supports classification only: sort the values into classes first"
+        "this looks like a target for regression: set task=regression, or sort the values into "
+        "classes first"
     )
 
 

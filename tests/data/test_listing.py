@@ -17,6 +17,7 @@ def described(dataset: Dataset) -> dict[str, Any]:
         "kind": dataset.kind,
         "train": len(dataset.train),
         "test": len(dataset.test),
+        "task": dataset.task,
         "classes": len(dataset.classes),
         "shape": " x ".join(map(str, dataset.shape)),
         "users": len(dataset.users),

@@ -20,6 +20,12 @@ Pull = Callable[[str, Tensor], Tensor | float]  # what a method adds to the grad
 Server = Callable[[State, State], State]  # (sent, mean) -> next
 
 
+def model_cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Mean cross-entropy."""
+    logits = model(x)
+    return (torch.logsumexp(logits, 1) - logits[range(len(y)), y]).mean()
+
+
 @dataclass(frozen=True)
 class World:
     """The settings of a run, and the random draws that fedloom and the oracle share."""
@@ -32,6 +38,7 @@ class World:
     batch: int = 4
     epochs: int = 2
     drop_last: bool = False
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor] = model_cross_entropy
 
     def cohort(self, t: int) -> list[int]:
         return self.sampler(t, self.key.fold("cohort", t), [len(c) for c in self.clients])
@@ -51,19 +58,13 @@ class World:
         return [name for name, _ in self.build().named_parameters()]
 
 
-def model_cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Mean cross-entropy."""
-    logits = model(x)
-    return (torch.logsumexp(logits, 1) - logits[range(len(y)), y]).mean()
-
-
 def train(
     world: World,
     t: int,
     client: int,
     start: State,
     pull: Pull = lambda name, w: 0.0,
-    loss: Callable[[nn.Module, Tensor, Tensor], Tensor] = model_cross_entropy,
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None,
     branch: str = "round",
 ) -> tuple[State, int]:
     """One client's SGD: the final model and the number of steps."""
@@ -71,7 +72,7 @@ def train(
     model.load_state_dict(start)
     for batch in world.batches(t, client, branch):
         model.zero_grad()
-        loss(model, data.x[batch], data.y[batch]).backward()
+        (loss or world.loss)(model, data.x[batch], data.y[batch]).backward()
         with torch.no_grad():
             for name, w in model.named_parameters():
                 w -= world.lr * (w.grad + pull(name, w))
@@ -196,7 +197,7 @@ def feddyn(
     rounds: int,
     alpha: float,
     mu: float = 0.0,
-    objective: Objective = lambda *scene: model_cross_entropy,
+    objective: Objective = lambda world, *scene: world.loss,
 ) -> State:
     """FedDyn in its authors' second form, with drift sums of ALL clients instead of h.
 

@@ -12,6 +12,7 @@ from fedloom.core.client import Broadcast, ClientTask, Federation, Task, job_for
 from fedloom.core.guard import Guard
 from fedloom.core.job import Data, Job, ModelPool
 from fedloom.core.key import Key
+from fedloom.core.learning_task import CLASSIFICATION, LearningTask
 from fedloom.core.method import Method
 from fedloom.core.params import Params
 from fedloom.core.round import rounds
@@ -95,6 +96,7 @@ def make_simulation(
     solver: Solver = SOLVER,
     seed: int = 0,
     strict: bool = True,
+    task: LearningTask = CLASSIFICATION,
 ) -> Simulation:
     """A simulation with tiny clients, three per round.
 
@@ -107,6 +109,7 @@ def make_simulation(
         solver,
         Key.root(seed),
         classes=CLASSES,
+        task=task,
     )
     engine = RecordingEngine(InProcess(federation))
     return Simulation(federation, sampler or uniform(3), engine, Guard(strict=strict))

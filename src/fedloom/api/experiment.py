@@ -30,10 +30,13 @@ class Experiment:
                 DatasetDict, or a fedloom Dataset
     test        the test split, in the form of `data`; without it a fifth of the samples is held out
     client_ids  for (X, y): the client of each training sample; `partition` is then "user"
-    target      for a DataFrame or a HuggingFace Dataset: the column with the labels; client: the
-                column with the client ids
+    target      for a DataFrame or a HuggingFace Dataset: the column with the labels (of a DataFrame
+                also a list of columns); client: the column with the client ids
     kind        for (X, y): "signal", "volume", "image" or "table", where the shape leaves it open;
                 channels="last" if the channels of signals or volumes are their last axis
+    task        what is learned: "classification", "multilabel" (y of 0 and 1), "regression" (y of
+                numbers) or "next-token"; see docs/tasks.md
+    loss        a function of (outputs, targets) that returns their mean, instead of the task's
     partition   how samples are split among `clients`, for example "dirichlet(alpha=0.1)"
     per_round   clients per round
     optimiser   of local training: "sgd", "adam" or "adamw"
@@ -53,10 +56,12 @@ class Experiment:
         *,
         test: Any = None,
         client_ids: Sequence[Any] | None = None,
-        target: str | None = None,
+        target: str | Sequence[str] | None = None,
         client: str | None = None,
         kind: str | None = None,
         channels: str | None = None,
+        task: str | None = None,
+        loss: Any = None,
         partition: str | None = None,
         clients: int | None = None,
         per_round: int | None = None,

@@ -51,8 +51,10 @@ def collect(given: Mapping[str, Any]) -> Inputs:
     settings["method"] = _method(given.get("method", "fedavg"), values)
     if "model" in given:
         settings["model"] = _model(given["model"], values)
-    dataset = _dataset({name: settings.pop(name) for name in DATA_OPTIONS if name in settings},
-                       given.get("data"))  # fmt: skip
+    if "loss" in given:
+        settings["loss"] = _loss(given["loss"], values)
+    options = {name: settings.pop(name) for name in DATA_OPTIONS if name in settings}
+    dataset = _dataset(options, given.get("data"), given.get("task", "classification"))
     if dataset is not None:
         settings["data"] = dataset.name
         if dataset.train.users is not None:
@@ -117,6 +119,22 @@ def _model(model: Any, values: dict[str, Any]) -> Any:
     return {"name": name}
 
 
+def _loss(loss: Any, values: dict[str, Any]) -> str:
+    """A loss as a setting; a function without an importable name becomes a value."""
+    if isinstance(loss, str):
+        return loss
+    if not callable(loss):
+        raise UserError(
+            f"loss={loss!r} is a {type(loss).__name__}; pass a function of (outputs, targets) that "
+            "returns their mean loss"
+        )
+    if reference := reference_to(loss):
+        return reference
+    name = f"{VALUE_PREFIX}{_name_of(loss)}-{code_digest(loss)}"
+    values[name] = loss
+    return name
+
+
 def _module_digest(model: nn.Module) -> str:
     """Tells modules apart by their layers, their weights and the code of the user's classes."""
     classes = {type(m) for m in model.modules() if not type(m).__module__.startswith("torch.")}
@@ -129,14 +147,14 @@ def _name_of(function: Callable[..., Any]) -> str:
     return "lambda" if name == "<lambda>" else name
 
 
-def _dataset(options: Mapping[str, Any], data: Any) -> Dataset | None:
+def _dataset(options: Mapping[str, Any], data: Any, task: str) -> Dataset | None:
     """Data that were passed as an object; None if they are named, or left to the settings."""
     if data is None or isinstance(data, str | Mapping):
         if options:
             name = next(iter(options))
             raise UserError(f"{name}= describes data that are passed as an object; leave it out")
         return None
-    dataset = as_dataset(data, **options)
+    dataset = as_dataset(data, **options, task=task)
     if isinstance(data, Dataset):  # its name could be that of other, stored data
-        dataset = replace(data, name=f"{VALUE_PREFIX}{data.name}-{content_digest(data)[:12]}")
+        dataset = replace(dataset, name=f"{VALUE_PREFIX}{data.name}-{content_digest(data)[:12]}")
     return dataset

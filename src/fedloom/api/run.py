@@ -17,6 +17,7 @@ from fedloom.api.inputs import Inputs, collect
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
+from fedloom.core.learning_task import learning_task
 from fedloom.core.params import Params
 from fedloom.core.warn import warn_user
 from fedloom.data.sources.array_kinds import AXES
@@ -133,14 +134,21 @@ class Run:
             return self._client_model(run, number, weights)
 
     def predict(self, x: Any, client: int | None = None) -> np.ndarray:
-        """The predicted class of each raw sample, by the global model or by a client's.
+        """What is predicted for each raw sample, by the global model or by a client's.
 
         x: samples in the form of the training data, an array or tensor with the samples along the
-        first axis. Returns class names, or integers if all class names are integers.
+        first axis. Returns class names, or integers if all class names are integers; for multilabel
+        the probability of each label, for regression numbers, for next-token token numbers.
         """
-        model = self.model if client is None else self.client(client).model
+        model, task = self.model if client is None else self.client(client).model, self.config.task
         with torch.inference_mode():
-            predicted = model(self.normalise(x)).argmax(1).cpu().numpy()
+            outputs = model(self.normalise(x))
+        if task in ("multilabel", "regression"):
+            values: np.ndarray = learning_task(task).predictions(outputs).cpu().numpy()
+            return values
+        predicted: np.ndarray = outputs.argmax(-1).cpu().numpy()
+        if task == "next-token":
+            return predicted
         names = np.array(self.classes)
         if all(name.lstrip("-").isdigit() for name in self.classes):
             names = names.astype(np.int64)

@@ -83,7 +83,7 @@ def list_(json_: o.Json = False) -> None:
             d["kind"],
             f"{d['train']:,}",
             f"{d['test']:,}",
-            str(d["classes"]),
+            _outputs(d),
             d["shape"],
             str(d["users"] or ""),
         ]
@@ -96,6 +96,15 @@ def list_(json_: o.Json = False) -> None:
     for d in descriptions:
         if "problem" in d:
             out.print(f"\nproblem: {d['problem']}", markup=False, highlight=False)
+
+
+def _outputs(description: dict[str, Any]) -> str:
+    """The number of classes, or of what else a model predicts."""
+    count, task = description["classes"], description["task"]
+    nouns = {"multilabel": "label", "regression": "number", "next-token": "token"}
+    if task not in nouns:
+        return str(count)
+    return f"{count:,} {nouns[task]}{'s' if count > 1 else ''}"
 
 
 @app.command()

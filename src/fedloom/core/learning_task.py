@@ -12,7 +12,7 @@ Losses are means: over samples, over samples and labels or targets, or over toke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
@@ -136,6 +136,29 @@ TASKS: Mapping[str, LearningTask] = MappingProxyType(
 )
 # for methods that mix labels, compare class probabilities or count samples by class
 CLASSIFICATION_ONLY = frozenset({CLASSIFICATION.name})
+
+
+def standardised(task: LearningTask, mean: Tensor, std: Tensor) -> LearningTask:
+    """The task with outputs in standard deviations from the mean of the targets.
+
+    Losses compare the outputs with targets in these units; predictions are in those of the data.
+    """
+
+    def scaled(loss: TargetLoss) -> TargetLoss:
+        return lambda outputs, targets: loss(
+            outputs, ((targets - mean.to(targets.device)) / std.to(targets.device))
+        )
+
+    def in_units_of_the_data(outputs: Tensor) -> Tensor:
+        values = task.predictions(outputs)
+        return values * std.to(values) + mean.to(values)
+
+    return replace(
+        task,
+        loss=scaled(task.loss),
+        sample_losses=None if task.sample_losses is None else scaled(task.sample_losses),
+        predictions=in_units_of_the_data,
+    )
 
 
 def learning_task(name: str) -> LearningTask:

@@ -33,7 +33,7 @@ def summary(dataset: Dataset) -> dict[str, Any]:
         },
         "clients": _clients(dataset),
         "features": _features(dataset),
-        "classes": _class_counts(dataset),
+        **_target_facts(dataset),
     }
     if "target" in dataset.about:
         facts["target"] = dataset.about["target"]
@@ -55,7 +55,7 @@ def summary_lines(facts: Mapping[str, Any]) -> dict[str, str]:
     }
     if "target" in facts:
         lines["target"] = facts["target"]
-    lines["classes"] = _classes_line(facts["classes"])
+    lines |= _target_lines(facts)
     if "missing" in facts:
         lines["missing values"] = _missing_line(facts["missing"])
     return lines
@@ -87,10 +87,40 @@ def _features(dataset: Dataset) -> dict[str, Any]:
     return facts
 
 
-def _class_counts(dataset: Dataset) -> dict[str, int]:
-    labels = np.concatenate([dataset.train.labels, dataset.test.labels])
+def _target_facts(dataset: Dataset) -> dict[str, Any]:
+    """How often each class or label occurs, what the numbers are, or how many tokens there are."""
+    y = np.concatenate([dataset.train.labels, dataset.test.labels])
+    if dataset.task == "classification":
+        return {"classes": _class_counts(dataset, y)}
+    if dataset.task == "next-token":
+        return {"task": dataset.task, "tokens": len(dataset.classes)}
+    columns = zip(dataset.classes, y.reshape(len(y), -1).T.astype(np.float64), strict=True)
+    if dataset.task == "multilabel":
+        return {"task": dataset.task, "labels": {name: int(c.sum()) for name, c in columns}}
+    numbers = {name: {"min": c.min(), "mean": c.mean(), "max": c.max()} for name, c in columns}
+    return {"task": dataset.task, "targets": numbers}
+
+
+def _class_counts(dataset: Dataset, labels: np.ndarray) -> dict[str, int]:
     counts = np.bincount(labels, minlength=len(dataset.classes)).tolist()
     return dict(zip(dataset.classes, counts, strict=True))
+
+
+def _target_lines(facts: Mapping[str, Any]) -> dict[str, str]:
+    if "classes" in facts:
+        return {"classes": _classes_line(facts["classes"])}
+    lines = {"task": facts["task"]}
+    if "labels" in facts:
+        lines["labels"] = _classes_line(facts["labels"])
+    elif "tokens" in facts:
+        lines["tokens"] = f"{facts['tokens']:,}"
+    else:
+        each = (
+            f"{name}, {v['min']:.4g} to {v['max']:.4g}, mean {v['mean']:.4g}"
+            for name, v in facts["targets"].items()
+        )
+        lines["numbers"] = shortened(each, NAMED)
+    return lines
 
 
 def _clients_line(clients: Mapping[str, Any], unit: str) -> str:

@@ -7,15 +7,18 @@ mean and std per channel of the training split, as the readers of files do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from fedloom.core.errors import UserError
+from fedloom.core.learning_task import learning_task
 from fedloom.data.dataset import Dataset
 from fedloom.data.identity import identity_sha256
 from fedloom.data.sources.assemble import Assembly, dataset_from_samples
 from fedloom.data.sources.python_values import Options, read_values, reject_options
 from fedloom.data.sources.torch_dataset import check_test_share
+from fedloom.data.tasks import with_task
 
 DEFAULT_TEST_SHARE = 0.2
 
@@ -25,13 +28,14 @@ def as_dataset(
     *,
     test: Any = None,
     client_ids: Any = None,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     client: str | None = None,
     kind: str | None = None,
     channels: str | None = None,
     name: str | None = None,
     test_share: float = DEFAULT_TEST_SHARE,
     seed: int = 0,
+    task: str = "classification",
 ) -> Dataset:
     """The data set of values from Python.
 
@@ -42,11 +46,15 @@ def as_dataset(
                 class (of each client's samples, if there are client ids) is held out: every k-th
                 sample for seed 0, for another seed every k-th after shuffling.
     client_ids  one id (int or str) per sample of `data`, for the partition "user".
-    target      DataFrames and HuggingFace Datasets: the column with the labels.
+    target      DataFrames and HuggingFace Datasets: the column with the labels; of a DataFrame also
+                a list of columns, for multilabel and for regression of several numbers.
     client      likewise: the column with the client ids.
     kind        (X, y) and torch Datasets: "signal" for (N,L) or (N,C,L), "volume" for (N,D,H,W) or
                 (N,C,D,H,W), "image", or "table"; by default the shape and the type decide.
     channels    signals and volumes: "last" if the channels are the last axis.
+    task        what is learned: "classification"; "multilabel", y of 0 and 1, (N, labels);
+                "regression", y of numbers, (N,) or (N, numbers); or "next-token", X and y of token
+                numbers, (N, positions).
     name        by default "python:arrays-" and the start of the digest of the content.
 
     X of type uint8 with shape (N,H,W), (N,H,W,C) or (N,C,H,W) are images, with five axes volumes,
@@ -68,14 +76,14 @@ def as_dataset(
             "seed": seed != 0,
         }
         reject_options(options, "a fedloom Dataset already has its splits, clients and name")
-        return data
+        return with_task(data, task)
     check_test_share(test_share)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed={seed!r} must be a whole number (0 holds out every k-th sample)")
-    said = Options(client_ids, target, client, kind, channels)
+    said = Options(client_ids, target, client, kind, channels, learning_task(task).name)
     train_samples, test_samples = read_values(data, test, said)
     about = {"format": "python", "source": type(data).__name__}
-    how = Assembly(test_share, seed)
+    how = Assembly(test_share, seed, task=task)
     dataset = dataset_from_samples("", train_samples, test_samples, how, about)
     return replace(dataset, name=name or f"python:arrays-{content_digest(dataset)[:12]}")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.data.dataset import Dataset
 from fedloom.data.parts import all_rows, part_sizes
 
 CLIENTS_AT_ONCE = 2**16  # that are counted in one table; there may be millions
@@ -65,6 +66,13 @@ def class_counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) 
         table[:] = np.bincount(cells, minlength=table.size).reshape(table.shape)
         start += len(own)
     return counts
+
+
+def client_counts(dataset: Dataset, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Training samples per client and class; per client only if samples have no class."""
+    if dataset.task == "classification":
+        return class_counts(dataset.train.labels, parts, len(dataset.classes))
+    return part_sizes(parts)[:, None]
 
 
 def heterogeneity(counts: np.ndarray) -> Heterogeneity:

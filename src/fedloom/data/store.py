@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.learning_task import TASKS
 from fedloom.core.warn import warn_user
 from fedloom.data import fashion, synthetic
 from fedloom.data.dataset import Dataset, Kind, Split
@@ -140,7 +141,7 @@ def _free_folder(name: str, root: Root, replace: bool) -> Path:
 def _write_files(folder: Path, dataset: Dataset) -> None:
     """Write the files of a data set into an empty folder, and sync each to disk."""
     files = {split: _write_split(folder, split, getattr(dataset, split)) for split in SPLITS}
-    fields = ("name", "kind", "classes", "mean", "std", "users", "about")
+    fields = ("name", "kind", "task", "classes", "mean", "std", "users", "about")
     facts = {field: getattr(dataset, field) for field in fields}
     info = folder / INFO
     info.write_bytes(info_bytes({**facts, "files": files}))
@@ -191,6 +192,8 @@ def _dataset(folder: Path, info: Mapping[str, Any]) -> Dataset:
         train, test = (Split(**load_file(file)) for file in split_files(info, folder).values())
         if info["kind"] not in get_args(Kind):
             raise ValueError(f"no kind '{info['kind']}'")
+        if info.get("task", "classification") not in TASKS:
+            raise ValueError(f"no task '{info['task']}'")
         tuples = {field: tuple(info[field]) for field in ("classes", "mean", "std", "users")}
         return Dataset(
             name=info["name"],
@@ -198,6 +201,7 @@ def _dataset(folder: Path, info: Mapping[str, Any]) -> Dataset:
             train=train,
             test=test,
             about=dict(info["about"]),
+            task=info.get("task", "classification"),  # all data sets of older versions
             **tuples,
         )
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

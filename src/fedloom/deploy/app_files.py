@@ -64,6 +64,11 @@ def check_deployable(config: Config) -> None:
             "sites do not have; deploy a method and a model of the package "
             "(see: fedloom methods, fedloom models)"
         )
+    if config.task != "classification":
+        raise UserError(
+            f"sites train classes, and the task is {config.task}; "
+            "set task=classification, or simulate the run"
+        )
 
 
 def _scalars(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.key import Key
-from fedloom.core.learning_task import learning_task
 from fedloom.core.method import Method
 from fedloom.core.sampler import SAMPLERS, Sampler
 from fedloom.core.spec import Spec, call
@@ -37,9 +36,11 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.partition import partition
 from fedloom.data.parts import Parts
 from fedloom.data.subset import renormalised, subset
+from fedloom.data.tasks import with_task
 from fedloom.data.validation import evaluated_on, hold_out
 from fedloom.experiment.build_solver import build_solver
 from fedloom.experiment.memory_layout import arrange
+from fedloom.experiment.run_task import run_task
 from fedloom.methods.registry import build as build_method
 from fedloom.models import registry as models
 from fedloom.models.from_user import build_user_model
@@ -56,7 +57,8 @@ def load_data(config: Config, whole: Dataset | None = None) -> Dataset:
     that nothing in a run can see the test data.
     """
     data = config.data
-    kept = subset(whole or named_data(data.name), data.classes, data.per_class, data.pixels)
+    whole = with_task(whole or named_data(data.name), config.task)
+    kept = subset(whole, data.classes, data.per_class, data.pixels)
     if data.mean is not None or data.std is not None:
         kept = renormalised(kept, data.mean or (), data.std or ())
     if not data.validation:
@@ -83,9 +85,12 @@ def _split_rows(config: Config, dataset: Dataset) -> tuple[Parts, Parts]:
     """The rows that every client trains on, and those that it holds out."""
     users = None if dataset.train.users is None else dataset.train.users.numpy()
     key = Key.root(config.seed).fold("partition")
+    labels = dataset.train.labels
+    if dataset.task != "classification":  # partitions without classes only count the samples
+        labels = np.zeros(len(labels), np.int64)
     rows = partition(
         config.data.partition,
-        dataset.train.labels,
+        labels,
         config.data.clients,
         key,
         users,
@@ -138,7 +143,7 @@ def build_federation(
         key=key,
         test=EvaluationBatches(test, normaliser(dataset, dtype, device), config.evaluate.batch),
         classes=len(dataset.classes),
-        task=learning_task(config.task),
+        task=run_task(config, values, dataset.train.y),
         own_test=own_test,
     )
 

@@ -5,7 +5,7 @@ A user's model must also be the same each time it is built, and return one tenso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,11 +27,18 @@ from fedloom.experiment.model_memory import (
     too_large,
 )
 
+NEEDED = {
+    "classification": "every class",
+    "multilabel": "every label",
+    "regression": "every target",
+    "next-token": "every token at every position",
+}
+
 
 def check_model_output(
     federation: Federation, spec: Spec, dataset: Dataset, dtype: torch.dtype = torch.float32
 ) -> Chain:
-    """The model, after checking that it takes a sample and returns a number for every class."""
+    """The model, after checking that it takes a sample and returns a number for every output."""
     check_memory(spec, dataset, dtype)
     x = _sample(federation)
     try:
@@ -48,7 +55,7 @@ def check_model_output(
             f"model '{_name(spec)}' does not accept a sample of shape {dataset.shape}: "
             f"{_described(error)}; change its layers or choose another model"
         ) from error
-    _check_scores(output, spec, (1, len(dataset.classes)))
+    _check_scores(output, spec, _wanted_shapes(dataset), NEEDED[dataset.task])
     return model.train()
 
 
@@ -60,22 +67,33 @@ def _sample(federation: Federation) -> Tensor:
     return test[0][0][:1]
 
 
-def _check_scores(output: Any, spec: Spec, wanted: tuple[int, int]) -> None:
-    """Raise unless the output of a model is one row of real numbers for each sample."""
+def _wanted_shapes(dataset: Dataset) -> list[tuple[int, ...]]:
+    """The shapes that the output for one sample may have, the usual one first."""
+    outputs = len(dataset.classes)
+    if dataset.task == "next-token":
+        return [(1, *dataset.shape, outputs)]
+    return [(1, outputs), (1,)] if dataset.task == "regression" and outputs == 1 else [(1, outputs)]
+
+
+def _check_scores(output: Any, spec: Spec, wanted: Sequence[tuple[int, ...]], needed: str) -> None:
+    """Raise unless the output of a model for one sample has one of the wanted shapes.
+
+    needed: what there must be a number for, in words.
+    """
     if not isinstance(output, Tensor):
         raise UserError(
             f"model '{_name(spec)}' returns {_contents(output)}, and one tensor with a number for "
-            f"every class is needed{_line_to_write(output, wanted)}"
+            f"{needed} is needed{_line_to_write(output, wanted[0])}"
         )
-    if tuple(output.shape) != wanted:
+    if tuple(output.shape) not in wanted:
         raise UserError(
             f"model '{_name(spec)}' returns shape {tuple(output.shape)} for one sample, "
-            f"and {wanted} is needed; fix its last layer"
+            f"and {wanted[0]} is needed; fix its last layer"
         )
     if not output.is_floating_point():
         raise UserError(
             f"model '{_name(spec)}' returns numbers of type {output.dtype}, and real numbers are "
-            "needed, one for every class; return the scores, not the class"
+            f"needed, one for {needed}; return the scores, not the class"
         )
 
 
@@ -93,7 +111,7 @@ def _contents(output: Any) -> str:
     return "None" if output is None else f"a {kind}"
 
 
-def _line_to_write(output: Any, wanted: tuple[int, int]) -> str:
+def _line_to_write(output: Any, wanted: tuple[int, ...]) -> str:
     """The last line of a forward pass that returns the scores among several values."""
     if isinstance(output, Mapping):
         pairs = list(output.items())

@@ -198,7 +198,8 @@ def _recipe(config: Config, dataset: Dataset, clients: Clients, federation: Fede
     }
     if isinstance(federation.own_test, OwnTestBatches):
         tensors |= _client_tensors(federation.own_test.clients, "test.")
-    facts = {name: getattr(dataset, name) for name in ("name", "kind", "classes", "mean", "std")}
+    names = ("name", "kind", "classes", "mean", "std", "task")
+    facts = {name: getattr(dataset, name) for name in names}
     build = f"{__name__}:{build_in_worker.__name__}"
     return Recipe(build, resolve_auto(config).text(), facts, tensors)
 

@@ -30,7 +30,7 @@ from fedloom.data import augment
 from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
 from fedloom.data.partition import check as check_partition
-from fedloom.data.statistics import class_counts
+from fedloom.data.statistics import client_counts
 from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice
 from fedloom.experiment.build import (
@@ -48,6 +48,7 @@ from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.run_data import RemoteFederation, local_data
+from fedloom.experiment.run_task import check_data_settings, task_with_loss
 from fedloom.methods.registry import build as build_method
 from fedloom.methods.registry import check_task
 from fedloom.runs.made_with import made_with
@@ -63,8 +64,9 @@ if TYPE_CHECKING:
 class PreparedRun:
     """A run that is ready to begin. Close it to end its workers.
 
-    counts: training samples, clients by classes. identity: what the result will depend on besides
-    the settings. notices: what the user must know before clients send anything but weights.
+    counts: training samples, clients by classes; a single column if samples have no class.
+    identity: what the result will depend on besides the settings. notices: what the user must know
+    before clients send anything but weights.
     """
 
     config: Config
@@ -150,6 +152,8 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
         lambda: _checked_method(config, values),
         lambda: check_model(config.model, values),
         lambda: check_partition(config.data.partition),
+        lambda: check_data_settings(config),
+        lambda: task_with_loss(config, values),
         lambda: augment.check(config.data.augment),
         lambda: build_sampler(config.sample),
         lambda: resolve_device(config.device),
@@ -186,10 +190,11 @@ def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray, tuple[
     """
     config = load(raw)
     check_partition(config.data.partition)
+    check_data_settings(config)
     dataset = load_data(config)
     rows = partition_rows(config, dataset)
-    counts = class_counts(dataset.train.labels, rows, len(dataset.classes))
-    return config, counts, dataset.classes
+    names = dataset.classes if dataset.task == "classification" else ("samples",)
+    return config, client_counts(dataset, rows), names
 
 
 def _conflicts(config: Config, model: Chain, sizes: np.ndarray) -> list[str]:

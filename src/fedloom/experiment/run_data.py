@@ -12,7 +12,7 @@ from fedloom.core.simulation import Engine
 from fedloom.data.client import Clients, OwnTestBatches
 from fedloom.data.dataset import Dataset
 from fedloom.data.own_test import own_test_rows
-from fedloom.data.statistics import class_counts
+from fedloom.data.statistics import client_counts
 from fedloom.experiment.build import (
     build_clients,
     load_data,
@@ -32,7 +32,7 @@ class RunData:
                it has none: only their form, the classes and the normalisation.
     clients    the training samples by client, or as many clients that know only how many they have.
     own_test   the test samples by client, if models are scored on them.
-    counts     training samples, clients by classes.
+    counts     training samples, clients by classes; a single column if samples have no class.
     used       what identifies the data.
     """
 
@@ -61,5 +61,5 @@ def local_data(config: Config, whole: Dataset | None = None) -> RunData:
     own_test = None
     if config.evaluate.on == "own":
         own_test = own_test_batches(config, dataset, own_test_rows(dataset, rows))
-    counts = torch.from_numpy(class_counts(dataset.train.labels, rows, len(dataset.classes)))
+    counts = torch.from_numpy(client_counts(dataset, rows))
     return RunData(dataset, clients, own_test, counts, used_data(whole, rows))

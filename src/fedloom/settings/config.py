@@ -58,6 +58,11 @@ class DataSettings(Settings):
     std: tuple[Annotated[float, Field(gt=0, strict=True)], ...] | None = Field(
         None, description="normalisation standard deviations; set mean and std together"
     )
+    standardise: bool = Field(
+        True,
+        description="regression: train on targets of mean 0 and deviation 1; predictions and "
+        "metrics are in the units of the data",
+    )
     clients: int = Field(
         20, ge=0, le=MAX_COUNT, description="number of clients; 0: one per user of the data"
     )
@@ -160,6 +165,11 @@ class Config(Settings):
         "classification",
         description="what is learned: one class per sample, several labels, numbers, or tokens",
     )
+    loss: str = Field(
+        "",
+        description="a loss of your own, file.py:function of (outputs, targets), their mean; "
+        "'': that of the task",
+    )
     model: SpecField = Field(
         Spec("lenet5"), description="a model; see: fedloom models; or file.py:function"
     )
@@ -234,11 +244,12 @@ class Config(Settings):
     @property
     def references(self) -> list[str]:
         """The user-defined functions that the settings name; to use them is to run their code."""
-        return references(self.model_dump(mode="json", include={"method", "model"}), DEFAULTS)
+        named = {"method", "model", "loss"}
+        return references(self.model_dump(mode="json", include=named), DEFAULTS)
 
     def code(self) -> dict[str, str]:
         """The user's own source files that the result depends on, with their checksums now."""
-        return checksums([*(spec.name for spec in self.method_specs), self.model.name])
+        return checksums([*(spec.name for spec in self.method_specs), self.model.name, self.loss])
 
     def text(self) -> str:
         """All settings as TOML."""

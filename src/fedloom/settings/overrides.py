@@ -103,6 +103,8 @@ def normalised(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
         result["method"] = method_table(parse(method))
     elif isinstance(method, dict):
         result["method"] = {**defaults["method"], **method}
+    if isinstance(result.get("loss"), str):
+        result["loss"] = absolute_reference(result["loss"])
     _write_out(result, "model", defaults["model"])
     _write_out(result, "sample", defaults["sample"])
     if isinstance(result.get("data"), dict):
@@ -134,6 +136,7 @@ def references(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]
     method, model = (tables.get(key) for key in ("method", "model"))
     texts = [table["name"] for table in (method, model) if isinstance(table, Mapping)]
     names = [spec.name for text in texts if isinstance(text, str) for spec in parse(text)]
+    names += [loss] if isinstance(loss := tables.get("loss"), str) else []
     return [name for name in names if is_reference(name) and not name.startswith(VALUE_PREFIX)]
 
 

@@ -160,7 +160,7 @@ def test_it_is_stored_and_trained_on(images, tmp_path, monkeypatch):
         ({}, {"test": "tset"}, "no split of"),
         ({}, {"config": "plain"}, "leave config= out"),
         ({"label": [-1] * 30}, {}, "30 samples without a label (the first is row 0)"),
-        ({"label": [0.5] * 30}, {}, "fedloom supports classification only"),
+        ({"label": [0.5] * 30}, {}, "set task=regression"),
         ({"site": [None, *SITES[1:]]}, {"client": "site"}, "1 rows without a client"),
         ({"site": [str(i) for i in range(30)]}, {"client": "site"}, "30 different values"),
         ({"more": PIXELS.tolist(), "image": PIXELS.tolist()}, {}, "name it with input=COLUMN"),

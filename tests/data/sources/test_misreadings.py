@@ -19,7 +19,7 @@ MEASURED = np.linspace(0.5, 1.2, 20)
 WHOLE = np.arange(20.0) % 2
 HALF = [0, 7] * 10
 
-REGRESSION = "looks like a target for regression, and fedloom supports classification only"
+REGRESSION = "looks like a target for regression: set task=regression"
 
 
 def sources(write, tmp_path, y, header="y"):

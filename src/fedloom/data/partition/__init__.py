@@ -25,7 +25,7 @@ from fedloom.data.partition.published import SEEDS, fedafa
 from fedloom.data.partition.simple import classes, iid, quantity, shards, user
 from fedloom.data.parts import Parts, all_rows, part_sizes
 
-__all__ = ["GIVEN", "PARTITIONS", "check", "complete", "partition", "stream"]
+__all__ = ["GIVEN", "PARTITIONS", "WITHOUT_CLASSES", "check", "complete", "partition", "stream"]
 
 PARTITIONS: Mapping[str, Callable[..., Parts]] = MappingProxyType(
     {
@@ -40,6 +40,8 @@ PARTITIONS: Mapping[str, Callable[..., Parts]] = MappingProxyType(
         "user": user,
     }
 )
+# Partitions that do not look at the labels.
+WITHOUT_CLASSES = frozenset({"iid", "quantity", "user"})
 # Arguments filled in by `partition`, never by a config.
 GIVEN = frozenset({"labels", "clients", "rng", "users", "generator", "key"})
 

@@ -24,11 +24,12 @@ def split_from_arrays(
     users: object = None,
     kind: str | None = None,
     channels: str | None = None,
+    task: str = "classification",
 ) -> RawSplit:
     """A split as it is stored; for kind and channels see array_kinds.py."""
     check_options(kind, channels)
     samples = as_kind(x, kind or kind_of(x, where), channels, where)
-    return raw_split(samples, y, where, users)
+    return raw_split(samples, y, where, users, task)
 
 
 def dataset_from_splits(
@@ -38,17 +39,18 @@ def dataset_from_splits(
     test_share: float,
     about: Mapping[str, str],
     classes: Sequence[str] = (),
+    task: str = "classification",
 ) -> Dataset:
     """The data set of one or two splits; without a test split a share is held out.
 
     Tables are standardised with the moments of their training rows.
     """
-    train, test, about = _both_splits(train, test, test_share, about)
+    train, test, about = _both_splits(train, test, test_share, about, task)
     kind = STORED_AS[train.x.ndim]
     if kind == "table" and train.x.shape[1:] == test.x.shape[1:]:
         mean, std = column_moments(train.x)
         train, test = (replace(s, x=to_float32((s.x - mean) / std)) for s in (train, test))
-    return build_dataset(name, kind, train, test, about, classes)
+    return build_dataset(name, kind, train, test, about, classes, task=task)
 
 
 def unscaled_splits(
@@ -75,13 +77,17 @@ def unscaled_splits(
 
 
 def _both_splits(
-    train: RawSplit, test: RawSplit | None, test_share: float, about: Mapping[str, str]
+    train: RawSplit,
+    test: RawSplit | None,
+    test_share: float,
+    about: Mapping[str, str],
+    task: str = "classification",
 ) -> tuple[RawSplit, RawSplit, dict[str, str]]:
     about = dict(about)
     if train.users is not None:
         check_ids_repeat(train.users, f"{train.where}, the users")
     if test is None:
-        about["test split"] = holdout.description(test_share, train.users is not None)
+        about["test split"] = holdout.description(test_share, train.users is not None, task=task)
         train, test = holdout.split_off_test(train, test_share)
     return train, test, about
 

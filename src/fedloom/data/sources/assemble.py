@@ -29,7 +29,7 @@ class Samples:
     """
 
     x: np.ndarray | Frame
-    labels: np.ndarray  # int64, bool or str
+    labels: np.ndarray  # int64, bool or str; targets of other tasks as they are stored
     users: np.ndarray | None
     where: str
     classes: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Assembly:
     """How a data set is made of samples.
 
     standardise: whether columns of numbers are. categorical: columns that are categories although
-    they hold numbers. drop: how the user leaves a column out.
+    they hold numbers. drop: how the user leaves a column out. task: what is learned.
     """
 
     test_share: float = 0.2
@@ -58,6 +58,7 @@ class Assembly:
     standardise: bool = False
     categorical: Collection[str] = ()
     drop: str = "leave the column out with data.drop(columns='{}')"
+    task: str = "classification"
 
 
 def dataset_from_samples(
@@ -65,17 +66,22 @@ def dataset_from_samples(
 ) -> Dataset:
     """The data set; without a test split a share of the samples is held out."""
     about = dict(about)
-    classes, train_y, test_y = _class_numbers(train, test)
+    if how.task == "classification":
+        classes, train_y, test_y = _class_numbers(train, test)
+    else:
+        classes, train_y = train.classes, train.labels
+        test_y = None if test is None else test.labels
     if test is None or test_y is None:
-        about["test split"] = holdout.description(how.test_share, train.users is not None)
+        has_users = train.users is not None
+        about["test split"] = holdout.description(how.test_share, has_users, task=how.task)
         mask = _held_out(train_y, train.users, how, train.where)
         test, test_y = train.take(mask), train_y[mask]
         train, train_y = train.take(~mask), train_y[~mask]
     train_x, test_x = _both_features(train, test, how)
     kind, constants = _kind_and_constants(train_x, train.kind)
-    train_split = raw_split(train_x, train_y, train.where, train.users)
-    test_split = raw_split(test_x, test_y, test.where, test.users)
-    return build_dataset(name, kind, train_split, test_split, about, classes, constants)
+    train_split = raw_split(train_x, train_y, train.where, train.users, how.task)
+    test_split = raw_split(test_x, test_y, test.where, test.users, how.task)
+    return build_dataset(name, kind, train_split, test_split, about, classes, constants, how.task)
 
 
 def _class_numbers(
@@ -111,6 +117,8 @@ def _named_classes(
 
 def _kind_and_constants(x: np.ndarray, named_kind: str | None) -> tuple[Kind, Constants]:
     """What the samples are, and how they are normalised: not at all if the constants are empty."""
+    if x.dtype == np.int64:
+        return "text", ((), ())
     if x.dtype == np.uint8 or named_kind in AXES:
         return STORED_AS[x.ndim], measured_constants(x)
     is_image = x.ndim == 4 and x.shape[1] in CHANNELS

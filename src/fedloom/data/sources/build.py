@@ -16,6 +16,7 @@ from fedloom.data.dataset import Dataset, Kind, Split
 from fedloom.data.sources.constants import Constants, constants_for
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.labels import class_numbers, numbered_classes
+from fedloom.data.sources.targets import check_same_form, output_count, output_names, targets_of
 
 Name = Annotated[
     str | None, Param("name of the data set; by default that of the set, the folder or the file")
@@ -24,7 +25,7 @@ Name = Annotated[
 
 @dataclass(frozen=True)
 class RawSplit:
-    """A split as NumPy arrays: samples in their final type, int64 labels, user names per sample.
+    """A split as NumPy arrays: samples and targets in their final type, user names per sample.
 
     `where` names the source in error messages.
     """
@@ -40,17 +41,24 @@ class RawSplit:
         return RawSplit(self.x[rows], self.y[rows], self.where, users)
 
 
-def raw_split(x: np.ndarray, y: object, where: object, users: object = None) -> RawSplit:
-    """A split with one label (and one user) per sample; labels must be whole numbers from 0."""
+def raw_split(
+    x: np.ndarray,
+    y: object,
+    where: object,
+    users: object = None,
+    task: str = "classification",
+) -> RawSplit:
+    """A split with one target (and one user) per sample; class labels are whole numbers from 0."""
     if len(x) == 0:
         raise data_error(where, "no samples", "at least one", "check that the file is complete")
-    labels = class_numbers(np.asarray(y), where)
+    y = np.asarray(y)
+    targets = class_numbers(y, where) if task == "classification" else targets_of(task, y, where)
     user_names = None if users is None else np.asarray(users).astype(str)
-    for column, values in (("labels", labels), ("users", user_names)):
-        if values is not None and values.shape != (len(x),):
+    for column, values in (("labels", targets), ("users", user_names)):
+        if values is not None and len(values) != len(x):
             found = f"{len(x)} samples and {column} of shape {values.shape}"
             raise data_error(where, found, f"{column} of shape ({len(x)},)", "make them match")
-    return RawSplit(x, labels, where, user_names)
+    return RawSplit(x, targets, where, user_names)
 
 
 def default_name(path: Path) -> str:
@@ -66,6 +74,7 @@ def build_dataset(
     about: Mapping[str, str],
     classes: Sequence[str] = (),
     constants: Constants | None = None,
+    task: str = "classification",
 ) -> Dataset:
     """The data set of two splits; without `classes` the distinct labels are the classes.
 
@@ -77,10 +86,14 @@ def build_dataset(
         expected = f"{train.x.shape[1:]} as in {train.where}"
         raise data_error(test.where, found, expected, "use the same shape in both splits")
     names = tuple(classes)
-    if not names:
+    if task != "classification":
+        check_same_form(train.y, test.y, test.where)
+        count = max(output_count(task, split.x, split.y) for split in (train, test))
+        names = output_names(task, count, names, train.where)
+    elif not names:
         names, train, test = named_by_labels(train, test)
     for split in (train, test):
-        _check_values(split, names)
+        _check_values(split, names, task)
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     if kind in ("image", "signal", "volume"):
@@ -96,6 +109,7 @@ def build_dataset(
         std,
         users,
         dict(about),
+        task,
     )
 
 
@@ -106,11 +120,11 @@ def named_by_labels(train: RawSplit, test: RawSplit) -> tuple[tuple[str, ...], R
     return tuple(str(label) for label in labels.tolist()), train, test
 
 
-def _check_values(split: RawSplit, classes: Sequence[str]) -> None:
+def _check_values(split: RawSplit, classes: Sequence[str], task: str) -> None:
     if split.x.dtype.kind == "f" and not np.isfinite(split.x).all():
         remedy = "scale the columns down or leave them out"
         raise data_error(split.where, "features beyond float32", "finite features", remedy)
-    if (highest := int(split.y.max())) >= len(classes):
+    if task == "classification" and (highest := int(split.y.max())) >= len(classes):
         expected = f"0 to {len(classes) - 1} ({len(classes)} classes)"
         remedy = "check the file, or name all classes"
         raise data_error(split.where, f"label {highest}", expected, remedy)

@@ -29,8 +29,7 @@ def problems_and_notes(dataset: Dataset) -> list[str]:
     return [
         *(f"warning: {warning}" for warning in warnings_about(dataset)),
         *_recorded(dataset, "note: "),
-        *_absent_classes(dataset),
-        *_gaps_in_class_numbers(dataset),
+        *(_notes_on_classes(dataset) if dataset.task == "classification" else ()),
         *_shared_samples(dataset),
         *_constant_values(dataset),
         *_idle_users(dataset),
@@ -61,8 +60,10 @@ def _defects(dataset: Dataset, name: str) -> Iterator[str]:
         yield f"{name} has {len(split.x)} samples and {len(split.y)} labels"
     if shape != dataset.shape:
         yield f"{name} has samples of shape {shape}, the training split {dataset.shape}"
-    if not _is_within(split.y, classes):
+    if dataset.task == "classification" and not _is_within(split.y, classes):
         yield f"{name} has labels {_span(split.y)} for {classes} classes"
+    if split.y.is_floating_point() and not torch.isfinite(split.y).all():
+        yield f"{name} has targets that are NaN or infinite"
     if split.x.is_floating_point() and not torch.isfinite(split.x).all():
         yield f"{name} holds NaN or infinity"
     if dataset.kind == "text" and not _is_within(split.x, classes):
@@ -75,6 +76,11 @@ def _is_within(numbers: torch.Tensor, count: int) -> bool:
 
 def _span(numbers: torch.Tensor) -> str:
     return f"{int(numbers.min())} to {int(numbers.max())}"
+
+
+def _notes_on_classes(dataset: Dataset) -> Iterator[str]:
+    yield from _absent_classes(dataset)
+    yield from _gaps_in_class_numbers(dataset)
 
 
 def _absent_classes(dataset: Dataset) -> Iterator[str]:

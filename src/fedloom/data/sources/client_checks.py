@@ -28,7 +28,8 @@ def doubtful_clients(dataset: Dataset) -> Iterator[str]:
         labels = np.concatenate([labels, dataset.test.labels[users < count]])
     sizes = np.bincount(clients, minlength=count)
     yield from _hardly_repeating(sizes) or _small(dataset.users, sizes)
-    yield from _of_one_class(dataset, clients, labels, sizes)
+    if dataset.task == "classification":
+        yield from _of_one_class(dataset, clients, labels, sizes)
 
 
 def _hardly_repeating(sizes: np.ndarray) -> list[str]:

@@ -19,6 +19,8 @@ from fedloom.data.sources.assemble import Samples
 from fedloom.data.sources.errors import data_error, shortened
 from fedloom.data.sources.frames import Frame
 from fedloom.data.sources.image_files import EncodedImage, ImageFile, all_grey, load_images
+from fedloom.data.sources.targets import FOR_COLUMNS, FOR_NUMBERS, targets_of
+from fedloom.data.sources.torch_dataset import target_array
 
 TARGETS = ("label", "labels", "target", "y")
 NUMBERS = ("int", "uint", "float", "double", "bool")
@@ -44,7 +46,7 @@ class Columns:
 class Wishes:
     """What the user said about the columns; None and () leave it to the data.
 
-    remedy_drop: how a column is left out, with {} for its name.
+    remedy_drop: how a column is left out, with {} for its name. task: what is learned.
     """
 
     target: str | None = None
@@ -55,6 +57,7 @@ class Wishes:
     channels: str | None = None
     size: int | None = None
     remedy_drop: str = "leave it out with drop='{}'"
+    task: str = "classification"
 
 
 def choose_columns(data: Any, wishes: Wishes, where: str) -> Columns:
@@ -128,7 +131,12 @@ def samples_from(data: Any, chosen: Columns, wishes: Wishes, where: str) -> Samp
     """The samples of one split."""
     if not len(data):
         raise data_error(where, "no rows", "at least one sample", "check how it was made")
-    labels, classes = _labels(data, chosen.target, where)
+    if wishes.task == "classification":
+        labels, classes = _labels(data, chosen.target, where)
+    else:
+        place = f"{where}, column '{chosen.target}'"
+        labels = targets_of(wishes.task, target_array(column(data, chosen.target), place), place)
+        classes = (chosen.target,) if labels.ndim == 1 else ()
     users = None if chosen.client is None else _users(data, chosen.client, where)
     x: np.ndarray | Frame
     if chosen.kind == "table":
@@ -157,7 +165,7 @@ def _labels(data: Any, target: str, where: str) -> tuple[np.ndarray, tuple[str, 
         remedy = "use a split with labels (test=SPLIT, or test=hold-out)"
         raise data_error(place, found, "one per sample", remedy)
     if not _is_value(feature) or feature.dtype.startswith(("float", "double")):
-        remedy = "fedloom supports classification only: name another column with target="
+        remedy = FOR_NUMBERS if _is_value(feature) else FOR_COLUMNS
         raise data_error(place, f"values of type {feature}", "classes", remedy)
     return np.array(values), classes
 

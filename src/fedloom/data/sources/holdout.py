@@ -2,9 +2,9 @@
 
 Within each user (within each class if there are no users) the samples are ordered by class and
 every k-th one is held out, k = 1 / share. Each next user starts one place later, so that no user
-and no class is left out or favoured. For next-character text the last share of each user's samples
-is held out instead: windows of one text overlap, and training on a later window would reveal the
-answer to an earlier one.
+and no class is left out or favoured. Targets that are no classes are ordered by value. For
+next-character text the last share of each user's samples is held out instead: windows of one text
+overlap, and training on a later window would reveal the answer to an earlier one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def held_out_mask(
     >>> held_out_mask(np.array([0, 1, 0, 1, 0, 1, 0, 1]), None, 0.25, "").nonzero()[0].tolist()
     [5, 6]
     """
-    groups = np.unique(y if users is None else users, return_inverse=True)[1]
-    order = np.argsort(groups, kind="stable") if tail else np.lexsort((y, groups))
+    classes, rank_of_target = _classes_and_ranks(y)
+    groups = np.unique(classes if users is None else users, return_inverse=True)[1]
+    order = np.argsort(groups, kind="stable") if tail else np.lexsort((rank_of_target, groups))
     sizes = np.bincount(groups)
     group = groups[order]
     rank = np.arange(len(y)) - (np.cumsum(sizes) - sizes)[group]
@@ -49,6 +50,16 @@ def held_out_mask(
         remedy = "raise test_share or provide a test split"
         raise data_error(where, found, "enough for both splits", remedy)
     return mask
+
+
+def _classes_and_ranks(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The class of each sample, and its place in the order of all targets.
+
+    Where targets are no classes, all samples are of one.
+    """
+    if y.ndim == 1 and y.dtype.kind in "iu":
+        return y, y
+    return np.zeros(len(y), np.int64), np.unique(y, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _whole_part(count: np.ndarray, share: float) -> np.ndarray:
@@ -69,9 +80,14 @@ def split_off_test(
     return samples.take(~test), samples.take(test)
 
 
-def description(share: float, has_users: bool, tail: bool = False) -> str:
+def description(
+    share: float, has_users: bool, tail: bool = False, task: str = "classification"
+) -> str:
     """How the test split was made, for Dataset.about."""
     if tail:
         return f"held out by fedloom: the last {share:g} of each user's samples"
+    if task != "classification":
+        each = " of each user" if has_users else ""
+        return f"held out by fedloom: a share of {share:g}, every k-th sample{each} by target"
     group = "user, in order of class" if has_users else "class"
     return f"held out by fedloom: a share of {share:g}, every k-th sample of each {group}"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import holdout, text
@@ -31,6 +32,7 @@ from fedloom.data.sources.hf_columns import (
 )
 from fedloom.data.sources.hf_open import PREFIX, chosen_splits, is_saved, open_splits
 from fedloom.data.sources.image_folder import Size
+from fedloom.data.sources.targets import TaskOption
 
 LOOKS_FOR = "--from hf:NAME or hf:FOLDER, or a folder written by save_to_disk of `datasets`"
 
@@ -80,6 +82,7 @@ def read(
     drop: Drop = "",
     categorical: Categorical = "",
     test_share: holdout.TestShare = 0.2,
+    task: TaskOption = "classification",
 ) -> Dataset:
     """The data set of a folder or of a name on the Hub."""
     source = str(path).removeprefix(PREFIX)
@@ -87,7 +90,7 @@ def read(
     folder = Path(source).expanduser()
     source = str(folder.resolve()) if folder.exists() else source
     names = chosen_splits(splits, train, test, source)
-    wishes = Wishes(target, client, input, _listed(drop), kind, channels, size)
+    wishes = Wishes(target, client, input, _listed(drop), kind, channels, size, task=task)
     wheres = [f"{source}, split '{split}'" for split in names]
     chosen = choose_columns(splits[names[0]], wishes, wheres[0])
     about = {"format": "huggingface", "source": source, "target": f"column '{chosen.target}'"}
@@ -96,6 +99,8 @@ def read(
     named = name or Path(source).name
     parts = [(splits[split], where) for split, where in zip(names, wheres, strict=True)]
     if kind == "text":
+        if task != "classification":
+            raise UserError("kind=text is read without task=; set task=next-token in the run")
         return _text_dataset(named, parts, chosen, wishes, test_share, about)
     samples = [samples_from(data, chosen, wishes, where) for data, where in parts]
     _check_clients(samples[0], client)
@@ -104,6 +109,7 @@ def read(
         standardise=True,
         categorical=_listed(categorical),
         drop="leave the column out with drop='{}'",
+        task=task,
     )
     held_out = samples[1] if len(samples) > 1 else None
     return dataset_from_samples(named, samples[0], held_out, how, about)

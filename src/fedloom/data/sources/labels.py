@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedloom.data.sources.errors import data_error
+from fedloom.data.sources.targets import FOR_COLUMNS, FOR_NUMBERS, check_no_measurements
 
 # Labels are taken as class numbers if the highest is below this multiple of the distinct labels.
 MAX_LABEL_GAP = 10
@@ -18,10 +19,7 @@ def check_whole(labels: np.ndarray, where: object, expected: str) -> None:
     if not is_whole.all():
         sample = int(np.flatnonzero(~is_whole)[0])
         found = f"label {labels[sample].item()} at sample {sample}"
-        remedy = (
-            "this looks like a target for regression, and fedloom supports classification only: "
-            "sort the values into classes first"
-        )
+        remedy = FOR_NUMBERS
         if not is_finite[sample]:
             remedy = "fill in the label or leave the sample out"
         raise data_error(where, found, expected, remedy)
@@ -39,8 +37,11 @@ def class_numbers(y: np.ndarray, where: object) -> np.ndarray:
     expected, remedy = "whole numbers from 0", "replace each label by the number of its class"
     if y.dtype.kind not in "biuf":
         raise data_error(where, f"labels of type {y.dtype}", expected, remedy)
-    if y.ndim == 1 and y.dtype.kind != "b":
+    if y.ndim > 1:
+        raise data_error(where, f"labels of shape {y.shape}", "one class per sample", FOR_COLUMNS)
+    if y.dtype.kind != "b":
         check_whole(y, where, expected)
+    check_no_measurements(y, where)
     if (y < 0).any():
         raise data_error(where, f"label {y[y < 0][0].item()}", expected, remedy)
     return y.astype(np.int64)

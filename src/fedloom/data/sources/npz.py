@@ -2,8 +2,9 @@
 
 a folder with train.npz and test.npz, each with x and y; one archive with x_train, y_train, x_test
 and y_test; or one with x and y. Optional arrays: `users` (or `writer`, `client`), the user of each
-sample, and `classes`, the class names. Samples may be a table (N,F), signals (N,C,L), images
-(N,H,W) or (N,C,H,W), or volumes (N,C,D,H,W); `kind` decides where the shape does not tell.
+sample, and `classes`, the names of the classes, labels or targets. Samples may be a table (N,F),
+signals (N,C,L), images (N,H,W) or (N,C,H,W), or volumes (N,C,D,H,W); `kind` decides where the shape
+does not tell.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fedloom.data.sources.arrays import (
 from fedloom.data.sources.build import Name, RawSplit, default_name
 from fedloom.data.sources.errors import data_error, folder_listing, shortened
 from fedloom.data.sources.npz_arrays import Archive, read_archive
+from fedloom.data.sources.targets import TaskOption
 from fedloom.data.sources.unscaled import Unscaled
 
 LOOKS_FOR = (
@@ -51,11 +53,13 @@ def read(
     test_share: holdout.TestShare = 0.2,
     kind: KindOption = None,
     channels: ChannelsOption = None,
+    task: TaskOption = "classification",
 ) -> Dataset:
     """The data set of one archive or of a folder with two."""
-    train, test, classes = _read_splits(path, kind, channels)
+    train, test, classes = _read_splits(path, kind, channels, task)
     about = {"format": "npz", "source": str(path)}
-    return dataset_from_splits(name or default_name(path), train, test, test_share, about, classes)
+    name = name or default_name(path)
+    return dataset_from_splits(name, train, test, test_share, about, classes, task)
 
 
 def read_unscaled(
@@ -71,8 +75,10 @@ def read_unscaled(
     return unscaled_splits(train, test, test_share, about, classes)
 
 
-def _read_splits(path: Path, kind: str | None, channels: str | None) -> Splits:
-    split = partial(_split, kind=kind, channels=channels)
+def _read_splits(
+    path: Path, kind: str | None, channels: str | None, task: str = "classification"
+) -> Splits:
+    split = partial(_split, kind=kind, channels=channels, task=task)
     return (_read_folder if path.is_dir() else _read_file)(path, split)
 
 
@@ -95,7 +101,13 @@ def _read_file(path: Path, split: ReadSplit) -> Splits:
 
 
 def _split(
-    archive: Archive, file: Path, suffix: str = "", *, kind: str | None, channels: str | None
+    archive: Archive,
+    file: Path,
+    suffix: str = "",
+    *,
+    kind: str | None,
+    channels: str | None,
+    task: str,
 ) -> RawSplit:
     for name in (f"x{suffix}", f"y{suffix}"):
         if name not in archive.names:
@@ -106,7 +118,7 @@ def _split(
         if users is None:
             users = archive.arrays.get(f"{name}{suffix}")
     x, y = archive.arrays[f"x{suffix}"], archive.arrays[f"y{suffix}"]
-    return split_from_arrays(x, y, file, users, kind, channels)
+    return split_from_arrays(x, y, file, users, kind, channels, task)
 
 
 def _class_names(archive: Archive) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ from fedloom.data.sources.hf_columns import (
     splits_of,
 )
 from fedloom.data.sources.hf_open import HOLD_OUT, chosen_splits
-from fedloom.data.sources.labels import check_whole
 from fedloom.data.sources.pixel_arrays import channels_first
+from fedloom.data.sources.python_targets import python_targets, token_numbers
 from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
 
 FORMS = (
@@ -54,10 +54,11 @@ class Options:
     """What was said about the data besides passing them; see `as_dataset`."""
 
     client_ids: Any = None
-    target: str | None = None
+    target: str | Sequence[str] | None = None
     client: str | None = None
     kind: str | None = None
     channels: str | None = None
+    task: str = "classification"
 
     def given(self, *names: str) -> dict[str, bool]:
         """Which of these options have a value."""
@@ -91,9 +92,8 @@ def read_values(data: Any, test: Any, options: Options) -> tuple[Samples, Sample
 def _read_dataframes(data: Any, test: Any, options: Options) -> tuple[Samples, Samples | None]:
     reason = "a DataFrame is a table; pass (X, y) for signals, images and volumes"
     reject_options(options.given("kind", "channels"), reason)
-    target, client = options.target, options.client
-    train = _from_dataframe(data, target, client, "data")
-    return train, None if test is None else _from_test_dataframe(test, target, client)
+    train = _from_dataframe(data, options, "data")
+    return train, None if test is None else _from_test_dataframe(test, options)
 
 
 def _read_pairs(data: Any, test: Any, options: Options) -> tuple[Samples, Samples | None]:
@@ -112,12 +112,15 @@ def _read_huggingface(data: Any, test: Any, options: Options) -> tuple[Samples, 
             "test": test,
         }
     names = chosen_splits(splits, "train", "", "data")
+    if options.target is not None and not isinstance(options.target, str):
+        raise UserError(f"target={options.target!r}: name one column, of numbers or of lists")
     wishes = Wishes(
         options.target,
         options.client,
         kind=options.kind,
         channels=options.channels,
         remedy_drop="leave it out with data.remove_columns('{}')",
+        task=options.task,
     )
     wheres = ["data", "test" if test is not None else f"data, split '{names[-1]}'"]
     chosen = choose_columns(splits[names[0]], wishes, "data")
@@ -152,37 +155,40 @@ def _from_pairs(data: Any, where: str, options: Options) -> Samples:
     """The samples of (X, y) or of a torch Dataset."""
     x, y = data if isinstance(data, tuple) else stacked(data, f"{where} ({type(data).__name__})")
     features = _features(_as_array(x, f"{where}, X"), where, options)
-    labels = _label_values(_as_array(y, f"{where}, y"), where)
+    labels = python_targets(_as_array(y, f"{where}, y"), where, options.task)
     if len(labels) != len(features):
         found = f"{len(features)} samples and {len(labels)} labels"
         raise data_error(where, found, "one label per sample", "make X and y match")
     return Samples(features, labels, None, where, kind=options.kind)
 
 
-def _from_dataframe(data: Any, target: str | None, client: str | None, where: str) -> Samples:
-    if target is None:
+def _from_dataframe(data: Any, options: Options, where: str) -> Samples:
+    if options.target is None:
         found = f"a DataFrame with the columns {shortened(map(str, data.columns))}"
         raise data_error(where, found, "the name of the label column", "set target=COLUMN")
-    data, labels = pop_series(data, target, where)
-    users = None
+    columns = [options.target] if isinstance(options.target, str) else list(options.target)
+    series = []
+    for column in columns:
+        data, values = pop_series(data, column, where)
+        series.append(values)
+    users, client = None, options.client
     if client is not None:
         data, ids = pop_series(data, client, where)
         users = _client_names(without_missing(ids), len(ids), f"{where}, column '{client}'")
-    if not len(labels):
+    if not len(series[0]):
         raise data_error(where, "no rows", "at least one sample", "check how it was selected")
-    values = np.array(without_missing(labels), dtype=object)
-    return Samples(
-        frame_from_pandas(data, where),
-        _label_values(values, f"{where}, column '{target}'"),
-        users,
-        where,
-    )
+    values = np.array([without_missing(column) for column in series], dtype=object)
+    place = f"{where}, column {', '.join(repr(str(column)) for column in columns)}"
+    labels = python_targets(values[0] if len(columns) == 1 else values.T, place, options.task)
+    names = () if options.task == "classification" else tuple(map(str, columns))
+    return Samples(frame_from_pandas(data, where), labels, users, where, names)
 
 
-def _from_test_dataframe(test: Any, target: str | None, client: str | None) -> Samples:
+def _from_test_dataframe(test: Any, options: Options) -> Samples:
     """The test split, which need not have the column of the clients."""
+    client = options.client
     has_clients = client is not None and str(client) in map(str, test.columns)
-    return _from_dataframe(test, target, client if has_clients else None, "test")
+    return _from_dataframe(test, replace(options, client=client if has_clients else None), "test")
 
 
 def _as_array(values: Any, where: str) -> np.ndarray:
@@ -217,6 +223,8 @@ def _features(x: np.ndarray, where: str, options: Options) -> np.ndarray:
 def _arranged(x: np.ndarray, where: str, options: Options) -> np.ndarray:
     """A copy in the form of its kind: later changes of the user's array do not count."""
     kind = options.kind
+    if options.task == "next-token":
+        return token_numbers(x, where)
     if kind is None and x.dtype == np.uint8:
         kind = BYTE_KINDS.get(x.ndim)
     if kind == "image" and x.dtype != np.uint8:  # floats reach the model as they are
@@ -242,37 +250,6 @@ def _client_name(value: Any, where: str) -> str:
         found, remedy = f"the id {value!r}", "name a client for each sample"
         raise data_error(where, found, "whole numbers or strings", remedy)
     return str(value)
-
-
-def _label_values(y: np.ndarray, where: str) -> np.ndarray:
-    """The labels as int64, bool or text, one per sample."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        remedy = "give one class label per sample; for one-hot labels y.argmax(1)"
-        raise data_error(where, f"labels of shape {y.shape}", "one dimension", remedy)
-    if y.dtype.kind == "O":
-        y = _plain_labels(y.tolist(), where)
-    if y.dtype.kind in "iuf":
-        check_whole(y, where, "a whole number or a string")
-        return y.astype(np.int64)
-    if y.dtype.kind not in "bU":
-        remedy = "replace each label by the number or name of its class"
-        raise data_error(where, f"labels of type {y.dtype}", "whole numbers or strings", remedy)
-    return y
-
-
-def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
-    """A list of labels as an array of numbers or of text."""
-    missing = [i for i, value in enumerate(values) if value is None]
-    if missing:
-        found = f"{len(missing)} samples without a label (the first is sample {missing[0]})"
-        raise data_error(where, found, "one per sample", "fill them in or leave the samples out")
-    types = {"text" if isinstance(value, str) else "numbers" for value in values}
-    if len(types) > 1:
-        remedy = "convert all labels to strings"
-        raise data_error(where, "labels of numbers and text mixed", "one of both", remedy)
-    return np.array(values)
 
 
 READERS: dict[str, Callable[[Any, Any, Options], tuple[Samples, Samples | None]]] = {

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedloom.core.errors import unknown_name
+from fedloom.core.errors import UserError
 from fedloom.core.spec import Param
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources import columns as encoding
@@ -19,7 +19,7 @@ from fedloom.data.sources import holdout
 from fedloom.data.sources.build import Name, build_dataset, default_name, raw_split
 from fedloom.data.sources.client_column import check_ids_repeat
 from fedloom.data.sources.column_names import Columns, MissingColumns, parse_columns
-from fedloom.data.sources.errors import data_error, folder_listing, shortened
+from fedloom.data.sources.errors import data_error, folder_listing
 from fedloom.data.sources.frames import READERS, Frame, as_text, is_missing
 from fedloom.data.sources.missing_values import (
     Remedies,
@@ -28,19 +28,24 @@ from fedloom.data.sources.missing_values import (
 )
 from fedloom.data.sources.number_format import Decimal, NumberFormat, Thousands, number_format
 from fedloom.data.sources.table_rows import ReadingOptions, TableRows, read_rows
+from fedloom.data.sources.table_target import (
+    TableTarget,
+    Target,
+    Unlabelled,
+    WantedTarget,
+    check_columns,
+    check_in_every_file,
+    listed,
+    pop_column,
+    pop_target,
+)
+from fedloom.data.sources.targets import TaskOption
 from fedloom.data.sources.unscaled import Unscaled
 
 LOOKS_FOR = (
     "a .csv, .tsv or .parquet file, train.* and test.* in a folder, "
     "or a folder with one such file per client"
 )
-TARGETS = ("label", "target", "y")
-# A target with more distinct values than this, and than a tenth of the rows, is not a class.
-MAX_CLASSES = 100
-
-Target = Annotated[
-    str | None, Param("column to predict; by default label, target or y, else the last column")
-]
 Client = Annotated[
     str | None,
     Param("column that names the client of a row; by default its file, if each client has one"),
@@ -60,11 +65,6 @@ Missing = Annotated[
     str | int | float,
     Param("what stands for a missing value, comma-separated, apart from ?, NA, null and the like"),
 ]
-
-REGRESSION = (
-    "it looks like a target for regression, and fedloom supports classification only: "
-    "name another column with target=, or sort the values into classes first"
-)
 
 
 def detect(path: Path) -> bool:
@@ -86,6 +86,8 @@ def _read_labelled(
     thousands: Thousands = "",
     columns: Columns = "",
     missing_columns: MissingColumns = "refuse",
+    task: TaskOption = "classification",
+    unlabelled: Unlabelled = "refuse",
 ) -> tuple[_LabelledRows, float]:
     """The rows with their classes and clients, and the share to hold out."""
     if not (files := _table_files(path)):
@@ -93,13 +95,14 @@ def _read_labelled(
     options = ReadingOptions(
         number_format(decimal, thousands),
         header,
-        _listed(str(na)),
+        listed(str(na)),
         parse_columns(columns),
-        _listed(drop),
+        listed(drop),
         missing_columns == "fill",
     )
     rows = read_rows(files, options, path)
-    samples = _labelled(rows, target, client, _listed(categorical), options.form, path)
+    wanted = WantedTarget(target, task, unlabelled)
+    samples = _labelled(rows, wanted, client, listed(categorical), options.form, path)
     return samples, test_share
 
 
@@ -107,26 +110,26 @@ def _read_labelled(
 def read_unscaled(path: Path, name: str | None = None, **options: Any) -> Unscaled:
     """The columns of a table as they are, and its target as classes, of which one is enough."""
     samples, test_share = _read_labelled(path, name, **options)
+    if samples.target.task != "classification":
+        raise UserError(f"{path}: sites train classes only; leave out task={samples.target.task}")
     return _unscaled(samples, test_share, path)
 
 
 @wraps(_read_labelled, assigned=("__annotations__",))
 def read(path: Path, name: str | None = None, **options: Any) -> Dataset:
-    """The data set of a table: its columns as features (columns.py) and its target as classes."""
+    """The data set of a table: its columns as features (columns.py), and its target."""
     samples, test_share = _read_labelled(path, name, **options)
-    _check_two_classes(samples, path)
+    samples.target.check_two_classes(path)
     return _dataset(_unscaled(samples, test_share, path), name or default_name(path), path)
 
 
 @dataclass(frozen=True)
 class _LabelledRows:
-    """The rows of a table with their classes and clients apart from the features."""
+    """The rows of a table with their targets and clients apart from the features."""
 
     rows: TableRows
     features: Frame
-    target: str
-    y: np.ndarray
-    classes: tuple[str, ...]
+    target: TableTarget
     users: np.ndarray | None
     categories: list[str]
     warnings: list[str]
@@ -134,43 +137,45 @@ class _LabelledRows:
 
 def _labelled(
     rows: TableRows,
-    target: str | None,
+    wanted: WantedTarget,
     client: str | None,
     categories: list[str],
     form: NumberFormat,
     path: Path,
 ) -> _LabelledRows:
-    _check_columns(categories, rows.frame, path)
-    target = target or _default_target(rows, path)
-    warnings = _check_words(rows, {*categories, client}, target, form, path)
+    check_columns(categories, rows.frame, path)
+    columns = wanted.columns(rows, path)
+    rows = wanted.labelled(rows, columns)
+    warnings = _check_words(rows, {*categories, client}, columns, form, path)
     frame = dict(rows.frame)
-    y, classes = _pop_classes(frame, target, rows, path)
+    target = pop_target(frame, columns, wanted.task, rows, path)
     users = _pop_clients(frame, client, rows, path) if client else None
     if users is None and _is_file_per_client(rows.files):
         users = rows.stems
-    return _LabelledRows(rows, frame, target, y, classes, users, categories, warnings)
+    return _LabelledRows(rows, frame, target, users, categories, warnings)
 
 
 def _unscaled(samples: _LabelledRows, test_share: float, path: Path) -> Unscaled:
-    test, test_made = _test_rows(samples.rows, samples.y, samples.users, test_share)
+    target = samples.target
+    test, test_made = _test_rows(samples.rows, target, samples.users, test_share)
     about = {
         "format": "table",
         "source": str(path),
-        "target": f"column '{samples.target}'",
+        "target": target.described,
         "test split": test_made,
         "remarks": json.dumps([*samples.rows.remarks, *samples.warnings]),
     }
-    is_numbered = samples.rows.frame[samples.target].dtype.kind == "f"
     return Unscaled(
         "table",
         samples.features,
-        samples.y,
-        samples.classes,
-        is_numbered,
+        target.y,
+        target.names,
+        target.numbered,
         samples.users,
         test,
         about,
         samples.categories,
+        target.task,
     )
 
 
@@ -186,28 +191,21 @@ def _dataset(samples: Unscaled, name: str, path: Path) -> Dataset:
         "features": json.dumps(facts),
     }
     train, held_out = (
-        raw_split(x, y[rows], path, None if users is None else users[rows])
+        raw_split(x, y[rows], path, None if users is None else users[rows], samples.task)
         for x, rows in zip(encoding.feature_matrices(features), (~test, test), strict=True)
     )
-    return build_dataset(name, "table", train, held_out, about, samples.classes)
-
-
-def _check_two_classes(samples: _LabelledRows, path: Path) -> None:
-    if len(samples.classes) < 2:
-        where = f"{path}, column '{samples.target}'"
-        found = f"the one class {shortened(samples.classes)}"
-        raise data_error(where, found, "at least two", "name another column with target=")
+    return build_dataset(name, "table", train, held_out, about, samples.classes, task=samples.task)
 
 
 def _test_rows(
-    rows: TableRows, y: np.ndarray, users: np.ndarray | None, share: float
+    rows: TableRows, target: TableTarget, users: np.ndarray | None, share: float
 ) -> tuple[np.ndarray, str]:
     """The mask of the test split, and how it was made."""
     if _is_train_test_pair(rows.files):
         return rows.stems == "test", "the file test"
     where = rows.files[0] if len(rows.files) == 1 else rows.files[0].parent
-    mask = holdout.held_out_mask(y, users, share, where)
-    return mask, holdout.description(share, users is not None)
+    mask = holdout.held_out_mask(target.y, users, share, where)
+    return mask, holdout.description(share, users is not None, task=target.task)
 
 
 def _table_files(path: Path) -> list[Path]:
@@ -227,18 +225,8 @@ def _rows(frame: Frame, rows: np.ndarray) -> Frame:
     return {name: column[rows] for name, column in frame.items()}
 
 
-def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def _check_columns(names: list[str], frame: Frame, path: Path) -> None:
-    for name in names:
-        if name not in frame:
-            raise unknown_name(f"column of {path}", name, frame)
-
-
 def _check_words(
-    rows: TableRows, exempt: set[str | None], target: str, form: NumberFormat, path: Path
+    rows: TableRows, exempt: set[str | None], targets: Sequence[str], form: NumberFormat, path: Path
 ) -> list[str]:
     """Refuse columns of numbers with words among them; warnings where it may be the other way."""
     warnings = []
@@ -247,7 +235,7 @@ def _check_words(
             continue
         where = f"{path}, column '{name}'"
         check_no_stray_words(column, where, _remedies(name), form, rows.row)
-        if name != target and (oddity := numbers_among_words(column, form)):
+        if name not in targets and (oddity := numbers_among_words(column, form)):
             meant = f"if that is meant, set categorical='{name}'"
             warnings.append(f"warning: column '{name}': {oddity}; {meant}")
     return warnings
@@ -262,63 +250,12 @@ def _remedies(column: str) -> Remedies:
     )
 
 
-def _pop_column(frame: Frame, name: str, path: Path) -> np.ndarray:
-    _check_columns([name], frame, path)
-    return frame.pop(name)
-
-
-def _default_target(rows: TableRows, path: Path) -> str:
-    """The column named label, target or y, else the last one that every file has."""
-    if not rows.frame:
-        raise data_error(path, "no column left", "features and a target", "drop fewer columns")
-    by_lower_case = {name.lower(): name for name in rows.frame}
-    for candidate in TARGETS:
-        if candidate in by_lower_case:
-            return by_lower_case[candidate]
-    everywhere = [name for name in rows.frame if name not in rows.lacking]
-    return [*rows.frame, *everywhere][-1]
-
-
-def _check_in_every_file(name: str, rows: TableRows, path: Path, option: str) -> None:
-    if absent := rows.lacking.get(name):
-        found = f"no column '{name}' in {shortened(absent)}"
-        remedy = f"add it, or name another column with {option}="
-        raise data_error(path, found, "it in every file", remedy)
-
-
 def _pop_clients(frame: Frame, client: str, rows: TableRows, path: Path) -> np.ndarray:
-    users = _pop_column(frame, client, path)
-    _check_in_every_file(client, rows, path, "client")
+    users = pop_column(frame, client, path)
+    check_in_every_file(client, rows, path, "client")
     if (missing := is_missing(users)).any():
         found = f"{int(missing.sum())} rows without a client in column '{client}'"
         first = rows.row(int(missing.argmax()))
         raise data_error(path, f"{found} (the first is {first})", "one in each row", "fill them in")
     check_ids_repeat(users, f"{path}, column '{client}'", frame)
     return as_text(users)
-
-
-def _pop_classes(
-    frame: Frame, target: str, rows: TableRows, path: Path
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The target as class numbers, and the class names in the order of their values."""
-    labels = _pop_column(frame, target, path)
-    _check_in_every_file(target, rows, path, "target")
-    where = f"{path}, column '{target}'"
-    if (missing := is_missing(labels)).any():
-        found = f"{int(missing.sum())} rows without a label"
-        first = rows.row(int(missing.argmax()))
-        remedy = "fill them in or remove them"
-        raise data_error(where, f"{found} (the first is {first})", "one in each row", remedy)
-    levels, y = np.unique(labels, return_inverse=True)
-    names = as_text(levels)
-    if _is_measured(labels, len(levels)):
-        found = f"{len(levels)} different values ({shortened(names, 3)})"
-        raise data_error(where, f"{found} in {len(y)} rows", "classes", REGRESSION)
-    return y.astype(np.int64), tuple(names.tolist())
-
-
-def _is_measured(labels: np.ndarray, distinct: int) -> bool:
-    """Whether these are no classes: they have fractions, or nearly every row has its own."""
-    if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
-        return True
-    return distinct > max(MAX_CLASSES, len(labels) // 10) or distinct == len(labels) > 2

@@ -37,6 +37,12 @@ class TableRows:
         stems: np.ndarray = np.array([file.stem for file in self.files])[self.file_of_row]
         return stems
 
+    def take(self, rows: np.ndarray) -> TableRows:
+        """The rows selected by a mask."""
+        frame = {name: column[rows] for name, column in self.frame.items()}
+        places = {"file_of_row": self.file_of_row[rows], "row_in_file": self.row_in_file[rows]}
+        return replace(self, frame=frame, **places)
+
     def row(self, place: int) -> str:
         """Where a row stands, for a message; its file is named if there are several."""
         number = f"row {self.row_in_file[place]}"

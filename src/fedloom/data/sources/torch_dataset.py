@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ import torch
 from torch.utils.data import IterableDataset
 
 from fedloom.core.errors import UserError
+from fedloom.core.learning_task import learning_task
 from fedloom.data.dataset import Dataset
 from fedloom.data.sources.arrays import dataset_from_splits, split_from_arrays
 from fedloom.data.sources.build import RawSplit
 from fedloom.data.sources.errors import data_error
+from fedloom.data.sources.labels import check_whole
+from fedloom.data.sources.targets import FOR_COLUMNS
 
 
 def from_torch(
@@ -24,8 +28,11 @@ def from_torch(
     test_share: float = 0.2,
     kind: str | None = None,
     channels: str | None = None,
+    task: str = "classification",
 ) -> Dataset:
     """The data set of two torch Datasets, of one shape and with integer labels.
+
+    With another `task`, labels are numbers, or lists of numbers.
 
     Samples are tensors, arrays or PIL images. Pixels must be raw, in [0, 1] or from 0 to 255:
     leave out Normalize and random transforms, as fedloom applies both itself. Features of a table
@@ -33,10 +40,11 @@ def from_torch(
     "image" or "table") and channels ("first" or "last") decide where the shape leaves it open.
     """
     check_test_share(test_share)
-    train_split = _read_split(train, "train", kind, channels)
-    test_split = None if test is None else _read_split(test, "test", kind, channels)
+    read = partial(_read_split, kind=kind, channels=channels, task=learning_task(task).name)
+    train_split = read(train, "train")
+    test_split = None if test is None else read(test, "test")
     about = {"format": "torch", "source": type(train).__name__}
-    return dataset_from_splits(name, train_split, test_split, test_share, about, classes)
+    return dataset_from_splits(name, train_split, test_split, test_share, about, classes, task)
 
 
 def check_test_share(test_share: float) -> None:
@@ -48,17 +56,36 @@ def check_test_share(test_share: float) -> None:
         )
 
 
-def _read_split(source: Any, split: str, kind: str | None, channels: str | None) -> RawSplit:
+def _read_split(
+    source: Any, split: str, kind: str | None, channels: str | None, task: str
+) -> RawSplit:
     where = f"{split} ({type(source).__name__})"
     x, labels = stacked(source, where)
+    y = _class_numbers(labels, where) if task == "classification" else target_array(labels, where)
+    return split_from_arrays(x, y, where, kind=kind, channels=channels, task=task)
+
+
+def target_array(labels: list[Any], where: object) -> np.ndarray:
+    """Targets of one length as an array."""
+    try:
+        return np.array(labels)
+    except ValueError:
+        found, remedy = "targets of several lengths", "give every sample the same targets"
+        raise data_error(where, found, "one length", remedy) from None
+
+
+def _class_numbers(labels: list[Any], where: object) -> np.ndarray:
     numbers = []
     for i, label in enumerate(labels):
         try:
             numbers.append(float(label))  # not int, which would turn 0.7 into class 0
         except (TypeError, ValueError):
             found, remedy = f"label {label!r} at sample {i}", "return the number of the class"
+            remedy = f"{remedy}, or {FOR_COLUMNS}" if isinstance(label, list) else remedy
             raise data_error(where, found, "a whole number", remedy) from None
-    return split_from_arrays(x, numbers, where, kind=kind, channels=channels)
+    check_whole(np.array(numbers), where, "whole numbers from 0")
+    are_floats = any(isinstance(label, float) for label in labels)
+    return np.array(numbers, dtype=np.float64 if are_floats else np.int64)
 
 
 def stacked(source: Any, where: object) -> tuple[np.ndarray, list[Any]]:

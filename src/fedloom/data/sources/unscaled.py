@@ -26,6 +26,8 @@ class Unscaled:
     test     the mask of the test split.
     about    as in Dataset.
     categorical   columns that are categories although they hold numbers.
+    task     what the targets are for; of other tasks than classification, `classes` names the
+             columns.
     """
 
     kind: Kind
@@ -37,6 +39,7 @@ class Unscaled:
     test: np.ndarray
     about: Mapping[str, str]
     categorical: Collection[str] = ()
+    task: str = "classification"
 
 
 def unscaled(dataset: Dataset) -> Unscaled:

@@ -1,0 +1,65 @@
+"""The task of a run: its loss, which may be the user's, and the settings that it rules out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedloom.core import user_code
+from fedloom.core.errors import UserError, raise_all
+from fedloom.core.learning_task import LearningTask, learning_task, standardised
+from fedloom.data.partition import WITHOUT_CLASSES
+from fedloom.settings.config import Config
+
+
+def run_task(config: Config, values: Mapping[str, Any], targets: Tensor) -> LearningTask:
+    """The task of the settings, with the user's loss if they name one.
+
+    targets: of the training samples, whose mean and deviation scale those of regression.
+    """
+    task = task_with_loss(config, values)
+    if task.name != "regression" or not config.data.standardise:
+        return task
+    columns = targets.double()
+    std = columns.std(0, correction=0)
+    return standardised(task, columns.mean(0), torch.where(std > 0, std, 1.0))
+
+
+def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
+    """The task of the settings before its targets are scaled."""
+    task, loss = learning_task(config.task), config.loss
+    if not loss:
+        return task
+    if loss not in values and not user_code.is_reference(loss):
+        raise UserError(
+            f"loss='{loss}' is no function of outputs and targets; write file.py:function, or pass "
+            "the function to Experiment(loss=...)"
+        )
+    function = values[loss] if loss in values else user_code.load("loss", loss)
+    return replace(task, loss=function, sample_losses=None)
+
+
+def check_data_settings(config: Config) -> None:
+    """Raise for settings that look at the classes of samples, if the task has one for none."""
+    if config.task == "classification":
+        return
+    data, problems = config.data, []
+    none = f"and the task {config.task} has no class for a sample"
+    if data.partition.name not in WITHOUT_CLASSES:
+        problems.append(
+            f"data.partition={data.partition} splits samples by class, {none}; "
+            f"use {' or '.join(sorted(WITHOUT_CLASSES, reverse=True))}"
+        )
+    given = {
+        "classes": data.classes is not None,
+        "per_class": data.per_class is not None,
+        "longtail": data.longtail != 1,
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        value = getattr(data, name)
+        problems.append(f"data.{name}={value:g} selects samples by class, {none}; leave it out")
+    raise_all(problems, "settings")

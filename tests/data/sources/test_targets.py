@@ -1,0 +1,186 @@
+"""Targets of other tasks than classification, through every way in."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from fedloom.core.errors import UserError
+from fedloom.data import listing, store
+from fedloom.data.dataset_summary import summary, summary_lines
+from fedloom.data.from_python import as_dataset
+from fedloom.data.sources import from_torch, read
+from fedloom.data.sources.checks import problems_and_notes
+from fedloom.data.tasks import with_task
+
+X = np.arange(60, dtype=np.float32).reshape(30, 2)
+NUMBERS = np.linspace(0.5, 1.2, 30)
+LABELS = np.stack([np.arange(30) % 2, np.arange(30) % 3 == 0], axis=1)
+
+
+def ways(write, tmp_path, y, task):
+    """The same targets through every way in."""
+    pandas = pytest.importorskip("pandas")
+    columns = {f"y{n}": c for n, c in enumerate(np.reshape(y, (len(y), -1)).T)}
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], **columns})
+    rows = [[*x, *c] for x, c in zip(X.tolist(), zip(*columns.values(), strict=True), strict=True)]
+    pairs = TensorDataset(torch.from_numpy(X), torch.as_tensor(y))
+    names = ["a", "b", *columns]
+    return {
+        "arrays": lambda: as_dataset((X, y), task=task),
+        "tensors": lambda: as_dataset((torch.from_numpy(X), torch.as_tensor(y)), task=task),
+        "torch Dataset": lambda: as_dataset(pairs, task=task),
+        "from_torch": lambda: from_torch(pairs, task=task),
+        "DataFrame": lambda: as_dataset(frame, target=list(columns), task=task),
+        "npz": lambda: read(write.npz(tmp_path / "a.npz", x=X, y=y), task=task),
+        "csv": lambda: read(
+            write.table(tmp_path / "t.csv", names, rows), target=",".join(columns), task=task
+        ),
+    }
+
+
+WAYS = ("arrays", "tensors", "torch Dataset", "from_torch", "DataFrame", "npz", "csv")
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+def targets(dataset):
+    """All targets, in their order of value."""
+    return np.sort(np.concatenate([dataset.train.labels, dataset.test.labels]), axis=0)
+
+
+@every_way
+def test_numbers_keep_their_value(way, write, tmp_path):
+    dataset = ways(write, tmp_path, NUMBERS, "regression")[way]()
+    assert dataset.task == "regression" and dataset.train.y.dtype == torch.float32
+    assert len(dataset.classes) == 1
+    assert np.array_equal(targets(dataset), NUMBERS.astype(np.float32))
+    assert len(dataset.test) == 6  # a fifth, spread over the values
+    assert dataset.test.y.max() > 1.0 and dataset.test.y.min() < 0.7
+    assert problems_and_notes(dataset) == []
+
+
+@every_way
+def test_several_numbers_per_sample(way, write, tmp_path):
+    both = np.stack([NUMBERS, NUMBERS**2], axis=1)
+    dataset = ways(write, tmp_path, both, "regression")[way]()
+    assert dataset.train.y.shape == (24, 2) and len(dataset.classes) == 2
+    assert np.array_equal(targets(dataset), both.astype(np.float32))
+
+
+@every_way
+def test_labels_of_0_and_1(way, write, tmp_path):
+    dataset = ways(write, tmp_path, LABELS.astype(float), "multilabel")[way]()
+    assert dataset.task == "multilabel" and len(dataset.classes) == 2
+    assert np.array_equal(targets(dataset).sum(0), LABELS.sum(0))
+    assert all(int(column.sum()) > 0 for column in dataset.test.y.T)
+
+
+@every_way
+def test_what_is_neither_0_nor_1_is_no_label(way, write, tmp_path):
+    with pytest.raises(UserError, match=r"expected 0 or 1; .* numbers need task=regression"):
+        ways(write, tmp_path, LABELS * 2.0, "multilabel")[way]()
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w not in ("csv", "DataFrame")])
+def test_one_column_is_not_multilabel(way, write, tmp_path):
+    with pytest.raises(UserError, match="task=classification for one class per sample"):
+        ways(write, tmp_path, LABELS[:, 0], "multilabel")[way]()
+
+
+@every_way
+def test_a_number_that_is_missing_is_refused(way, write, tmp_path):
+    y = np.where(np.arange(30) == 4, np.nan, NUMBERS)
+    with pytest.raises(UserError, match=r"finite number|without a label|missing values"):
+        ways(write, tmp_path, y, "regression")[way]()
+
+
+@every_way
+def test_columns_of_labels_suggest_their_task(way, write, tmp_path):
+    with pytest.raises(UserError, match="set task=multilabel if they are labels of 0 and 1"):
+        ways(write, tmp_path, LABELS.astype(float), "classification")[way]()
+
+
+def test_whole_floats_that_hardly_repeat_suggest_regression():
+    """A heart rate is a whole number and still no class."""
+    with pytest.raises(UserError, match=r"30 different numbers in 30 samples.*task=regression"):
+        as_dataset((X, np.arange(60.0, 90.0)))
+    assert len(as_dataset((X, np.arange(60, 90) % 5)).classes) == 5
+    assert len(as_dataset((X, np.arange(60.0, 90.0) % 5)).classes) == 5
+
+
+def test_rows_without_a_number_can_be_left_out(write, tmp_path):
+    rows = [[n, "" if n % 10 == 3 else n / 2] for n in range(30)]
+    file = write.table(tmp_path / "t.csv", ["a", "rate"], rows)
+    with pytest.raises(UserError, match="leave them out with unlabelled=drop"):
+        read(file, target="rate", task="regression")
+    dataset = read(file, target="rate", task="regression", unlabelled="drop")
+    assert len(targets(dataset)) == 27
+    assert "note: 3 rows without a value to predict were left out" in problems_and_notes(dataset)
+
+
+def test_text_is_no_number(write, tmp_path):
+    rows = [[n, "yes" if n % 2 else "no"] for n in range(30)]
+    file = write.table(tmp_path / "t.csv", ["a", "ill"], rows)
+    with pytest.raises(UserError, match=r"found text \('no', 'yes'\), expected numbers"):
+        read(file, target="ill", task="regression")
+    with pytest.raises(UserError, match="write labels as 0 and 1"):
+        read(file, target="ill", task="multilabel")
+
+
+def test_a_stored_data_set_keeps_its_task(tmp_path):
+    dataset = as_dataset((X, LABELS), task="multilabel", name="lab")
+    store.save(dataset, tmp_path)
+    loaded = store.load("lab", tmp_path)
+    assert loaded.task == "multilabel" and loaded.classes == ("label 1", "label 2")
+    assert torch.equal(loaded.train.y, dataset.train.y)
+    assert listing.describe("lab", tmp_path)["task"] == "multilabel"
+    assert store.check("lab", tmp_path) == []
+
+
+def test_the_summary_says_what_is_predicted():
+    rates = as_dataset((X, NUMBERS), task="regression")
+    assert summary_lines(summary(rates))["numbers"] == "target, 0.5 to 1.2, mean 0.85"
+    labels = as_dataset((X, LABELS), task="multilabel")
+    assert summary_lines(summary(labels))["labels"] == "2: label 1 (15), label 2 (10)"
+
+
+def test_each_client_has_test_samples():
+    users = np.repeat(["a", "b"], 15)
+    dataset = as_dataset((X, NUMBERS), task="regression", client_ids=users)
+    assert dataset.test.users is not None
+    assert torch.bincount(dataset.test.users).tolist() == [3, 3]
+
+
+def test_tokens():
+    tokens = np.arange(60).reshape(12, 5) % 6
+    dataset = as_dataset((tokens[:, :-1], tokens[:, 1:]), task="next-token")
+    assert dataset.kind == "text" and dataset.train.x.dtype == dataset.train.y.dtype == torch.int64
+    assert dataset.train.y.shape[1:] == (4,) and len(dataset.classes) == 6
+    with pytest.raises(UserError, match="token numbers from 0"):
+        as_dataset((tokens[:, :-1] - 1, tokens[:, 1:]), task="next-token")
+    with pytest.raises(UserError, match=r"tokens\[:, 1:\]"):
+        as_dataset((tokens, tokens[:, 0]), task="next-token")
+
+
+def test_a_text_has_a_next_token_at_every_position():
+    tokens = np.arange(60).reshape(12, 5) % 6
+    text = as_dataset((tokens, tokens), task="next-token")
+    classes = with_classes(text)
+    made = with_task(classes, "next-token")
+    assert torch.equal(made.train.y[:, :-1], text.train.x[:, 1:])
+    assert torch.equal(made.train.y[:, -1], classes.train.y)
+    assert with_task(made, "next-token") is made
+
+
+def with_classes(text):
+    """The data set with the next token only as the class, as readers of text make it."""
+    from dataclasses import replace
+
+    train, test = (replace(s, y=s.x[:, 0]) for s in (text.train, text.test))
+    return replace(text, train=train, test=test, task="classification")
+
+
+def test_other_targets_than_those_of_the_task_are_refused():
+    dataset = as_dataset((X, NUMBERS), task="regression", name="rates")
+    with pytest.raises(UserError, match=r"targets of 'rates' are numbers, .* set task=regression"):
+        with_task(dataset, "classification")
