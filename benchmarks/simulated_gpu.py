@@ -13,7 +13,7 @@ It knows nothing of time, memory, streams or kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,14 +45,22 @@ _COPIES_INTO = {aten.copy_, aten._foreach_copy_}
 
 @dataclass
 class Traffic:
-    """What has been counted; `where` names the operations."""
+    """What has been counted."""
 
-    waits: int = 0
-    copies: int = 0
+    waits: float = 0
+    copies: float = 0
 
-    def add(self, waits: int, copies: int) -> None:
-        self.waits += waits
-        self.copies += copies
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.waits + other.waits, self.copies + other.copies)
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        return self + other * -1
+
+    def __mul__(self, times: float) -> Traffic:
+        return Traffic(self.waits * times, self.copies * times)
+
+    def __truediv__(self, times: float) -> Traffic:
+        return self * (1 / times)
 
 
 class DeviceTensor(Tensor):
@@ -149,20 +157,25 @@ def _count(
     strangers = [t for t in leaves if not isinstance(t, DeviceTensor)]
     if packet is aten._to_copy:
         if (target == "cpu") == bool(on_device) and target is not None:
-            traffic.add(0 if kwargs.get("non_blocking") else 1, 1)
+            _add(traffic, not kwargs.get("non_blocking"), 1)
     elif packet in _COPIES_INTO:
         if strangers:
             waits = not (args[2] if len(args) > 2 else kwargs.get("non_blocking"))
-            traffic.add(waits * len(strangers), len(strangers))
+            _add(traffic, waits * len(strangers), len(strangers))
     elif packet in _INDEXING:
         indices = [t for t in tree_leaves(args[1]) if isinstance(t, Tensor)]
         moved = [t for t in indices if not isinstance(t, DeviceTensor)]
         masks = [t for t in indices if t.dtype in (torch.bool, torch.uint8)]
-        traffic.add(len(moved) + len(masks), len(moved))
+        _add(traffic, len(moved) + len(masks), len(moved))
     elif packet in _VALUE_DEPENDENT:
-        traffic.add(1, packet is aten._local_scalar_dense)
+        _add(traffic, 1, packet is aten._local_scalar_dense)
     elif on_device and any(t.dim() for t in strangers):
         raise RuntimeError(f"{packet}: tensors of the host and of the device are mixed")
+
+
+def _add(traffic: Traffic, waits: int, copies: int) -> None:
+    traffic.waits += waits
+    traffic.copies += copies
 
 
 def _first(args: Sequence[Any]) -> Any:
@@ -178,8 +191,3 @@ def _to_device(t: Any, known: Mapping[int, Tensor]) -> Any:
     if not isinstance(t, Tensor) or isinstance(t, DeviceTensor):
         return t
     return known.get(id(t)) if id(t) in known else DeviceTensor(t)
-
-
-def on_device(tensors: Iterable[Tensor]) -> bool:
-    """Whether all of them are on the device."""
-    return all(t.device.type == NAME for t in tensors)

@@ -2,10 +2,10 @@
 
     python -m benchmarks.transfers [--only fedavg,m2m] [--json FILE]
 
-Every method runs two rounds on a small residual net with augmented images, on the device of
-benchmarks/simulated_gpu.py. The second round is counted, with all memories in place; of a method
-that trains after the last round, that training. Runs with more steps and with more clients tell
-what a step, a client and a round cost:
+Every method runs three rounds on a small residual net with augmented images, on the device of
+benchmarks/simulated_gpu.py. The third round is counted, with all memories in place; of a method
+that trains after the last round, that training. Clients with more steps and runs with more clients
+tell what a step, a client and a round cost:
 
     total(clients, steps) = round + clients * client + steps * step
 
@@ -18,9 +18,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -29,12 +28,11 @@ import torch
 from benchmarks.measure import save
 from benchmarks.simulated_gpu import DEVICE, SimulatedGpu, Traffic, register
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask, Federation
-from fedloom.core.evaluate import count_correct
+from fedloom.core.client import TEST_PIECES, Broadcast, ClientTask, EvaluationTask, Federation
 from fedloom.core.guard import Guard
 from fedloom.core.job import Job, build_isolated
 from fedloom.core.key import Key
-from fedloom.core.method import Method, Phase
+from fedloom.core.method import Method
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.simulation import Simulation, init_state
@@ -49,86 +47,113 @@ from fedloom.methods.registry import entry, names
 from fedloom.models.layers import make_norm
 from fedloom.models.residual import residual_chain
 
-CLASSES, SHAPE, BATCH, SAMPLES = 5, (3, 8, 8), 4, 64
-CLIENTS, STEPS = 2, 2
+CLASSES, SHAPE, BATCH, SAMPLES = 5, (3, 8, 8), 8, 128
+CLIENTS, WARM_UP = 2, 2
+LONGER_WARM_UP = {"gradaug": 12}  # rounds until it has met all its sub-networks
 METHODS = (*names(), "batch norm", "test batch")
-
-
-class Cost(NamedTuple):
-    """Waits and copies."""
-
-    waits: float
-    copies: float
 
 
 @dataclass(frozen=True)
 class Counts:
     """What a method costs for each step, each client and each round."""
 
-    step: Cost
-    client: Cost
-    round: Cost
+    step: Traffic
+    client: Traffic
+    round: Traffic
 
 
 @dataclass
-class StepCounter:
-    """A solver that counts its steps."""
+class UnequalSteps:
+    """A solver that makes one step at first; once it counts, more for every second client.
+
+    What it counts for clients of different numbers of steps tells the cost of a step.
+    """
 
     solver: Solver
+    gpu: SimulatedGpu
+    counts: bool = False
     steps: list[int] = field(default_factory=list)
+    traffic: list[Traffic] = field(default_factory=list)
 
     def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
-        result = self.solver(model, objective, job, key)
-        self.steps.append(result.steps)
+        steps = (2 if job.client % 2 == 0 else 4) if self.counts else 1
+        solver = self.solver
+        if isinstance(solver, Sgd):
+            solver = replace(solver, batch=BATCH, steps=steps)
+        before = replace(self.gpu.traffic)
+        result = solver(model, objective, job, key)
+        if self.counts:
+            self.steps.append(result.steps)
+            self.traffic.append(self.gpu.traffic - before)
         return result
+
+    @property
+    def step(self) -> Traffic:
+        """What a step costs, from the first two clients."""
+        few, many = self.traffic[:2]
+        return (many - few) / (self.steps[1] - self.steps[0])
 
 
 def dataset() -> Dataset:
     """Random images in bytes."""
     draws = torch.Generator().manual_seed(0)
     count = SAMPLES * (CLIENTS + 1)
+    frequent_to_rare = torch.arange(CLASSES).repeat_interleave(torch.tensor([8, 4, 2, 1, 1]))
 
     def split(size: int) -> Split:
         x = torch.randint(256, (size, *SHAPE), generator=draws, dtype=torch.uint8)
-        return Split(x, torch.arange(size) % CLASSES)
+        return Split(x, frequent_to_rare[torch.arange(size) % 16])
 
     half = (0.5,) * 3
-    return Dataset("noise", "image", split(count), split(4 * BATCH), tuple("abcde"), half, half)
+    return Dataset(
+        "noise", "image", split(count), split(TEST_PIECES * BATCH), tuple("abcde"), half, half
+    )
 
 
 def build(norm: str, method: Method) -> Callable[[], Chain]:
     def on_device() -> Chain:
         torch.manual_seed(0)
-        chain = residual_chain(SHAPE, CLASSES, (1, 1), (8, 16), make_norm(norm, 2))
+        chain = residual_chain(SHAPE, CLASSES, (1, 1), (16, 16), make_norm(norm, 2))
         return method.reshaped(chain, Key.root(0)).to(DEVICE)
 
     return on_device
 
 
-def total(method: Method, norm: str, clients: int, steps: int) -> tuple[Traffic, int]:
-    """What is counted, and the steps of all clients meanwhile."""
-    solver = Sgd(batch=BATCH, steps=steps, rule=SGDRule(0.9), clip=10.0)
+def total(method: Method, norm: str, clients: int) -> tuple[Traffic, Traffic]:
+    """What is counted, without the steps; and what a step costs, on average over the phases."""
     augmented = augment.build(parse("pad-crop+flip"))
     parts = np.split(np.arange(SAMPLES * clients), clients)
-    observed, counters = _with_counters(method, solver)
     with SimulatedGpu() as gpu:
+        observed, solvers = _observed(method, gpu)
         federation = Federation(
             observed,
             build(norm, method),
             federate(dataset(), parts, augmented, device=DEVICE),
-            solver,
+            Sgd(),
             Key.root(0),
             classes=CLASSES,
         )
         simulation = Simulation(federation, everyone(), InProcess(federation))
-        state = init_state(simulation, build_isolated(federation.build))
-        turns = _turns(simulation, state)
-        next(turns)
+        turns = _turns(simulation, init_state(simulation, build_isolated(federation.build)))
+        for _ in range(LONGER_WARM_UP.get(method.name, WARM_UP)):
+            next(turns)
         gpu.traffic = Traffic()
-        for counter in counters:
-            counter.steps.clear()
+        for solver in solvers:
+            solver.counts = True
         next(turns)
-    return gpu.traffic, sum(sum(counter.steps) for counter in counters)
+    rest = gpu.traffic
+    for solver in solvers:
+        rest = rest - solver.step * sum(solver.steps)
+    return rest, sum((solver.step for solver in solvers), Traffic()) / len(solvers)
+
+
+def _observed(method: Method, gpu: SimulatedGpu) -> tuple[Method, list[UnequalSteps]]:
+    """The method with solvers that count their steps."""
+    run = Sgd(batch=BATCH, rule=SGDRule(0.9), clip=10.0)
+    trained = method.finale or method.phases
+    solvers = [UnequalSteps(phase.solver_for(run), gpu) for phase in trained]
+    phases = tuple(replace(p, solver=s) for p, s in zip(trained, solvers, strict=True))
+    return replace(method, **{"finale" if method.finale else "phases": phases}), solvers
 
 
 def _turns(simulation: Simulation, state: ServerState) -> Iterator[None]:
@@ -136,7 +161,7 @@ def _turns(simulation: Simulation, state: ServerState) -> Iterator[None]:
     federation = simulation.federation
     if not federation.method.finale:
         strict = replace(simulation, guard=Guard(strict=True))
-        for _ in rounds(strict, state, MemoryStore(), until=2):
+        for _ in rounds(strict, state, MemoryStore(), until=99):
             yield
     sent = Broadcast("personalise", 0, state.params, state.shared)
     while True:
@@ -145,55 +170,37 @@ def _turns(simulation: Simulation, state: ServerState) -> Iterator[None]:
         yield
 
 
-def _with_counters(method: Method, solver: Sgd) -> tuple[Method, list[StepCounter]]:
-    """The method with solvers of so many steps and small batches, which count them."""
-    counters = []
-
-    def counted(phase: Phase) -> Phase:
-        own = phase.solver_for(solver)
-        if isinstance(own, Sgd):
-            own = replace(own, batch=BATCH, steps=solver.steps)
-        counters.append(StepCounter(own))
-        return replace(phase, solver=counters[-1])
-
-    if method.finale:
-        return replace(method, finale=tuple(map(counted, method.finale))), counters
-    return replace(method, phases=tuple(map(counted, method.phases))), counters
-
-
 def counts(method: Method, norm: str = "group") -> Counts:
-    """The costs of a step, of a client and of a round, from three runs."""
-    base, few = total(method, norm, CLIENTS, STEPS)
-    longer, many = total(method, norm, CLIENTS, 2 * STEPS)
-    wider, _ = total(method, norm, CLIENTS + 1, STEPS)
-
-    def solved(key: Callable[[Traffic], int]) -> tuple[float, float, float]:
-        step = (key(longer) - key(base)) / (many - few)
-        client = key(wider) - key(base) - step * few / CLIENTS
-        return step, client, key(base) - step * few - client * CLIENTS
-
-    waits, copies = solved(lambda t: t.waits), solved(lambda t: t.copies)
-    return Counts(*(Cost(w, c) for w, c in zip(waits, copies, strict=True)))
+    """The costs of a step, of a client and of a round."""
+    rest, step = total(method, norm, CLIENTS)
+    wider, _ = total(method, norm, CLIENTS + 1)
+    client = wider - rest
+    return Counts(step, client, rest - client * CLIENTS)
 
 
 def evaluation() -> Counts:
-    """A batch of an evaluation as a step, and the rest of it as a client."""
+    """A test batch as a step, and the rest of a piece of the test data as a client."""
     data, method = dataset(), entry("fedavg").make()
     traffic = []
-    for size in (2 * BATCH, BATCH):
-        with SimulatedGpu() as gpu:
-            test = place(data.test, DEVICE)
-            batches = EvaluationBatches(test, normaliser(data, device=DEVICE), size)
-            chain = build("group", method)()
-            gpu.traffic = Traffic()
+    for size in (BATCH, BATCH // 2):  # a piece of the test data is one batch, or two
+        with SimulatedGpu() as gpu, patch.object(torch, "inference_mode", torch.no_grad):
             # tensors of Python have no inference mode
-            with patch.object(torch, "inference_mode", torch.no_grad):
-                count_correct(chain, batches, CLASSES)
-            traffic.append(gpu.traffic)
-    two, four = traffic
-    step = Cost((four.waits - two.waits) / 2, (four.copies - two.copies) / 2)
-    rest = Cost(two.waits - 2 * step.waits, two.copies - 2 * step.copies)
-    return Counts(step, rest, Cost(0, 0))
+            normalise = normaliser(data, device=DEVICE)
+            test = EvaluationBatches(place(data.test, DEVICE), normalise, size)
+            federation = Federation(
+                method, build("group", method), (), Sgd(), Key.root(0), test, CLASSES
+            )
+            engine, sent = (
+                InProcess(federation),
+                Broadcast("evaluate", 0, federation.build().state_dict()),
+            )
+            for _ in range(2):
+                gpu.traffic = Traffic()
+                for _ in engine.map(sent, map(EvaluationTask, range(TEST_PIECES))):
+                    pass
+            traffic.append(gpu.traffic / TEST_PIECES)
+    one, two = traffic
+    return Counts(two - one, one - (two - one), Traffic())
 
 
 def count(name: str) -> Counts:
@@ -215,7 +222,7 @@ def main() -> None:
     for name in options.only.split(","):
         found = count(name)
         results[name] = {
-            part: {kind: round(value, 2) for kind, value in cost._asdict().items()}
+            part: {kind: round(value, 2) for kind, value in asdict(cost).items()}
             for part, cost in ((p, getattr(found, p)) for p in ("step", "client", "round"))
         }
         print(f"{name:15} {json.dumps(results[name])}", flush=True)

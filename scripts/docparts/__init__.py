@@ -35,6 +35,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "deploy": measured.deploy,
         "deploy-methods": measured.deployed_methods,
         "steps": measured.steps,
+        "transfers": measured.transfers,
         "results-counts": claims.overview,
         "results-headlines": claims.headlines,
         **{f"claims-{paper}": claims.paper(paper) for paper in PAPERS},

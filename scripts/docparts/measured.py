@@ -59,6 +59,7 @@ STEPS: Columns = {  # {} is the base of a suite
     "additional forward passes": ("more_forward", "{}"),
     "additional backward passes": ("more_backward", "{}"),
 }
+PARTS = ("step", "client", "round")  # what a count of transfers is for
 BASES = {"fedavg": "FedAvg", "finetune": "fine-tuning"}
 WORK = {"train": "", "personalise": ", personalising"}
 PERSONAL_MODELS: Columns = {
@@ -167,6 +168,24 @@ def deployed_methods(root: Path) -> str:
 def steps(root: Path) -> str:
     """A step of every method compared with a base: a table for each suite."""
     return "\n\n".join(_suite(suite) for suite in _results(root, "steps").values())
+
+
+def transfers(root: Path) -> str:
+    """Waits for a GPU and copies to or from it, at an earlier commit and now."""
+    before, now = _results(root, "transfers-06d014d"), _results(root, "transfers")
+    columns = [f"{kind} per {part}" for part in PARTS for kind in ("waits", "copies")]
+    rows = [
+        [
+            name,
+            *(
+                f"{before[name][part][kind]:g} → {counts[part][kind]:g}"
+                for part in PARTS
+                for kind in ("waits", "copies")
+            ),
+        ]
+        for name, counts in now.items()
+    ]
+    return table(["", *columns], rows)
 
 
 def _suite(suite: dict[str, Any]) -> str:

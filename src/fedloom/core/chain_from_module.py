@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
+from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.forward_graph import ForwardGraph, trace
 
@@ -144,7 +145,7 @@ def _forward(
     with (
         _mode(model, training),
         torch.no_grad(),
-        torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+        fork_rng(),
     ):
         torch.manual_seed(0)
         try:

@@ -23,6 +23,19 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
+def fork_rng(device: torch.device | None = None) -> Iterator[None]:
+    """torch.random.fork_rng for the CPU and one GPU: restore their global random state afterwards.
+
+    device: the GPU; None: the current one, if any is in use. To read the state of all GPUs would
+    start those that nobody uses, and take some hundred megabytes of each.
+    """
+    if device is None and torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        device = torch.device("cuda", torch.cuda.current_device())
+    with torch.random.fork_rng([device] if device is not None and device.type == "cuda" else []):
+        yield
+
+
+@contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
     """Avoid nondeterministic GPU kernels where torch offers an alternative; a CPU has none."""
     if device.type != "cuda":

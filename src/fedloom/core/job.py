@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedloom.core.chain import Chain
+from fedloom.core.determinism import fork_rng
 from fedloom.core.key import Key
 from fedloom.core.learning_task import CLASSIFICATION, LearningTask
 from fedloom.core.params import Params, zeros_view
@@ -40,7 +41,7 @@ class Data(Protocol):
 
 def build_isolated(build: Callable[[], Chain]) -> Chain:
     """Build a model and restore the global random state, so that it cannot affect later draws."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with fork_rng():
         return build()
 
 

@@ -55,7 +55,8 @@ class Key:
         """
         torch.default_generator.manual_seed(self.seed)
         if device.type == "cuda":
-            torch.cuda.manual_seed(self.seed)
+            with torch.cuda.device(device):  # which need not be the current one
+                torch.cuda.manual_seed(self.seed)
         elif device.type == "mps":
             torch.mps.manual_seed(self.seed)
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.params import Params
+from fedloom.core.transfer import in_float64
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,5 @@ def _moved(t: Tensor, by: Tensor) -> Tensor:
     if t.is_floating_point():
         return t + by
     # 1e-6: the mean of equal counts may come out just below them by rounding
-    mean = t.cpu().double() + by + 1e-6
+    mean = in_float64(t) + by + 1e-6
     return torch.trunc(mean).to(t.device, t.dtype)

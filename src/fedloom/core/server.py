@@ -16,6 +16,7 @@ from torch import Tensor
 from fedloom.core.key import Key
 from fedloom.core.params import Params
 from fedloom.core.roles import Roles, moved
+from fedloom.core.transfer import in_float64
 
 Kind = Literal["reply", "combine", "optimise", "apply"]
 KINDS: tuple[Kind, ...] = ("reply", "combine", "optimise", "apply")
@@ -123,7 +124,7 @@ def weighted_sum(uploads: list[Params], shares: list[float]) -> Params:
 
 
 def _float(t: Tensor) -> Tensor:
-    return t if t.is_floating_point() else t.cpu().double()  # not every device has float64
+    return t if t.is_floating_point() else in_float64(t)
 
 
 def apply_mean() -> Stage:

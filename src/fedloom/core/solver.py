@@ -25,6 +25,7 @@ from fedloom.core.optimisers import SGDRule, norm_of_all
 from fedloom.core.params import Params
 from fedloom.core.rule import Rule
 from fedloom.core.step import Loss, Step
+from fedloom.core.transfer import to_device
 
 Order = Callable[[Data, torch.Generator], Tensor]  # the positions of one epoch
 
@@ -166,7 +167,8 @@ class Sgd:
             grads = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
             return _clipped(grads, clip)
 
-        steps = self.step_batches(job, objective.order, key)
+        order = _order_on(weights[0].device, objective.order)
+        steps = self.step_batches(job, order, key)
         for number, positions in enumerate(steps, 1):  # noqa: B007 (`gradient` reads number)
             batches = [job.data.batch(p, augmentation) for p in positions]
             state = self.rule.step(weights, gradient, lr, state)
@@ -225,6 +227,11 @@ def changed(**settings: Any) -> Tuning:
         return replace(run, **settings)
 
     return tune
+
+
+def _order_on(device: torch.device, order: Order) -> Order:
+    """The order with its positions on a device, to which those of an epoch are copied at once."""
+    return lambda data, generator: to_device(order(data, generator), device)
 
 
 def smallest_bound(*bounds: float | None) -> float | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.spec import Param, Spec, argument_problems, call
+from fedloom.core.transfer import to_device
 from fedloom.data.dataset import Dataset
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -109,11 +110,12 @@ def _inside(starts: Tensor, size: int, length: int) -> Tensor:
 
 
 def _integers(below: int, shape: tuple[int, ...], x: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randint(below, shape, generator=generator, device=generator.device).to(x.device)
+    draws = torch.randint(below, shape, generator=generator, device=generator.device)
+    return to_device(draws, x.device)
 
 
 def _uniform(shape: tuple[int, ...], x: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator, device=generator.device).to(x.device)
+    return to_device(torch.rand(shape, generator=generator, device=generator.device), x.device)
 
 
 AUGMENTS: Mapping[str, Callable[..., Augment]] = MappingProxyType(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedloom.core.checksum import samples_checksum
+from fedloom.core.transfer import to_device
 from fedloom.data.augment import Augment
 from fedloom.data.dataset import Dataset, Split
 from fedloom.data.parts import all_rows, part_sizes
@@ -82,7 +83,7 @@ class ClientData:
         self, positions: Tensor, generator: torch.Generator | None = None, train: bool = True
     ) -> Batch:
         """Inputs and labels at these positions, augmented if train and a generator is given."""
-        rows = self.rows.index_select(0, positions.to(self.rows.device))
+        rows = self.rows.index_select(0, to_device(positions, self.rows.device))
         x = self.split.x.index_select(0, rows)
         if train and generator is not None and self.augment is not None:
             x = self.augment(x, generator)

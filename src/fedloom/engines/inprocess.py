@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from fedloom.core.client import Broadcast, ClientError, Federation, Task, answer
-from fedloom.core.determinism import one_thread
+from fedloom.core.determinism import fork_rng, one_thread
 from fedloom.core.job import ModelPool, Progress
 from fedloom.core.server import Absent
 from fedloom.engines.workload import Workload
@@ -32,7 +30,8 @@ class InProcess:
         self.model_pool = ModelPool(federation.build)
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
-        with one_thread(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        device = next((t.device for t in sent.params.values()), None)
+        with one_thread(), fork_rng(device):
             for task in tasks:
                 yield task.number, self.run_client(sent, task)
 

@@ -22,6 +22,7 @@ from fedloom.core.key import Key
 from fedloom.core.learning_task import TargetLoss
 from fedloom.core.params import Params
 from fedloom.core.step import Loss, Step
+from fedloom.core.transfer import to_device
 from fedloom.data.client import ClientData
 
 Positions = list[Tensor]  # the positions of a client's samples, one tensor per batch
@@ -208,12 +209,12 @@ def _selected_together(
     for number in range(len(batches[0])):
         index, share = _padded(_at(sizes, number), dtype)
         index = index + torch.tensor(_at(starts, number)).unsqueeze(1)
-        rows = visited.index_select(0, index.flatten().to(visited.device))
+        rows = visited.index_select(0, to_device(index.flatten(), visited.device))
         x, y = normalise(split.x.index_select(0, rows)), split.y.index_select(0, rows)
         yield (
             x.view(*index.shape, *x.shape[1:]),
             y.view(*index.shape, *y.shape[1:]),
-            share.to(x.device),
+            to_device(share, x.device),
         )
 
 
@@ -226,7 +227,7 @@ def _visited_rows(
     positions = torch.cat([p for lane in batches for p in lane])
     positions = positions + samples_before.repeat_interleave(visits)
     rows = torch.cat([d.rows for d in data])
-    return rows.index_select(0, positions.to(rows.device))
+    return rows.index_select(0, to_device(positions, rows.device))
 
 
 def _selected_by_client(
@@ -244,7 +245,7 @@ def _selected_by_client(
             xs.append(x[rows])
             ys.append(y[rows])
         stacked = torch.stack(xs)
-        yield stacked, torch.stack(ys), share.to(stacked.device)
+        yield stacked, torch.stack(ys), to_device(share, stacked.device)
 
 
 def _at(lanes: Sequence[Sequence[Any]], number: int) -> list[Any]:

@@ -43,6 +43,7 @@ from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Method
 from fedloom.core.params import Params
 from fedloom.core.spec import Param
+from fedloom.core.transfer import to_device
 from fedloom.exchange.privacy import Release, check_budget, describe_guarantee
 
 NAME = "mashed"  # the paper's term; random keys derive from it, so renaming would change every draw
@@ -219,7 +220,7 @@ def noisy(t: Tensor, deviation: float, key: Key) -> Tensor:
     if not deviation:
         return t
     noise = torch.randn(t.shape, dtype=t.dtype, generator=key.generator())
-    return t + deviation * noise.to(t.device)
+    return t + deviation * to_device(noise, t.device)
 
 
 def as_probabilities(rows: Tensor) -> Tensor:

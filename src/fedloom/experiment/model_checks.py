@@ -14,6 +14,7 @@ from torch import Tensor
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.client import Federation
+from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError
 from fedloom.core.job import build_isolated
 from fedloom.core.spec import Spec
@@ -145,7 +146,7 @@ def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> 
     """Raise if the model returns something else in training, as those with two classifiers do."""
     x = _sample(federation)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with torch.no_grad(), fork_rng():
             output = model.train()(torch.cat([x, x]))
     except Exception as error:
         raise UserError(

@@ -25,6 +25,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.step import Step
+from fedloom.core.transfer import to_device
 
 # samples per class -> weights (target's class, source's class)
 SourceWeights = Callable[[Tensor], Tensor]
@@ -53,7 +54,8 @@ def draw_pairs(step: Step, source_weights: SourceWeights) -> Pairs:
     counts, weights = step.job.once(_class_counts, source_weights)
     pairs = draw_pairs_on_cpu(step.y.cpu(), counts, weights, step.key)
     device = step.y.device
-    return Pairs(pairs.targets.to(device), pairs.sources.to(device), pairs.weights)
+    targets, sources = to_device(pairs.targets, device), to_device(pairs.sources, device)
+    return Pairs(targets, sources, pairs.weights)
 
 
 def _class_counts(job: Job, source_weights: SourceWeights) -> tuple[Tensor, Tensor]:
@@ -73,10 +75,11 @@ def draw_pairs_on_cpu(y: Tensor, counts: Tensor, weights: Tensor, key: Key) -> P
 
 def uniform_like(like: Tensor, key: Key) -> Tensor:
     """Draws from the uniform distribution on [0, 1), with the shape, type and device of `like`."""
-    return torch.rand(like.shape, generator=key.generator(), dtype=like.dtype).to(like.device)
+    draws = torch.rand(like.shape, generator=key.generator(), dtype=like.dtype)
+    return to_device(draws, like.device)
 
 
-def perturbed(h: Tensor, draws: Tensor, centre: float, max_norm: float) -> Tensor:
+def perturbed(h: Tensor, draws: Tensor, centre: float | Tensor, max_norm: float) -> Tensor:
     """h + (draws - centre), with the noise of each channel rescaled to norm `max_norm` at most.
 
     The norm is taken over the whole batch, as in the M2m authors' code.
@@ -89,10 +92,13 @@ def normalised_descent(
     loss: Callable[[Tensor], Tensor],
     step: float,
     iterations: int,
-    low: float = -math.inf,
-    high: float = math.inf,
+    low: float | Tensor = -math.inf,
+    high: float | Tensor = math.inf,
 ) -> Tensor:
-    """Gradient descent with steps of fixed length per sample, clamped to [low, high] each time."""
+    """Gradient descent with steps of fixed length per sample, clamped to [low, high] each time.
+
+    The two bounds are numbers or tensors, but not one of each.
+    """
     for _ in range(iterations):
         h = h.detach().requires_grad_()
         (g,) = torch.autograd.grad(loss(h), h)
@@ -106,9 +112,14 @@ def confidence(logits: Tensor, y: Tensor) -> Tensor:
     return logits.softmax(1).gather(1, y[:, None]).flatten()
 
 
-def replaced(batch: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
-    """A copy of the batch with these rows at these positions."""
-    return batch.index_copy(0, positions, rows)
+def replaced(batch: Tensor, positions: Tensor, rows: Tensor, accepted: Tensor) -> Tensor:
+    """A copy of the batch with the accepted ones of these rows at their positions.
+
+    Every row is copied, the accepted ones or what was there: to select them, the host would have
+    to know how many there are.
+    """
+    where = accepted.view(-1, *(1,) * (batch.dim() - 1))
+    return batch.index_copy(0, positions, torch.where(where, rows, batch[positions]))
 
 
 def received_model(step: Step) -> Chain:

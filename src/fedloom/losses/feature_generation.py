@@ -17,6 +17,7 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.step import Step
+from fedloom.core.transfer import in_float64
 from fedloom.losses.adversarial import (
     Pairs,
     confidence,
@@ -47,16 +48,19 @@ class Generation:
     accept: float
 
     def __call__(self, gen_model: Chain, cut: str, h: Tensor, y: Tensor, key: Key) -> Generated:
-        least, most = h.min().item(), h.max().item()
-        low, high = (min(0.0, least), most) if self.clamp else (-math.inf, math.inf)
+        least, most = h.detach().aminmax()
+        infinite = torch.full_like(most, math.inf)
+        low, high = (least.clamp(max=0), most) if self.clamp else (-infinite, infinite)
         if self.noise:
             draws = uniform_like(h, key.fold("noise"))
-            h = perturbed(h, draws, (most + least) / 2, 1.0).clamp(low, high)
+            # a middle in float64, rounded once
+            centre = ((in_float64(most) + in_float64(least)) / 2).to(h)
+            h = perturbed(h, draws, centre, 1.0).clamp(low, high)
 
         def target_loss(h: Tensor) -> Tensor:
             return F.cross_entropy(gen_model.run(h, after=cut), y)
 
-        h = normalised_descent(h, target_loss, self.step, self.iterations, low)
+        h = normalised_descent(h, target_loss, self.step, self.iterations, low, infinite)
         return h, confidence(gen_model.run(h, after=cut), y) >= self.accept
 
 
@@ -69,7 +73,7 @@ def features_with_frozen_norms(
     """
     original = gen_model.run(step.x, until=cut)
     generated, accepted = generate(original[pairs.sources])
-    return replaced(original, pairs.targets[accepted], generated[accepted]), original
+    return replaced(original, pairs.targets, generated, accepted), original
 
 
 def features_with_training_norms(
@@ -80,11 +84,11 @@ def features_with_training_norms(
     The passes that update the running statistics have the order and number of the authors' code.
     """
     generated, accepted = generate(gen_model.run(step.x[pairs.sources], until=cut))
-    targets, sources = pairs.targets[accepted], pairs.sources[accepted]
+    targets, sources = pairs.targets, pairs.sources
     with torch.no_grad():
-        with_sources = step.model.taps(replaced(step.x, targets, step.x[sources]))[cut]
+        with_sources = step.model.taps(replaced(step.x, targets, step.x[sources], accepted))[cut]
         step.model.run(step.x, until=cut)
-        mixed = replaced(with_sources, targets, generated[accepted])
+        mixed = replaced(with_sources, targets, generated, accepted)
         return mixed, step.model.run(step.x, until=cut)
 
 

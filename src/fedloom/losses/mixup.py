@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedloom.core.transfer import to_device
+
 SoftLabelled = tuple[Tensor, Tensor]  # samples, and labels as rows of probabilities
 
 
@@ -26,5 +28,5 @@ def mixed_within_batch(
     x: Tensor, y: Tensor, partners: Tensor, share: float, classes: int
 ) -> SoftLabelled:
     """Each sample, with weight `share`, mixed with the sample of the batch at `partners[i]`."""
-    own, partners = with_one_hot_labels(x, y, classes), partners.to(x.device)
+    own, partners = with_one_hot_labels(x, y, classes), to_device(partners, x.device)
     return interpolated(own, (own[0][partners], own[1][partners]), share)

@@ -37,6 +37,7 @@ from fedloom.core.method import Exchange, Method, Phase, inner_block
 from fedloom.core.params import Params
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
+from fedloom.core.transfer import to_device
 from fedloom.losses.mixup import interpolated, with_one_hot_labels
 from fedloom.methods.mixup import NUMERIC_INPUT
 
@@ -91,7 +92,9 @@ def globalmixup(
         rng, drawable = np.random.default_rng(key.seed), job.once(drawable_samples, exclude_self)
         share = 1 - (rng.beta(alpha, alpha) if alpha else lam)
         rows = drawable[torch.from_numpy(rng.integers(len(drawable), size=count))]
-        return job.shared["raw"]["x"][rows], job.shared["raw"]["y"][rows], share
+        x, y = job.shared["raw"]["x"], job.shared["raw"]["y"]
+        rows = to_device(rows, x.device)
+        return x[rows], y[rows], share
 
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         x_j, y_j, share = draw(job, key, len(y))

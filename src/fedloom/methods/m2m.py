@@ -38,6 +38,7 @@ from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
+from fedloom.core.transfer import to_device
 from fedloom.data.client import ClientData
 from fedloom.losses import adversarial
 from fedloom.losses.adversarial import Pairs, SourceWeights, confidence, uniform_like
@@ -93,7 +94,7 @@ class Translation:
         x = adversarial.normalised_descent(x, translation_loss, self.step, self.iterations, 0, 1)
         x = low + length * x
         kept = uniform_like(pairs.weights, now.key.fold("taken")) < pairs.weights
-        return x, kept.to(x.device) & (confidence(received(x), y_t) >= self.accept)
+        return x, to_device(kept, x.device) & (confidence(received(x), y_t) >= self.accept)
 
 
 def m2m(
@@ -123,7 +124,7 @@ def m2m(
         if not len(pairs.targets):
             return now.ce
         generated, accepted = translate(now, pairs)
-        x = adversarial.replaced(now.x, pairs.targets[accepted], generated[accepted])
+        x = adversarial.replaced(now.x, pairs.targets, generated, accepted)
         return F.cross_entropy(now.model(x), now.y)
 
     solver = finetuning_sgd(epochs, lr, batch, momentum, decay)

@@ -27,6 +27,7 @@ from fedloom.core.key import Key
 from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
+from fedloom.core.transfer import to_device
 from fedloom.losses.mixup import interpolated, with_one_hot_labels
 from fedloom.methods.mixup import NUMERIC_INPUT
 
@@ -42,7 +43,7 @@ def noisemix(
 ) -> Method:
     def mix(x: Tensor, y: Tensor, job: Job, key: Key) -> tuple[Tensor, Tensor]:
         draws = torch.randn(x.shape[1:], generator=key.generator(), dtype=x.dtype)
-        noise = deviation * draws.to(x.device)
+        noise = deviation * to_device(draws, x.device)
         uniform = x.new_full((job.classes,), 1 / job.classes)
         return interpolated(with_one_hot_labels(x, y, job.classes), (noise, uniform), 1 - lam)
 

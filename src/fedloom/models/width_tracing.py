@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedloom.core.select import BATCH_NORMS
+from fedloom.core.transfer import to_device
 from fedloom.models.residual import PadShortcut
 
 CHANNEL_MULTIPLE = 8
@@ -47,7 +48,7 @@ def sliced(t: Tensor, dim: int, kept: Kept) -> Tensor:
         return t
     if isinstance(kept, int):
         return t.narrow(dim, 0, kept)
-    return t.index_select(dim, kept.to(t.device))
+    return t.index_select(dim, to_device(kept, t.device))
 
 
 class KeptChannels(NamedTuple):
