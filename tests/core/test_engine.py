@@ -214,9 +214,11 @@ def test_the_scored_model_is_the_personalised_one(method: Method) -> None:
         model = nested().eval().requires_grad_(False)
         model.load_state_dict(result.personal(client))
         right = model(test.x).argmax(1) == test.y
-        assert scored.hits.tolist() == [int(right[test.y == c].sum()) for c in range(CLASSES)]
-        assert scored.seen.tolist() == [int((test.y == c).sum()) for c in range(CLASSES)]
-        assert scored.loss == pytest.approx(
+        assert scored.counts.hits.tolist() == [
+            int(right[test.y == c].sum()) for c in range(CLASSES)
+        ]
+        assert scored.counts.seen.tolist() == [int((test.y == c).sum()) for c in range(CLASSES)]
+        assert scored.counts.loss == pytest.approx(
             float(nn.functional.cross_entropy(model(test.x), test.y))
         )
 

@@ -291,8 +291,8 @@ def test_clients_of_other_sites_are_absent(north: Site, agreement: Agreement) ->
 
 def test_evaluation_is_on_the_clients_own_test_samples(north: Site, agreement: Agreement) -> None:
     north.handle(setup(agreement))
-    counts = ask(north, work(north, agreement, work="evaluate")).answers[0]
-    assert int(counts.seen.sum()) == agreement.clients[0].test
+    scored = ask(north, work(north, agreement, work="evaluate")).answers[0]
+    assert int(scored.counts.seen.sum()) == agreement.clients[0].test
 
 
 def test_scores_on_test_data_of_the_server_are_refused(sites: Sites) -> None:

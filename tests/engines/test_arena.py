@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedloom.core.evaluate import ClassCounts
+from fedloom.core.evaluate import ClassCounts, Evaluation
 from fedloom.core.server import Reply
 from fedloom.engines.arena import Arena
 from fedloom.engines.wire import flatten, pack, unflatten, unpack
@@ -96,8 +96,10 @@ def test_every_kind_of_answer_comes_back() -> None:
         7,
     )
     counts = ClassCounts(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 2.0]), 0.25)
+    scored = Evaluation(counts, 4.0, {"auroc": 0.5, "mine": float("nan")})
+    predicted = Evaluation(counts, 4.0, {}, torch.eye(4), torch.arange(4))
     weights = {"a.b": torch.arange(3)}
     groups = {"mashed": {"x": torch.ones(1, 2)}, "nothing": {}}
-    for answer in (reply, counts, weights, {}, groups):
+    for answer in (reply, scored, predicted, weights, {}, groups):
         packed = pack(answer)
         assert repr(unpack(packed.facts, packed.tensors)) == repr(answer)

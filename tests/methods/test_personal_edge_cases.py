@@ -131,7 +131,7 @@ def test_classes_missing_from_the_test_data_do_not_count() -> None:
         said.append([float(right[y == c].double().mean()) for c in (0, 1)])
     counts = torch.tensor([[3, 1, 0], [0, 1, 1], [0, 0, 2]])
     weighted, recall = score_clients(
-        torch.stack([scores[c].recall for c in range(3)]), scores[0].seen, counts
+        torch.stack([scores[c].counts.recall for c in range(3)]), scores[0].counts.seen, counts
     )
     assert weighted.tolist() == pytest.approx([(3 * said[0][0] + said[0][1]) / 4, said[1][1], 0.0])
     assert recall.tolist() == pytest.approx([sum(said[0]) / 2, said[1][1], 0.0])

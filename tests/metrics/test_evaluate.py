@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.evaluate import ClassCounts, count_correct
+from fedloom.core.evaluate import ClassCounts, Evaluation, count_correct
 from fedloom.metrics import evaluate
 from fedloom.metrics.evaluate import (
     class_groups,
     global_scores,
+    metric_scores,
+    metric_values,
     personal_scores,
     recall_by_group,
     score_clients,
     spread,
+    task_score,
 )
 from fedloom.metrics.records import Spread
+from fedloom.metrics.registry import chosen_metrics
 
 
 class Echo(nn.Module):
@@ -105,3 +111,36 @@ def test_personal_models_are_scored_on_the_classes_of_their_clients() -> None:
     assert scores.group_recall == {"head": 0.75, "middle": 0.75}
     assert scores.correct == ((4, 1, 0), (2, 3, 0))
     assert scores.test_samples == (4, 4, 0)
+
+
+def test_the_worst_tenth_has_the_highest_values_where_lower_is_better() -> None:
+    values = torch.arange(20.0).double()
+    assert spread(values).worst_tenth == 0.5
+    assert spread(values, lower_is_better=True).worst_tenth == 18.5
+
+
+def scored(loss: float, **metrics: float) -> Evaluation:
+    nothing = torch.zeros(0, dtype=torch.float64)
+    return Evaluation(ClassCounts(nothing, nothing, loss), 4.0, metrics)
+
+
+def test_clients_in_which_a_metric_is_not_defined_do_not_count() -> None:
+    metrics = chosen_metrics("regression", ["mae"])
+    clients = [scored(0.1, mae=1.0, r2=0.5), scored(0.2, mae=3.0, r2=math.nan)]
+    values = [metric_values(metrics, client) for client in clients]
+    scores = metric_scores(metrics, [*values, None], {2: "late"})
+    assert scores.by_client == {"mae": (1.0, 3.0, None), "r2": (0.5, None, None)}
+    assert scores.metrics == {"mae": Spread(2.0, 1.0, 3.0), "r2": Spread(0.5, 0.0, 0.5)}
+    assert scores.unscored == {2: "late"} and scores.mean_class_recall is None
+
+
+def test_a_metric_that_no_client_has_is_left_out() -> None:
+    metrics = chosen_metrics("regression", [])
+    scores = metric_scores(metrics, [metric_values(metrics, scored(0.1, r2=math.nan))])
+    assert scores.metrics == {} and scores.by_client == {"r2": (None,)}
+
+
+def test_the_score_is_the_share_that_is_right_or_r2() -> None:
+    counts = ClassCounts(torch.tensor([3.0]), torch.tensor([4.0]), 0.1)
+    assert task_score("multilabel", Evaluation(counts, 2.0)) == 0.75
+    assert task_score("regression", scored(0.1, r2=-2.0)) == -2.0

@@ -34,7 +34,16 @@ seconds = st.floats(0, 1e6)
 loss = st.floats(0, 1e6)
 name = st.text(min_size=1, max_size=12)
 spreads = st.builds(Spread, score, score, score)
-client_scores = st.builds(
+value = st.floats(-1e6, 1e6)
+metrics = st.dictionaries(name, st.none() | value, max_size=2)
+of_any_task = {
+    "unscored": st.dictionaries(count, name, max_size=2),
+    "metrics": st.dictionaries(name, st.builds(Spread, value, value, value), max_size=2),
+    "by_client": st.dictionaries(
+        name, st.lists(st.none() | value, min_size=1, max_size=3).map(tuple), max_size=2
+    ),
+}
+client_scores = st.builds(ClientScores, **of_any_task) | st.builds(
     ClientScores,
     label_weighted_accuracy=spreads,
     mean_class_recall=spreads,
@@ -42,7 +51,7 @@ client_scores = st.builds(
     group_recall=st.dictionaries(st.sampled_from(["head", "middle", "tail"]), score),
     correct=st.lists(st.lists(count, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
     test_samples=st.lists(count, max_size=3).map(tuple),
-    unscored=st.dictionaries(count, name, max_size=2),
+    **of_any_task,
 )
 rounds = st.builds(
     RoundRecord,
@@ -54,12 +63,13 @@ rounds = st.builds(
     bytes_up=count,
     bytes_down=count,
     seconds=seconds,
-    accuracy=st.none() | score,
+    accuracy=st.none() | score | st.floats(-1e6, 1),
     test_loss=st.none() | loss,
     evaluation_seconds=st.none() | seconds,
     global_model=st.none() | client_scores,
     personal_models=st.none() | client_scores,
     skipped=st.none() | name,
+    metrics=metrics,
 )
 results = st.builds(
     RunResult,
@@ -81,6 +91,8 @@ results = st.builds(
     rounds_to_target=st.none() | st.integers(1, 10**6),
     personal_models=st.none() | client_scores,
     identity=st.sampled_from([None, RunIdentity(MADE_WITH), IDENTITY]),
+    metrics=metrics,
+    task=st.sampled_from([None, "multilabel", "regression", "next-token"]),
 )
 
 SCORES = ClientScores(
@@ -91,13 +103,29 @@ SCORES = ClientScores(
     ((3, 0), (1, 2), ()),
     (4, 4),
     {2: "it failed"},
+    metrics={"auroc": Spread(0.875, 0.25, 0.5)},
+    by_client={"auroc": (0.75, None)},
 )
 ROUND = RoundRecord(
-    3, (7, 2), {2: "no reply"}, 0.5, 12, 100, 200, 1.5, 0.25, 2.0, 0.125, SCORES, SCORES, "late"
+    3,
+    (7, 2),
+    {2: "no reply"},
+    0.5,
+    12,
+    100,
+    200,
+    1.5,
+    0.25,
+    2.0,
+    0.125,
+    SCORES,
+    SCORES,
+    "late",
+    {"auroc": 0.5, "mine": None},
 )
 RESULT = RunResult(
     "ditto", 3, 0.25, 2.0, 4.5, "ab12", 1, "mlp", "tiny", 8, 1, 300, 600, True, SCORES, 2, SCORES,
-    4, IDENTITY
+    4, IDENTITY, {"auroc": 0.5, "mine": None}, "regression",
 )  # fmt: skip
 every_record = pytest.mark.parametrize("record", [ROUND, RESULT], ids=["round", "result"])
 
@@ -132,8 +160,22 @@ def test_every_field_is_written_by_its_own_name(record: Any) -> None:
             "correct": [[3, 0], [1, 2], []],
             "test_samples": [4, 4],
             "unscored": {"2": "it failed"},
+            "metrics": {"auroc": {"mean": 0.875, "std": 0.25, "worst_tenth": 0.5}},
+            "by_client": {"auroc": [0.75, None]},
         }
+    assert written["metrics"] == {"auroc": 0.5, "mine": None}
     assert through_json(record) == record
+
+
+def test_the_score_has_the_name_of_the_task() -> None:
+    assert RESULT.score_name == "R2"
+    assert replace(RESULT, task=None).score_name == "accuracy"
+
+
+def test_a_spread_is_found_by_the_name_of_the_score() -> None:
+    assert SCORES.spread_of("auroc") == Spread(0.875, 0.25, 0.5)
+    assert SCORES.spread_of("mean_class_recall") == Spread(0.75, 0.2, 0.125)
+    assert SCORES.spread_of("mae") is None
 
 
 def test_what_was_not_evaluated_is_left_out() -> None:
@@ -183,6 +225,8 @@ OPTIONAL = {
     "identity",
     "rounds_to_target",
     "skipped",
+    "metrics",
+    "task",
 }
 
 
@@ -252,6 +296,11 @@ WRONG_VALUES = [
     (RESULT, "personalised", 1),
     (RESULT, "method", None),
     (RESULT, "rounds_to_target", "2"),
+    (RESULT, "task", "guessing"),
+    (RESULT, "metrics", {"auroc": "0.5"}),
+    (ROUND, "metrics", [0.5]),
+    (ROUND, "global_model", {"metrics": {"mae": {"mean": 1.0}}}),
+    (ROUND, "global_model", {"by_client": {"mae": 1.0}}),
 ]
 
 

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from fedloom.core.client import ClientError, ClientTask
-from fedloom.core.evaluate import ClassCounts, counts_problem
+from fedloom.core.evaluate import ClassCounts, Evaluation, evaluation_problem
+from fedloom.core.learning_task import CLASSIFICATION
 from fedloom.core.round_report import mean_loss
 from fedloom.core.server import Absent, Reply
 from fedloom.core.tensor_checks import type_problem
@@ -44,10 +45,12 @@ VALID = ValidReplies(
 REPLY = Reply(CLIENT, SAMPLES, 32, {"model": MODEL, "control": MODEL}, {"own": MODEL}, 0.25, 7)
 ERROR = ClientError(CLIENT, 2, 0, 5, [[4, 3], [4]], "ArithmeticError: broken")
 COUNTS = ClassCounts(torch.arange(5.0).double(), torch.full((5,), 9.0).double(), 1.5)
-ANSWERS = (REPLY, REPLY, ERROR.absent(), Absent(CLIENT, "late"), COUNTS, MODEL, {"means": MODEL})
+SCORES = Evaluation(COUNTS, 45.0, {"auroc": 0.75})
+ABSENT = Absent(CLIENT, "late")
+ANSWERS = (REPLY, REPLY, ERROR.absent(), ABSENT, SCORES, MODEL, {"means": MODEL})
 ODD = (
     None, True, -1, 0, 7, 10**8, 10**400, 2**63, 0.5, math.nan, math.inf, "", "7", "reply", "a\nb",
-    [], [1], ["model"], {}, {"a": 1}, [[]], "class counts", "params", "groups", "absent",
+    [], [1], ["model"], {}, {"a": 1}, [[]], "evaluation", "params", "groups", "absent",
 )  # fmt: skip
 
 
@@ -135,8 +138,9 @@ def _used(handle: WorkerHandle) -> str:
     if answered is None:
         return ACCEPTED  # "I have built recipe N"
     client, answer = answered
-    if isinstance(answer, ClassCounts):
-        return ACCEPTED if counts_problem(answer, CLASSES) is None else REJECTED
+    if isinstance(answer, Evaluation):
+        problem = evaluation_problem(answer, CLASSIFICATION, CLASSES, ["auroc"], predicted=False)
+        return ACCEPTED if problem is None else REJECTED
     if isinstance(answer, dict):
         return ACCEPTED if type_problem(answer) is None else REJECTED
     valid, rejected = VALID.split([(client, answer)], [CLIENT])

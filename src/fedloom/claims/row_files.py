@@ -146,7 +146,7 @@ def _line(seed: int, record: RoundRecord) -> dict[str, str]:
 def _final_scores(run: StoredRun) -> dict[str, str]:
     """Of the models that the clients end with, over clients; then by group of classes."""
     scores: ClientScores | None = None if run.result is None else run.result.client_scores
-    if scores is None:
+    if scores is None or scores.mean_class_recall is None or scores.label_weighted_accuracy is None:
         return dict.fromkeys(SCORES, "")
     recall = scores.mean_class_recall
     values = (recall.mean, recall.worst_tenth, scores.label_weighted_accuracy.mean)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from rich.markup import escape
 
 from fedloom.cli.output import megabytes, out, print_json, print_table, say, table
 from fedloom.metrics.curve import rounds_to
+from fedloom.metrics.score import ACCURACY
 
 if TYPE_CHECKING:
     from fedloom.metrics.curve import CurveOptions
@@ -89,11 +91,11 @@ def plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]:
         draw["personal"] = lambda path: personal_plot.plot(comparison, path)
     if wanted.compute:
         curves = compute_curve.compute_curves(comparison.all_runs, comparison.options)
-        name = comparison.accuracy_name
-        draw["compute"] = lambda path: compute_curve.plot(curves, path, name)
+        name, score = comparison.axis_name, comparison.score
+        draw["compute"] = lambda path: compute_curve.plot(curves, path, name, score)
     if wanted.by is not None:
-        figures, score = by_setting(comparison.all_runs, wanted.by), score_name(comparison)
-        heading = f"{score.capitalize()} by {wanted.by}"
+        figures, what = by_setting(comparison.all_runs, wanted.by), score_name(comparison)
+        heading = f"{what[:1].upper()}{what[1:]} by {wanted.by}"
         draw["effects"] = lambda path: plots.effects(figures, path, heading)
     paths = {name: folder / f"{name}.png" for name in draw}
     return {name: str(paths[name]) for name, make in draw.items() if drawn(make, paths[name])}
@@ -111,16 +113,14 @@ def drawn(make: Callable[[Path], object], path: Path) -> bool:
     return True
 
 
-CLIENT_COLUMNS = ("personal %", "worst tenth", "weighted %")
-CLIENT_SCORES = (
-    ("mean_class_recall", "mean"),
-    ("mean_class_recall", "worst_tenth"),
-    ("label_weighted_accuracy", "mean"),
-)
 CLIENT_LEGEND = (
     "personal: recall averaged over the classes that a client has, of its own model (or of the "
     "global one if the method makes no other), mean over clients; worst tenth: of clients; "
     "weighted: accuracy weighted by a client's labels; accuracy: of the global model"
+)
+OTHER_LEGEND = (
+    "personal: {score} of a client's own model (or of the global one if the method makes no "
+    "other), mean over clients; worst tenth: of clients; {score}: of the global model"
 )
 
 
@@ -132,14 +132,17 @@ def print_comparison(kind: str, comparison: Comparison, plots: Mapping[str, str]
     values = [y for row in rows for _, y in row.smoothed]
     bounds = min(values), max(values)
     ranking = [_ranked_by(row, personal) for row in rows]
+    metrics = comparison.metric_names
     cells = [
-        _cells(row, score == max(ranking), personal, bounds)
+        _cells(row, score == max(ranking), personal, bounds, metrics)
         for row, score in zip(rows, ranking, strict=True)
     ]
     print_table(table(columns, cells, right=range(1, len(columns) - 1)))
     out.print(_legend(rows), highlight=False)
     if personal:
-        out.print(CLIENT_LEGEND, highlight=False)
+        name, of_classes = comparison.score.name, comparison.score is ACCURACY
+        legend = CLIENT_LEGEND if of_classes else OTHER_LEGEND.format(score=name)
+        out.print(legend, highlight=False)
     for note in comparison.notes:
         out.print(f"note: {note}", highlight=False, markup=False)
     for name, path in plots.items():
@@ -147,14 +150,16 @@ def print_comparison(kind: str, comparison: Comparison, plots: Mapping[str, str]
 
 
 def _columns(kind: str, comparison: Comparison, personal: bool) -> list[str]:
-    options = comparison.options
+    options, score = comparison.options, comparison.score
+    weighted = [f"weighted{score.unit}"] if score is ACCURACY else []
     return [
         kind,
-        *(CLIENT_COLUMNS if personal else ()),
-        f"{comparison.accuracy_heading} %",
+        *([f"personal{score.unit}", "worst tenth", *weighted] if personal else ()),
+        f"{comparison.accuracy_heading}{score.unit}",
         "std",
+        *comparison.metric_names,
         *(f"at {r}" for r in options.at),
-        *(f"to {100 * t:.1f} %" for t in options.targets),
+        *(f"to {score.text(t, 1)}{score.unit}" for t in options.targets),
         "sent",
         "seconds",
         "by round",
@@ -163,21 +168,37 @@ def _columns(kind: str, comparison: Comparison, personal: bool) -> list[str]:
 
 def _ranked_by(row: ComparisonRow, personal: bool) -> float:
     """The score by which the best row is found: of personal models where there are any."""
-    return (row.over_clients("mean_class_recall") or 0.0) if personal else row.mean
+    if not personal:
+        return row.mean
+    found = row.over_clients(row.score.clients)
+    return -math.inf if found is None else found
+
+
+def _client_scores(row: ComparisonRow) -> list[float | None]:
+    """Of the models that clients end with: the mean, the worst tenth, and weighted by labels."""
+    found = [row.over_clients(row.score.clients, of) for of in ("mean", "worst_tenth")]
+    weighted = [row.over_clients("label_weighted_accuracy")] if row.score is ACCURACY else []
+    return [*found, *weighted]
 
 
 def _cells(
-    row: ComparisonRow, best: bool, personal: bool, bounds: tuple[float, float]
+    row: ComparisonRow,
+    best: bool,
+    personal: bool,
+    bounds: tuple[float, float],
+    metrics: Sequence[str],
 ) -> list[str]:
+    from fedloom.reports.comparison import metric_text
     from fedloom.reports.plots import sparkline
 
-    scores = [row.over_clients(*which) for which in CLIENT_SCORES] if personal else []
+    score = row.score
     return [
         f"[bold]{escape(row.name)}[/bold]" if best else escape(row.name),
-        *("-" if score is None else f"{100 * score:.2f}" for score in scores),
-        f"{100 * row.mean:.2f}",
-        f"{100 * row.std:.2f}" if len(row.accuracies) > 1 else "-",
-        *(f"{100 * statistics.fmean(seeds):.2f}" for seeds in row.at),
+        *(map(score.text, _client_scores(row)) if personal else ()),
+        score.text(row.mean),
+        score.text(row.std) if len(row.accuracies) > 1 else "-",
+        *(metric_text(row.metric(name)) for name in metrics),
+        *(score.text(statistics.fmean(seeds)) for seeds in row.at),
         *(rounds_to(seeds, row.rounds) for seeds in row.reached),
         megabytes(row.bytes),
         f"{row.seconds:.1f}",
@@ -188,12 +209,16 @@ def _cells(
 def _legend(rows: Sequence[ComparisonRow]) -> str:
     """How the columns are computed."""
     options = rows[0].options
-    what = "accuracy, at" if options.at else "accuracy"
+    name = rows[0].score.name
+    what = f"{name}, at" if options.at else name
     sparse = any(len(row.curve) < row.rounds for row in rows)
     how = _smoothing(options, min(len(row.curve) for row in rows))
     note = " (not every round has one)" if sparse else ""
+    metrics = (
+        "metrics: last evaluation; " if any(set(r.metrics) - {r.score.metric} for r in rows) else ""
+    )
     return (
-        f"{what}: {how}{note}; std: over seeds; "
+        f"{what}: {how}{note}; std: over seeds; {metrics}"
         "to: first round that reaches it, N+ if a seed does not within N"
     )
 

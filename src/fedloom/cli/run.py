@@ -22,6 +22,7 @@ from fedloom.cli.output import (
 from fedloom.cli.prefork import prefork
 from fedloom.core.errors import UserError
 from fedloom.metrics.curve import rounds_to
+from fedloom.metrics.score import ACCURACY, SCORES
 
 if TYPE_CHECKING:
     from fedloom.metrics.records import RunResult
@@ -229,10 +230,13 @@ def print_result(result: RunResult, path: Path, settings: Config, as_json: bool)
     if as_json:
         print_json({**result.to_json(), "folder": str(path)})
         return
-    accuracy = "validation accuracy" if settings.data.validation else "accuracy"
+    accuracy = f"validation {result.score_name}" if settings.data.validation else result.score_name
+    score = SCORES[settings.task]
+    others = {n: v for n, v in result.metrics.items() if n != score.metric}
     shown = {
         "method": result.method,
         accuracy: f"{result.accuracy:.4f}",
+        **{name: "-" if value is None else f"{value:.4g}" for name, value in others.items()},
         "rounds": result.rounds,
         "seconds": result.seconds,
         "sent": f"{megabytes(result.bytes_up)} up, {megabytes(result.bytes_down)} down",
@@ -240,10 +244,11 @@ def print_result(result: RunResult, path: Path, settings: Config, as_json: bool)
         "folder": path,
     }
     if (target := settings.evaluate.target) is not None:
-        shown[f"rounds to {100 * target:.1f} %"] = rounds_to(
+        shown[f"rounds to {score.text(target, 1)}{score.unit}"] = rounds_to(
             [result.rounds_to_target], result.rounds
         )
     if result.personal_models is not None:
-        scores = result.personal_models.label_weighted_accuracy
-        shown["personal accuracy"] = f"{scores.mean:.4f}"
+        of = "label_weighted_accuracy" if score is ACCURACY else score.clients
+        spread = result.personal_models.spread_of(of)
+        shown[f"personal {score.name}"] = "-" if spread is None else f"{spread.mean:.4f}"
     out.print(facts(shown))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import RunError, UserError
-from fedloom.core.evaluate import ClassCounts, count_correct
+from fedloom.core.evaluate import Evaluation, Metrics, evaluate_model
 from fedloom.core.job import Data, Job, ModelPool, Progress
 from fedloom.core.keeper import CarriedMemories, MemoryKeeper
 from fedloom.core.key import Key
@@ -53,6 +53,7 @@ class Federation:
     classes   number of classes; of outputs, for tasks without classes.
     task      what is learned.
     own_test  every client's own test batches, if models are scored on them instead.
+    metrics   what is computed from predictions on test data, by name.
     keeper    where the clients' memories are between rounds.
     secret    known to this process only; noise that protects data is drawn with it.
     """
@@ -68,6 +69,7 @@ class Federation:
     own_test: Sequence[Batches] | None = None
     keeper: MemoryKeeper = field(default_factory=CarriedMemories)
     secret: str = ""
+    metrics: Metrics = field(default_factory=dict)
 
     @property
     def test_pieces(self) -> int:
@@ -277,20 +279,24 @@ def personalise(federation: Federation, job: Job) -> Params:
     return job.received if slot == "model" else {**job.received, **job.memories.get(slot, {})}
 
 
-def score(federation: Federation, job: Job) -> ClassCounts:
-    """Score the client's own model on the test data."""
+def score(federation: Federation, job: Job) -> Evaluation:
+    """Score the client's own model on the test data; its metrics are computed here."""
     chain = job.model_pool.load("scored", personalise(federation, job))
     own = federation.own_test
     batches = federation.test if own is None else own[job.client]
-    return count_correct(chain, batches, federation.classes)
+    return _evaluated(federation, chain, batches).with_metrics(federation.metrics)
 
 
 def evaluate(
     federation: Federation, model_pool: ModelPool, params: Params, piece: int
-) -> ClassCounts:
-    """Score the server's model on one piece of the test data."""
-    batches = federation.test_piece(piece)
-    return count_correct(model_pool.load("scored", params), batches, federation.classes)
+) -> Evaluation:
+    """Score the server's model on one piece of the test data; metrics need all pieces."""
+    return _evaluated(federation, model_pool.load("scored", params), federation.test_piece(piece))
+
+
+def _evaluated(federation: Federation, chain: Chain, batches: Batches) -> Evaluation:
+    with_predictions = bool(federation.metrics)
+    return evaluate_model(chain, batches, federation.classes, federation.task, with_predictions)
 
 
 _WORK: dict[Work, Callable[[Federation, Job], Any]] = {

@@ -43,6 +43,11 @@ def text() -> Check:
     return _kind("text", lambda v: isinstance(v, str))
 
 
+def one_of(choices: Iterable[str]) -> Check:
+    names = sorted(choices)
+    return _kind(f"one of {', '.join(names)}", lambda v: isinstance(v, str) and v in names)
+
+
 def boolean() -> Check:
     return _kind("true or false", lambda v: isinstance(v, bool))
 
@@ -141,7 +146,7 @@ def _is_number(value: Any) -> bool:
 
 def _range(low: float, high: float) -> str:
     if low == -math.inf:
-        return ""
+        return "" if high == math.inf else f" of at most {high:g}"
     return f" of at least {low:g}" if high == math.inf else f" between {low:g} and {high:g}"
 
 

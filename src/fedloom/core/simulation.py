@@ -10,7 +10,7 @@ from fedloom.core import exchange
 from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
-from fedloom.core.evaluate import counts_problem
+from fedloom.core.evaluate import evaluation_problem
 from fedloom.core.exchange import Notify
 from fedloom.core.guard import Guard
 from fedloom.core.params import clone
@@ -67,7 +67,14 @@ class Simulation:
         """The answer; Absent for scores that are malformed."""
         if sent.work not in ("evaluate", "score") or isinstance(answer, Absent):
             return answer
-        problem = counts_problem(answer, self.federation.classes)
+        federation, scored = self.federation, sent.work == "score"
+        problem = evaluation_problem(
+            answer,
+            federation.task,
+            federation.classes,
+            metrics=list(federation.metrics) if scored else [],
+            predicted=bool(federation.metrics) and not scored,
+        )
         return answer if problem is None else Absent(number, problem)
 
 

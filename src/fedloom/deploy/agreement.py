@@ -87,6 +87,12 @@ def _settings_problems(config: Config, reports: Sequence[SiteReport]) -> Iterato
             f"data.partition='{data.partition.name}' splits data among clients, and the sites "
             "hold their own clients; set data.partition='user'"
         )
+    if config.evaluate.metrics or config.task != "classification":
+        yield (
+            f"task='{config.task}' with evaluate.metrics={list(config.evaluate.metrics or ())} "
+            "needs predictions and targets of single samples, which do not leave a site; "
+            "deploy task='classification' without evaluate.metrics"
+        )
     clients = sum(len(report.clients) for report in reports)
     if data.clients not in (0, clients):
         yield f"data.clients={data.clients}, and the sites have {clients}; set data.clients=0"

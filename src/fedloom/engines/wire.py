@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedloom.core.client import ClientError
 from fedloom.core.errors import RunError, shortened, shown
-from fedloom.core.evaluate import ClassCounts
+from fedloom.core.evaluate import ClassCounts, Evaluation
 from fedloom.core.params import Params
 from fedloom.core.server import Absent, Reply
 
@@ -85,10 +85,8 @@ def pack(answer: Any) -> Packed:
             failed = answer.error.facts if isinstance(answer.error, ClientError) else None
             absent = {"client": answer.client, "reason": answer.reason, "failed": failed}
             return Packed({"kind": "absent", **absent}, {})
-        case ClassCounts():
-            counts = {"hits": answer.hits, "seen": answer.seen}
-            facts = {"kind": "class counts", "loss": answer.loss}
-            return Packed(facts, flatten({"": counts}, "counts"))
+        case Evaluation():
+            return _pack_evaluation(answer)
         case dict() if all(isinstance(v, Tensor) for v in answer.values()):
             return Packed({"kind": "params"}, flatten({"": answer}, "params"))
         case _:
@@ -107,6 +105,19 @@ def _pack_reply(reply: Reply) -> Packed:
         "slots": list(reply.memories),
     }
     return Packed(facts, flatten(reply.uploads, "uploads") | flatten(reply.memories, "memories"))
+
+
+def _pack_evaluation(found: Evaluation) -> Packed:
+    facts = {
+        "kind": "evaluation",
+        "loss": found.counts.loss,
+        "units": found.units,
+        "metrics": dict(found.metrics),
+    }
+    tensors = {"hits": found.counts.hits, "seen": found.counts.seen}
+    if len(found.predictions):
+        tensors |= {"predictions": found.predictions, "targets": found.targets}
+    return Packed(facts, flatten({"": tensors}, "evaluation"))
 
 
 def unpack(facts: Facts, tensors: Mapping[str, Tensor]) -> Any:
@@ -140,18 +151,20 @@ def _unpack_absent(facts: Facts, tensors: Params) -> Absent:
     return Absent(facts["client"], shortened(str(facts["reason"])), error)
 
 
-def _unpack_counts(facts: Facts, tensors: Params) -> ClassCounts:
-    counts = unflatten(tensors, "counts")[""]
-    hits, seen, loss = counts["hits"], counts["seen"], facts["loss"]
+def _unpack_evaluation(facts: Facts, tensors: Params) -> Evaluation:
+    given = unflatten(tensors, "evaluation")[""]
+    hits, seen = given.pop("hits"), given.pop("seen")
     if hits.dim() != 1 or hits.shape != seen.shape or hits.dtype != seen.dtype:
         raise ValueError("hits and seen are not two lists of counts")
-    return ClassCounts(hits, seen, float(loss))
+    metrics = {str(name): float(value) for name, value in facts["metrics"].items()}
+    counts = ClassCounts(hits, seen, float(facts["loss"]))
+    return Evaluation(counts, float(facts["units"]), metrics, **given)
 
 
 _UNPACK: dict[str, Callable[[Facts, Params], Any]] = {
     "reply": _unpack_reply,
     "absent": _unpack_absent,
-    "class counts": _unpack_counts,
+    "evaluation": _unpack_evaluation,
     "params": lambda facts, tensors: unflatten(tensors, "params").get("", {}),
     "groups": lambda facts, tensors: _groups(tensors, "groups", facts["groups"]),
 }

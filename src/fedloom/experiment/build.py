@@ -42,6 +42,7 @@ from fedloom.experiment.build_solver import build_solver
 from fedloom.experiment.memory_layout import arrange
 from fedloom.experiment.run_task import run_task
 from fedloom.methods.registry import build as build_method
+from fedloom.metrics.registry import Metric, chosen_metrics
 from fedloom.models import registry as models
 from fedloom.models.from_user import build_user_model
 from fedloom.settings.config import Config
@@ -145,7 +146,17 @@ def build_federation(
         classes=len(dataset.classes),
         task=run_task(config, values, dataset.train.y),
         own_test=own_test,
+        metrics={
+            metric.name: metric.function
+            for metric in build_metrics(config, values).values()
+            if metric.function is not None
+        },
     )
+
+
+def build_metrics(config: Config, values: Values = NO_VALUES) -> dict[str, Metric]:
+    """The metrics that the settings ask for, and the one that is the score of the task."""
+    return chosen_metrics(config.task, config.evaluate.metrics, values)
 
 
 def root(config: Config) -> Key:

@@ -8,7 +8,7 @@ round 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from fedloom.experiment.build import (
     NO_VALUES,
     Values,
     build_federation,
+    build_metrics,
     build_sampler,
     check_model,
     load_data,
@@ -51,6 +52,7 @@ from fedloom.experiment.run_data import RemoteFederation, local_data
 from fedloom.experiment.run_task import check_data_settings, task_with_loss
 from fedloom.methods.registry import build as build_method
 from fedloom.methods.registry import check_task
+from fedloom.metrics.registry import Metric
 from fedloom.runs.made_with import made_with
 from fedloom.settings.config import Config, load
 
@@ -67,6 +69,7 @@ class PreparedRun:
     counts: training samples, clients by classes; a single column if samples have no class.
     identity: what the result will depend on besides the settings. notices: what the user must know
     before clients send anything but weights.
+    metrics: what is computed of models besides their score, by name.
     """
 
     config: Config
@@ -78,6 +81,7 @@ class PreparedRun:
     engine_choice: EngineChoice
     identity: RunIdentity
     notices: tuple[str, ...] = ()
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     def state_problem(self, state: ServerState) -> str | None:
         """Why a state cannot be one of this run, as a phrase; None if it can."""
@@ -130,7 +134,16 @@ def prepare(
     guard = Guard(**config.guard.model_dump())
     simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
     return PreparedRun(
-        config, dataset, clients, data.counts, model, simulation, choice, identity, messages
+        config,
+        dataset,
+        clients,
+        data.counts,
+        model,
+        simulation,
+        choice,
+        identity,
+        messages,
+        build_metrics(config, values),
     )
 
 
@@ -156,6 +169,7 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
         lambda: task_with_loss(config, values),
         lambda: augment.check(config.data.augment),
         lambda: build_sampler(config.sample),
+        lambda: build_metrics(config, values),
         lambda: resolve_device(config.device),
         lambda: registry.check_available(config.engine),
         lambda: check_compiler(config.compile),

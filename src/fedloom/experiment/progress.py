@@ -17,6 +17,7 @@ from rich.progress import Progress as Bar
 
 from fedloom.experiment.callbacks import Callback, RunStart
 from fedloom.metrics.records import RoundRecord, RunResult
+from fedloom.metrics.score import SCORES
 
 
 class Progress(Callback):
@@ -38,7 +39,8 @@ class Progress(Callback):
 
     def on_start(self, start: RunStart) -> None:
         self._title = self._title or start.title
-        self._accuracy = "validation accuracy" if start.config.data.validation else "accuracy"
+        score = SCORES[start.config.task].name
+        self._accuracy = f"validation {score}" if start.config.data.validation else score
         self._rounds, self._first, self._began = start.rounds, start.completed, time.perf_counter()
         if self._console.is_terminal:
             self._bar = _bar(self._console)

@@ -235,6 +235,8 @@ def _result(
         global_model=last.global_model,
         personal_models=score_personal_models(prepared, state, store),
         identity=prepared.identity,
+        metrics=last.metrics,
+        task=None if config.task == "classification" else config.task,
     )
 
 

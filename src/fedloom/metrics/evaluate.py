@@ -7,6 +7,7 @@ samples where it is scored on those.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -14,8 +15,10 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from fedloom.core.evaluate import ClassCounts
+from fedloom.core.evaluate import ClassCounts, Evaluation
 from fedloom.metrics.records import ClientScores, Spread
+from fedloom.metrics.registry import Metric
+from fedloom.metrics.score import SCORES
 
 CLIENTS_AT_ONCE = 2**16  # whose tables are in memory; there may be millions
 
@@ -64,9 +67,41 @@ def _score_some(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor, T
     return weighted, (present * recall).sum(1) / present.sum(1).clamp(min=1)
 
 
-def spread(scores: Tensor) -> Spread:
+def task_score(task: str, evaluation: Evaluation) -> float:
+    """The score of a task (metrics/score.py), of an evaluation whose metrics are computed."""
+    counted = bool(len(evaluation.counts.seen))
+    return evaluation.counts.accuracy if counted else evaluation.metrics[SCORES[task].metric]
+
+
+def metric_values(metrics: Mapping[str, Metric], evaluation: Evaluation) -> dict[str, float | None]:
+    """Each metric of a model on its test data; None where it is not defined or not finite."""
+    values = {name: metric.value(evaluation) for name, metric in metrics.items()}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def metric_scores(
+    metrics: Mapping[str, Metric],
+    values: Sequence[Mapping[str, float | None] | None],
+    unscored: Mapping[int, str] = MappingProxyType({}),
+) -> ClientScores:
+    """Each metric over the clients and by client; nothing about classes.
+
+    values: by client, the value of each metric; None for those in `unscored`.
+    """
+    by_client = {name: tuple(None if of is None else of[name] for of in values) for name in metrics}
+    defined = {n: [v for v in each if v is not None] for n, each in by_client.items()}
+    spreads = {
+        name: spread(torch.tensor(each, dtype=torch.float64), metrics[name].lower_is_better)
+        for name, each in defined.items()
+        if each
+    }
+    return ClientScores(metrics=spreads, by_client=by_client, unscored=dict(unscored))
+
+
+def spread(scores: Tensor, lower_is_better: bool = False) -> Spread:
     """Mean, standard deviation and the mean of the worst tenth over clients."""
-    worst = torch.sort(scores).values[: max(1, len(scores) // 10)]
+    ordered = torch.sort(scores, descending=lower_is_better).values
+    worst = ordered[: max(1, len(scores) // 10)]
     return Spread(float(scores.mean()), float(scores.std(unbiased=False)), float(worst.mean()))
 
 

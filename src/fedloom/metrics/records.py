@@ -1,7 +1,8 @@
 """Typed records of a run: a RoundRecord per line of metrics.jsonl, a RunResult in result.json.
 
-Scores are fractions between 0 and 1. "Recall" of a class is the share of its test samples that are
-classified correctly. Importing this module does not import torch.
+Scores are fractions between 0 and 1, except for R2 and other metrics. "Recall" of a class is the
+share of its test samples that are classified correctly. Importing this module does not import
+torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, overload
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import RunIdentity
 from fedloom.metrics.record_checks import is_required, record_check
+from fedloom.metrics.score import SCORES
 
 FORMAT = 2  # of the records; another one is rejected when it is read
 Json = dict[str, Any]
@@ -21,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Spread:
-    """Scores of all clients in three numbers; worst_tenth is the mean of the lowest tenth."""
+    """Scores of all clients in three numbers; worst_tenth is the mean of the worst tenth."""
 
     mean: float
     std: float
@@ -43,16 +45,31 @@ class ClientScores:
     own_test_samples         the same by client, if each is scored on test samples of its own
     unscored                 clients that could not be scored, or whose own test samples are missing
                              in the global model's scores, with the reason
+    metrics                  each metric over the clients, where every client has a model or test
+                             samples of its own; a client in which it is not defined does not count
+    by_client                the same for every client, None where it is not defined
+
+    What is said of classes is there for classification only, and None or empty otherwise.
     """
 
-    label_weighted_accuracy: Spread
-    mean_class_recall: Spread
+    label_weighted_accuracy: Spread | None = None
+    mean_class_recall: Spread | None = None
     class_recall: tuple[float | None, ...] = ()
     group_recall: Mapping[str, float] = field(default_factory=dict)
     correct: tuple[tuple[int, ...], ...] = ()
     test_samples: tuple[int, ...] = ()
     unscored: Mapping[int, str] = field(default_factory=dict)
     own_test_samples: tuple[tuple[int, ...], ...] = ()
+    metrics: Mapping[str, Spread] = field(default_factory=dict)
+    by_client: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+    def spread_of(self, score: str) -> Spread | None:
+        """A score of classes or a metric over the clients; None if it is not known."""
+        of_classes = {
+            "label_weighted_accuracy": self.label_weighted_accuracy,
+            "mean_class_recall": self.mean_class_recall,
+        }
+        return of_classes.get(score) or self.metrics.get(score)
 
     def tested(self, client: int) -> tuple[int, ...]:
         """The test samples of each class on which a client's own model is scored."""
@@ -62,19 +79,26 @@ class ClientScores:
     def from_json(cls, facts: Mapping[str, Any]) -> ClientScores:
         """The scores that a record holds, which has been checked."""
         return cls(
-            Spread(**facts["label_weighted_accuracy"]),
-            Spread(**facts["mean_class_recall"]),
+            _spread(facts.get("label_weighted_accuracy")),
+            _spread(facts.get("mean_class_recall")),
             tuple(facts.get("class_recall", ())),
             dict(facts.get("group_recall", {})),
             tuple(tuple(row) for row in facts.get("correct", ())),
             tuple(facts.get("test_samples", ())),
             {int(client): why for client, why in facts.get("unscored", {}).items()},
             tuple(tuple(row) for row in facts.get("own_test_samples", ())),
+            {name: Spread(**spread) for name, spread in facts.get("metrics", {}).items()},
+            {name: tuple(values) for name, values in facts.get("by_client", {}).items()},
         )
 
     def spreads(self) -> ClientScores:
-        """The two spreads alone, for a line of the metrics."""
-        return ClientScores(self.label_weighted_accuracy, self.mean_class_recall)
+        """The spreads alone, for a line of the metrics."""
+        of_classes = self.label_weighted_accuracy, self.mean_class_recall
+        return ClientScores(*of_classes, metrics=self.metrics)
+
+
+def _spread(facts: Mapping[str, float] | None) -> Spread | None:
+    return None if facts is None else Spread(**facts)
 
 
 EMPTY_SPREAD = Spread(0.0, 0.0, 0.0)
@@ -94,7 +118,9 @@ class RoundRecord:
     train_loss       mean over the local steps, weighted by the clients' samples; None if it is not
                      finite, and in a round that was skipped
     steps            local steps of all clients together
-    accuracy         of the global model on the test data; test_loss: its mean cross-entropy
+    accuracy         of the global model on the test data, or what is the score of another task
+                     (metrics/score.py); test_loss: its mean loss
+    metrics          of the global model on the test data, by name; None where one is not defined
     global_model     the global model as the clients meet it
     personal_models  the clients' own models, where the method has them and they were scored
     """
@@ -113,6 +139,7 @@ class RoundRecord:
     global_model: ClientScores | None = None
     personal_models: ClientScores | None = None
     skipped: str | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         return to_json(self)
@@ -132,7 +159,9 @@ class RoundRecord:
 class RunResult:
     """The summary of a finished run.
 
-    accuracy, test_loss   of the global model in the last evaluation; no loss if it is not finite
+    accuracy, test_loss   of the global model in the last evaluation; no loss if it is not finite.
+                          `accuracy` is the score of the task, which `score_name` names
+    metrics               of the global model in the last evaluation, by name
     weights_sha256        identifies the final weights of the global model
     clients, rejected     number of clients, and of replies that were not used in all rounds
     skipped               number of rounds that were not used
@@ -140,6 +169,7 @@ class RunResult:
     personalised          whether the method gives every client a model of its own
     personal_models       their scores; None if there are none or evaluate.personal is off
     identity              what the result depends on besides the settings
+    task                  what is learned; None for classification
     """
 
     method: str
@@ -161,6 +191,8 @@ class RunResult:
     personal_models: ClientScores | None = None
     skipped: int = 0
     identity: RunIdentity | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    task: str | None = None
 
     def to_json(self) -> Json:
         return to_json(self)
@@ -172,6 +204,11 @@ class RunResult:
         if known.get("identity") is not None:
             known["identity"] = RunIdentity.from_json(known["identity"])
         return cls(**known)
+
+    @property
+    def score_name(self) -> str:
+        """What `accuracy` is: accuracy, label accuracy, R2 or token accuracy."""
+        return SCORES[self.task or "classification"].name
 
     @property
     def client_scores(self) -> ClientScores | None:

@@ -139,7 +139,9 @@ def training_counts(run: StoredRun) -> np.ndarray:
 
 
 def client_data(run: StoredRun, remedy: str = REMEDY) -> ClientData:
-    """What the clients of a run hold; raises if its data are not the same now."""
+    """What the clients of a run hold; raises if its data are others now, or have no classes."""
+    if run.config.task != "classification":
+        raise UserError(f"there are no samples by class in the task {run.config.task}")
     whole = run.dataset or named_data(run.config.data.name)
     dataset = load_data(run.config, whole)
     rows = partition_rows(run.config, dataset)
@@ -147,6 +149,12 @@ def client_data(run: StoredRun, remedy: str = REMEDY) -> ClientData:
     size = len(dataset.classes)
     counts = class_counts(dataset.train.labels, rows, size)
     return ClientData(counts, dataset.classes, np.bincount(dataset.test.labels, minlength=size))
+
+
+def metric_by_client(run: StoredRun, name: str) -> list[float | None]:
+    """A metric of every client, of the model that it ends with; empty if the run has none."""
+    scores = final_scores(run)
+    return [] if scores is None else list(scores.by_client.get(name, ()))
 
 
 def scores_by_client(run: StoredRun, data: ClientData) -> list[float | None]:

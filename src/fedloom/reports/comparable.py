@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fedloom.core.errors import UserError
 from fedloom.core.identity import UNSET, shortened
 from fedloom.experiment.stored_run import StoredRun
+from fedloom.metrics.score import SCORES, Score
 from fedloom.reports.by_method import flattened
 
 # What a comparison is about, or what cannot change a result.
@@ -24,6 +25,7 @@ def check_comparable(runs: Sequence[StoredRun]) -> None:
     The split among clients depends on seed and settings, so it counts only where these are equal.
     """
     _check_same_evaluation(runs)
+    _check_same_task(runs)
     known = [run for run in runs if run.identity is not None and run.identity.data is not None]
     same_split: dict[str, StoredRun] = {}
     for run in known:
@@ -45,10 +47,25 @@ def _check_same_evaluation(runs: Sequence[StoredRun]) -> None:
         )
 
 
-def accuracy_name(runs: Sequence[StoredRun]) -> str:
+def _check_same_task(runs: Sequence[StoredRun]) -> None:
+    """Raise if runs learn different tasks, and so have different scores."""
+    other = next((run for run in runs if run.config.task != runs[0].config.task), None)
+    if other is not None:
+        raise UserError(
+            f"'{runs[0].name}' has the task {runs[0].config.task}, and '{other.name}' the task "
+            f"{other.config.task}, so their scores cannot be compared; compare runs of one task"
+        )
+
+
+def score_of(runs: Sequence[StoredRun]) -> Score:
+    """What the accuracies of comparable runs are: the score of their task."""
+    return SCORES[runs[0].config.task]
+
+
+def accuracy_name(runs: Sequence[StoredRun], score: Score) -> str:
     """What the accuracies of comparable runs are: on the test data or on held-out samples."""
     validated = any(run.config.data.validation for run in runs)
-    return "validation accuracy" if validated else "test accuracy"
+    return f"{'validation' if validated else 'test'} {score.name}"
 
 
 def _check_pair(one: StoredRun, other: StoredRun, partition: bool) -> None:

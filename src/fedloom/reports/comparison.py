@@ -16,9 +16,15 @@ from fedloom.data.partition import complete
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.metrics.curve import Curve, CurveOptions, mean_of_all
 from fedloom.metrics.records import FORMAT, ClientScores, History
+from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.by_method import method_title
 from fedloom.reports.client_scores import final_scores, is_personalised
-from fedloom.reports.comparable import accuracy_name, check_comparable, comparison_notes
+from fedloom.reports.comparable import (
+    accuracy_name,
+    check_comparable,
+    comparison_notes,
+    score_of,
+)
 from fedloom.settings.config import Config
 
 
@@ -37,6 +43,8 @@ class ComparisonRow:
     seeds          of the runs, in the order of the accuracies
     band           round, lowest and highest value over seeds of the smoothed curve
     client_scores  of the models that clients end with, per seed; empty unless known for all seeds
+    score          what the accuracies are
+    metrics        of the global model in the last evaluation, per seed; None where not defined
     """
 
     name: str
@@ -54,6 +62,8 @@ class ComparisonRow:
     method: str = ""
     seeds: tuple[int, ...] = ()
     band: tuple[tuple[int, float, float], ...] = ()
+    score: Score = ACCURACY
+    metrics: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -67,8 +77,14 @@ class ComparisonRow:
 
     def over_clients(self, score: str, of: str = "mean") -> float | None:
         """A score of the models that the clients end with, the mean over seeds; None if unknown."""
-        values = [getattr(getattr(scores, score), of) for scores in self.client_scores]
-        return statistics.fmean(values) if values else None
+        spreads = [scores.spread_of(score) for scores in self.client_scores]
+        values = [None if spread is None else getattr(spread, of) for spread in spreads]
+        return mean_of_all(values) if values else None
+
+    def metric(self, name: str) -> float | None:
+        """A metric of the global model, the mean over seeds; None if a seed has none."""
+        values = self.metrics.get(name, ())
+        return mean_of_all(values) if values else None
 
     def to_json(self) -> dict[str, Any]:
         at = zip(self.options.at, self.at, strict=True)
@@ -91,13 +107,22 @@ class ComparisonRow:
             "seconds": self.seconds,
             "personalised": self.personalised,
             "client_scores": self._client_scores() if self.client_scores else None,
+            **({} if self.score is ACCURACY else {"score": self.score.name}),
+            **({"metrics": {m: self.metric(m) for m in self.metrics}} if self.metrics else {}),
         }
 
     def _client_scores(self) -> dict[str, Any]:
+        of_classes = ("mean_class_recall", "label_weighted_accuracy")
+        names = [*(of_classes if self.score is ACCURACY else ()), *self.client_metrics]
         return {
             score: {of: self.over_clients(score, of) for of in ("mean", "std", "worst_tenth")}
-            for score in ("mean_class_recall", "label_weighted_accuracy")
+            for score in names
         }
+
+    @property
+    def client_metrics(self) -> list[str]:
+        """The metrics that are known over the clients of some seed."""
+        return list(dict.fromkeys(name for s in self.client_scores for name in s.metrics))
 
 
 @dataclass(frozen=True)
@@ -122,14 +147,35 @@ class Comparison:
         return [run for group in self.runs.values() for run in group]
 
     @property
+    def score(self) -> Score:
+        """What the accuracies are, by the task of the runs."""
+        return self.rows[0].score
+
+    @property
     def accuracy_name(self) -> str:
         """What the accuracies are, for axes and titles: test accuracy or validation accuracy."""
-        return accuracy_name(self.all_runs)
+        return accuracy_name(self.all_runs, self.score)
+
+    @property
+    def accuracy_title(self) -> str:
+        """The same at the beginning of a title."""
+        return self.accuracy_name[:1].upper() + self.accuracy_name[1:]
+
+    @property
+    def axis_name(self) -> str:
+        """The same beside an axis, with its unit."""
+        return f"{self.accuracy_name}, %" if self.score.is_share else self.accuracy_name
 
     @property
     def accuracy_heading(self) -> str:
         """The same for tables, where accuracy is understood to be on the test data."""
         return self.accuracy_name.removeprefix("test ")
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The metrics of all rows besides the score."""
+        names = dict.fromkeys(name for row in self.rows for name in row.metrics)
+        return [name for name in names if name != self.score.metric]
 
     def __getitem__(self, name: str) -> ComparisonRow:
         found = next((row for row in self.rows if row.name == name), None)
@@ -142,11 +188,13 @@ class Comparison:
 
         Its columns: the name; if there are personal models, the recall over the classes of a client
         of the model it ends with, mean over clients; the accuracy of the global model in percent;
-        its deviation over seeds; rounds.
+        its deviation over seeds; metrics, if there are any; rounds.
         """
         personal = any(row.personalised for row in self.rows)
-        heads = ["", "personal %", f"{self.accuracy_heading} %", "  std", "rounds"]
-        lines = [heads, *([row.name, *_plain_cells(row)] for row in self.rows)]
+        unit, metrics = self.score.unit, self.metric_names
+        accuracy = f"{self.accuracy_heading}{unit}"
+        heads = ["", f"personal{unit}", accuracy, "  std", *metrics, "rounds"]
+        lines = [heads, *([row.name, *_plain_cells(row, metrics)] for row in self.rows)]
         if not personal:
             lines = [[name, *rest] for name, _, *rest in lines]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -178,10 +226,10 @@ class Comparison:
         """
         from fedloom.reports import plots
 
-        first_line = title or f"{self.accuracy_name.capitalize()} by round"
+        first_line = title or f"{self.accuracy_title} by round"
         heading = f"{first_line}\n{described(self.all_runs)}"
         target = None if path is None else Path(path)
-        return plots.curves(self.rows, target, heading, self.accuracy_name)
+        return plots.curves(self.rows, target, heading, self.axis_name)
 
     def report(self, path: Path | str) -> Path:
         """Write the report page, one HTML file that needs no other file, and return its path.
@@ -197,15 +245,21 @@ class Comparison:
         return write_page(self.all_runs, options, Path(path))
 
 
-def _plain_cells(row: ComparisonRow) -> list[str]:
+def _plain_cells(row: ComparisonRow, metrics: Sequence[str]) -> list[str]:
     """Of the plain table, without the name."""
-    recall = row.over_clients("mean_class_recall")
+    score = row.score
     return [
-        "-" if recall is None else f"{100 * recall:.2f}",
-        f"{100 * row.mean:.2f}",
-        f"{100 * row.std:.2f}",
+        score.text(row.over_clients(score.clients)),
+        score.text(row.mean),
+        score.text(row.std),
+        *(metric_text(row.metric(name)) for name in metrics),
         str(row.rounds),
     ]
+
+
+def metric_text(value: float | None) -> str:
+    """A metric in a table; "-" where it is not defined."""
+    return "-" if value is None else f"{value:.4g}"
 
 
 def compare_runs(
@@ -243,7 +297,16 @@ def _row(name: str, runs: Sequence[StoredRun], options: CurveOptions) -> Compari
         personalised=any(map(is_personalised, runs)),
         client_scores=() if None in scores else tuple(s for s in scores if s is not None),
         seeds=tuple(run.config.seed for run in runs),
+        score=score_of(runs),
+        metrics=_last_metrics(runs),
     )
+
+
+def _last_metrics(runs: Sequence[StoredRun]) -> dict[str, tuple[float | None, ...]]:
+    """Of the last evaluation of each run, by name."""
+    last = [[record for record in run.history if record.accuracy is not None][-1] for run in runs]
+    names = dict.fromkeys(name for record in last for name in record.metrics)
+    return {name: tuple(record.metrics.get(name) for record in last) for name in names}
 
 
 def row_of_curves(

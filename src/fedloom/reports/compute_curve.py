@@ -30,6 +30,7 @@ from fedloom.experiment.identity import check_same_content
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import CurveOptions
+from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.colours import styles
 from fedloom.settings.config import Config
 
@@ -173,7 +174,12 @@ def _mean_over_seeds(seeds: Sequence[ComputeCurve]) -> ComputePoint:
     )
 
 
-def plot(curves: Sequence[ComputeCurve], path: Path, accuracy_name: str = "test accuracy") -> None:
+def plot(
+    curves: Sequence[ComputeCurve],
+    path: Path,
+    axis_name: str = "test accuracy, %",
+    score: Score = ACCURACY,
+) -> None:
     """Both figures side by side, one colour per method."""
     try:
         from matplotlib.figure import Figure
@@ -186,17 +192,17 @@ def plot(curves: Sequence[ComputeCurve], path: Path, accuracy_name: str = "test 
     left, right = figure.subplots(1, 2, sharey=True)
     groups = list(_by_method(compute_points(curves)))
     for (method, points), style in zip(groups, styles([m for m, _ in groups]), strict=True):
-        colour = style.light
-        macs, accuracies = zip(*((p.local_macs, 100 * p.accuracy) for p in points), strict=True)
+        colour, scale = style.light, score.scale
+        macs, accuracies = zip(*((p.local_macs, scale * p.accuracy) for p in points), strict=True)
         left.plot(macs, accuracies, "o-", color=colour, label=method)
         for curve in (c for c in curves if c.method == method):
-            macs, accuracies = zip(*((p.macs, 100 * p.accuracy) for p in curve.points), strict=True)
-            right.plot(macs, accuracies, color=colour, lw=1.2)
-    left.set(xlabel="MACs per client and round", ylabel=f"{accuracy_name}, %")
+            so_far = [(p.macs, scale * p.accuracy) for p in curve.points]
+            right.plot(*zip(*so_far, strict=True), color=colour, lw=1.2)
+    left.set(xlabel="MACs per client and round", ylabel=axis_name)
     left.set_title("After training")
     right.set(xlabel="MACs of all clients so far", title="During training")
     left.legend(frameon=False)
-    figure.suptitle("Accuracy against compute (MACs: multiply-accumulates of training)")
+    figure.suptitle(f"{score.title} against compute (MACs: multiply-accumulates of training)")
     for axes in (left, right):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(color="#e6e6e6", lw=0.6)

@@ -14,8 +14,8 @@ MARGIN = 2.0  # below the lowest curve, in percentage points
 def plot(trained: Comparison, personalised: Comparison, path: Path) -> None:
     """Plot the curves of one comparison beside the clients' scores of the other."""
     figure, (left, right) = canvas(panels=2)
-    title = f"{trained.accuracy_name.capitalize()} by round\n{described(trained.all_runs)}"
-    draw_curves(left, trained.rows, title, trained.accuracy_name)
+    title = f"{trained.accuracy_title} by round\n{described(trained.all_runs)}"
+    draw_curves(left, trained.rows, title, trained.axis_name)
     left.set_ylim(bottom=_lowest_later(trained) - MARGIN)
     personal_plot.draw(right, personalised)
     save(figure, path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedloom.metrics.records import ClientScores
+from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.colours import Style, styles
 from fedloom.reports.comparison import Comparison, described
 from fedloom.reports.plots import canvas, finish, save, wrapped
@@ -31,31 +33,36 @@ def draw(axes: Any, comparison: Comparison) -> None:
     """
     rows = comparison.rows
     title = f"Models that the clients end with\n{described(comparison.all_runs)}"
-    scored = [[_recalls(scores) for scores in row.client_scores] for row in rows]
+    score = comparison.score
+    scored = [[_scores(scores, score) for scores in row.client_scores] for row in rows]
     groups = [group for group in (ALL, *GROUPS.values()) if all(group in s[0] for s in scored)]
     row_styles = styles([row.method or row.name for row in rows])
     for number, (row, seeds) in enumerate(zip(rows, scored, strict=True)):
         offset = WIDTH * ((number + 0.5) / len(rows) - 0.5)
         places = [place + offset for place in range(len(groups))]
-        values = [[100 * seed[group] for seed in seeds] for group in groups]
-        _draw_row(axes, places, values, row.name, row_styles[number])
-    axes.set_xticks(range(len(groups)), groups)
+        values = [[score.scale * seed[group] for seed in seeds] for group in groups]
+        label = f"{row.name}  {score.text(statistics.fmean(s[ALL] for s in seeds), 1)}"
+        _draw_row(axes, places, values, label, row_styles[number])
+    of_classes = score is ACCURACY
+    axes.set_xticks(range(len(groups)), groups if of_classes else ["test samples\nof a client"])
     for place in range(1, len(groups)):
         axes.axvline(place - 0.5, color="#e6e6e6", lw=0.8)
-    axes.set(ylabel="recall on test data, %", title=wrapped(title), xlim=(-0.5, len(groups) - 0.5))
+    what = "recall on test data, %" if of_classes else comparison.axis_name
+    axes.set(ylabel=what, title=wrapped(title), xlim=(-0.5, len(groups) - 0.5))
     several = any(len(row.client_scores) > 1 for row in rows)
     finish(axes, "mean over clients" + ("\nline: lowest to highest seed" if several else ""))
     axes.grid(visible=False, axis="x")
 
 
-def _recalls(scores: ClientScores) -> dict[str, float]:
-    """The recall of one seed by the name of its group on the axis."""
+def _scores(scores: ClientScores, score: Score) -> dict[str, float]:
+    """The recall of one seed by the name of its group on the axis; of other tasks the score."""
     by_group = {GROUPS[name]: recall for name, recall in scores.group_recall.items()}
-    return {ALL: scores.mean_class_recall.mean, **by_group}
+    spread = scores.spread_of(score.clients)
+    return {ALL: math.nan if spread is None else spread.mean, **by_group}
 
 
 def _draw_row(
-    axes: Any, places: Sequence[float], values: Sequence[Sequence[float]], name: str, style: Style
+    axes: Any, places: Sequence[float], values: Sequence[Sequence[float]], label: str, style: Style
 ) -> None:
     means = [statistics.fmean(seeds) for seeds in values]
     below = [mean - min(seeds) for mean, seeds in zip(means, values, strict=True)]
@@ -70,5 +77,5 @@ def _draw_row(
         color=style.light,
         mfc="white" if style.dash else style.light,
         mew=2,
-        label=f"{name}  {means[0]:.1f}",
+        label=label,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.metrics.curve import LAST, CurveOptions
+from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.colours import Style, drawing_order, styles
 from fedloom.reports.comparison import ComparisonRow
 
@@ -45,7 +46,7 @@ def curves(
     rows: Sequence[ComparisonRow],
     path: Path | None,
     title: str,
-    accuracy_name: str = "test accuracy",
+    axis_name: str = "test accuracy, %",
 ) -> Any:
     """Plot the mean accuracy by round, one line per row, and return the matplotlib figure.
 
@@ -53,23 +54,22 @@ def curves(
     that it averages. Without a path the figure is not saved.
     """
     figure, axes = canvas()
-    draw_curves(axes, rows, title, accuracy_name)
+    draw_curves(axes, rows, title, axis_name)
     save(figure, path)
     return figure
 
 
-def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str, accuracy_name: str) -> None:
+def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str, axis_name: str) -> None:
     """Draw the curves into existing axes, with their legend."""
-    options = rows[0].options
+    options, score = rows[0].options, rows[0].score
     row_styles = styles([row.method or row.name for row in rows])
     for number in drawing_order(row_styles):
         width = 1.8 + 2.4 * solid_twins_above(rows, number, row_styles)
         _draw_row(axes, rows, number, row_styles[number], width)
     for target in options.targets:
-        axes.axhline(
-            100 * target, color="#777777", lw=0.9, ls=":", label=target_label(options, target)
-        )
-    axes.set(xlabel="round", ylabel=f"{accuracy_name}, %", title=wrapped(title))
+        label = target_label(options, target, score)
+        axes.axhline(score.scale * target, color="#777777", lw=0.9, ls=":", label=label)
+    axes.set(xlabel="round", ylabel=axis_name, title=wrapped(title))
     last = f"mean of the last {LAST}"
     averaging = last if options.ema is None else f"moving average {options.ema:g}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
@@ -80,16 +80,17 @@ def _draw_row(
     axes: Any, rows: Sequence[ComparisonRow], number: int, style: Style, width: float
 ) -> None:
     row, colour = rows[number], style.light
+    scale = row.score.scale
     if row.band and not same_curve_note(rows, number):  # a band is drawn once
         numbers, low, high = zip(*row.band, strict=True)
-        bounds = [[100 * y for y in edge] for edge in (low, high)]
+        bounds = [[scale * y for y in edge] for edge in (low, high)]
         axes.fill_between(numbers, *bounds, color=colour, alpha=0.13, lw=0)
     if row.smoothed != row.curve:
-        axes.plot(*_in_percent(row.curve), "-", color=colour, lw=0.7, alpha=0.45)
-    label = f"{row.name}  {100 * row.mean:.1f}{same_curve_note(rows, number)}"
+        axes.plot(*_as_drawn(row.curve, scale), "-", color=colour, lw=0.7, alpha=0.45)
+    label = f"{row.name}  {row.score.text(row.mean, 1)}{same_curve_note(rows, number)}"
     line = _line_style(style)
     axes.plot(
-        *_in_percent(row.smoothed),
+        *_as_drawn(row.smoothed, scale),
         color=colour,
         lw=width,
         ls=line,
@@ -115,10 +116,10 @@ def solid_twins_above(
     return sum(not row_styles[other].dashes for other in twins)
 
 
-def target_label(options: CurveOptions, target: float) -> str:
+def target_label(options: CurveOptions, target: float, score: Score = ACCURACY) -> str:
     """What the line of a target means."""
-    of = f", the accuracy of {options.target_of}" if options.target_of else ""
-    return f"target {100 * target:.1f} %{of}"
+    of = f", the {score.name} of {options.target_of}" if options.target_of else ""
+    return f"target {score.text(target, 1)}{score.unit}{of}"
 
 
 def changes(
@@ -256,6 +257,6 @@ def save(figure: Any, path: Path | None) -> None:
         figure.savefig(path)
 
 
-def _in_percent(curve: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
-    """Rounds and accuracies in percent, as matplotlib takes them."""
-    return [number for number, _ in curve], [100 * accuracy for _, accuracy in curve]
+def _as_drawn(curve: Sequence[tuple[int, float]], scale: float) -> tuple[list[int], list[float]]:
+    """Rounds and accuracies as matplotlib takes them, times the scale."""
+    return [number for number, _ in curve], [scale * accuracy for _, accuracy in curve]

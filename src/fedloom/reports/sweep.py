@@ -15,6 +15,7 @@ from fedloom.experiment.stored_run import StoredRun, gave_up
 from fedloom.methods.registry import entry
 from fedloom.metrics.curve import CurveOptions, mean_of_all
 from fedloom.metrics.measures import measured
+from fedloom.metrics.score import ACCURACY
 from fedloom.reports.client_scores import final_scores, is_personalised
 from fedloom.reports.comparison import Comparison, ComparisonRow, compare_runs
 from fedloom.reports.paper_table import CellResult
@@ -80,7 +81,10 @@ def _parameters(spec: Spec, setting: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """A combination of settings and its score per seed, in percent; None where it is unknown."""
+    """A combination of settings and its score per seed; None where it is unknown.
+
+    In percent, where the score is a share.
+    """
 
     combination: Combination
     scores: tuple[float | None, ...]
@@ -137,7 +141,9 @@ def score_name(comparison: Comparison) -> str:
     """What rows are scored by, in words."""
     held_out = any(run.config.data.validation for run in comparison.all_runs)
     where = "held-out samples" if held_out else "test data"
-    return f"{'personal recall' if _is_personal(comparison) else 'accuracy'} on {where}"
+    score = comparison.score
+    personal = "personal recall" if score is ACCURACY else f"personal {score.name}"
+    return f"{personal if _is_personal(comparison) else score.name} on {where}"
 
 
 def _is_personal(comparison: Comparison) -> bool:
@@ -145,11 +151,13 @@ def _is_personal(comparison: Comparison) -> bool:
 
 
 def _scores(row: ComparisonRow, personal: bool) -> tuple[float | None, ...]:
+    scale = row.score.scale
     if not personal:
-        return tuple(100 * accuracy for accuracy in row.accuracies)
+        return tuple(scale * accuracy for accuracy in row.accuracies)
     if not row.client_scores:
         return (None,) * len(row.accuracies)
-    return tuple(100 * scores.mean_class_recall.mean for scores in row.client_scores)
+    spreads = [scores.spread_of(row.score.clients) for scores in row.client_scores]
+    return tuple(None if spread is None else scale * spread.mean for spread in spreads)
 
 
 def best_of(points: Sequence[SweepPoint]) -> SweepPoint | None:

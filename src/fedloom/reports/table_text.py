@@ -6,13 +6,22 @@ import statistics
 from collections.abc import Sequence
 
 from fedloom.metrics.curve import rounds_to
-from fedloom.reports.comparison import Comparison, ComparisonRow
+from fedloom.metrics.score import ACCURACY
+from fedloom.reports.comparison import Comparison, ComparisonRow, metric_text
 
-LEGEND = (
+_ROUNDS = (
     "std: over seeds. Rounds to a target: the first round that reaches it, mean over seeds; N+ if "
-    "a seed does not within N rounds. Recall of clients: mean over the classes that a client has, "
+    "a seed does not within N rounds."
+)
+_SENT = "Sent: uploads and downloads of all clients, mean over seeds."
+LEGEND = (
+    f"{_ROUNDS} Recall of clients: mean over the classes that a client has, "
     "of the model it ends with; worst tenth: of clients; label-weighted: by how often the client "
-    "has each class. Sent: uploads and downloads of all clients, mean over seeds."
+    f"has each class. {_SENT}"
+)
+OTHER_LEGEND = (  # of tasks without classes
+    f"{_ROUNDS} Clients: of the model that each ends with, mean over clients; worst tenth: of "
+    f"clients. {_SENT}"
 )
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -47,30 +56,33 @@ def latex(comparison: Comparison) -> str:
 
 def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Column names and rows, as text."""
-    options, rows = comparison.options, comparison.rows
-    scored = all(row.client_scores for row in rows)
+    options, rows, score = comparison.options, comparison.rows, comparison.score
+    scored = all(row.over_clients(score.clients) is not None for row in rows)
+    recall = "recall" if score is ACCURACY else score.name
     columns = [
         "method",
-        f"{comparison.accuracy_heading} %",
+        f"{comparison.accuracy_heading}{score.unit}",
         *(f"at round {r}" for r in options.at),
-        *(f"rounds to {100 * t:.1f} %" for t in options.targets),
-        *(["clients' recall %", "worst tenth %"] if scored else []),
+        *(f"rounds to {score.text(t, 1)}{score.unit}" for t in options.targets),
+        *([f"clients' {recall}{score.unit}", f"worst tenth{score.unit}"] if scored else []),
+        *comparison.metric_names,
         "MB sent",
         "seeds",
     ]
-    return columns, [_row(row, scored) for row in rows]
+    return columns, [_row(row, scored, comparison.metric_names) for row in rows]
 
 
-def _row(row: ComparisonRow, scored: bool) -> list[str]:
-    deviation = f" ± {100 * row.std:.2f}" if len(row.accuracies) > 1 else ""
+def _row(row: ComparisonRow, scored: bool, metrics: Sequence[str]) -> list[str]:
+    score = row.score
+    deviation = f" ± {score.text(row.std)}" if len(row.accuracies) > 1 else ""
     parts = ("mean", "worst_tenth") if scored else ()
-    scores = [row.over_clients("mean_class_recall", of) for of in parts]
     return [
         row.name,
-        f"{100 * row.mean:.2f}{deviation}",
-        *(f"{100 * statistics.fmean(seeds):.2f}" for seeds in row.at),
+        f"{score.text(row.mean)}{deviation}",
+        *(score.text(statistics.fmean(seeds)) for seeds in row.at),
         *(rounds_to(seeds, row.rounds) for seeds in row.reached),
-        *(f"{100 * score:.2f}" for score in scores if score is not None),
+        *(score.text(row.over_clients(score.clients, of)) for of in parts),
+        *(metric_text(row.metric(name)) for name in metrics),
         f"{row.bytes / 1e6:.1f}",
         str(len(row.accuracies)),
     ]

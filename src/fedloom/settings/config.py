@@ -108,6 +108,11 @@ class EvaluateSettings(Settings):
         description="models are scored on the test split; own: each client's on its own part of "
         "it, which needs data whose users are the clients",
     )
+    metrics: tuple[str, ...] | None = Field(
+        None,
+        description="metrics besides the score, as names or file.py:function; default: none for "
+        "classification, all of the task otherwise",
+    )
     personal: bool = Field(
         True, description="at the end, score every client's own model if the method has them"
     )

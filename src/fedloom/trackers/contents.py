@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fedloom.metrics.records import ClientScores, RoundRecord, RunResult
+from fedloom.metrics.records import ClientScores, RoundRecord, RunResult, Spread
 from fedloom.settings.config import Config
 
 Value = bool | int | float | str
@@ -43,6 +43,9 @@ def _flat(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, Value]]:
 def round_metrics(record: RoundRecord) -> dict[str, float]:
     """The numbers of a round; what was not measured in it is left out.
 
+    accuracy: of other tasks than classification, their score (metrics/score.py). Metrics have their
+    own names: of the global model auroc, over clients clients_auroc and personal_auroc, each with
+    _worst_tenth.
     accuracy_worst_tenth: of the global model, mean over the tenth of the clients it serves worst.
     rejected: replies that were not used. skipped: 1 if the whole round was not used.
     """
@@ -51,6 +54,8 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
         "test_loss": record.test_loss,
         "train_loss": record.train_loss,
         "accuracy_worst_tenth": _worst_tenth(record.global_model),
+        **record.metrics,
+        **_over_clients(record.global_model, "clients"),
         **_personal(record.personal_models),
         "bytes_up": record.bytes_up,
         "bytes_down": record.bytes_down,
@@ -79,15 +84,34 @@ def client_accuracy(scores: ClientScores | None) -> dict[int, float]:
     }
 
 
+def client_metrics(scores: ClientScores | None) -> dict[str, dict[int, float]]:
+    """Each metric of every client in which it is defined."""
+    by_client = {} if scores is None else scores.by_client
+    return {
+        name: {client: value for client, value in enumerate(values) if value is not None}
+        for name, values in by_client.items()
+    }
+
+
 def _worst_tenth(scores: ClientScores | None) -> float | None:
-    return None if scores is None else scores.label_weighted_accuracy.worst_tenth
+    spread = None if scores is None else scores.label_weighted_accuracy
+    return None if spread is None else spread.worst_tenth
 
 
 def _personal(scores: ClientScores | None) -> dict[str, float]:
-    if scores is None:
-        return {}
-    spread = scores.label_weighted_accuracy
-    return {
-        "personal_accuracy": spread.mean,
-        "personal_accuracy_worst_tenth": spread.worst_tenth,
-    }
+    spread = None if scores is None else scores.label_weighted_accuracy
+    accuracy = {"accuracy": spread} if spread is not None else {}
+    return _named("personal", accuracy) | _over_clients(scores, "personal")
+
+
+def _over_clients(scores: ClientScores | None, kind: str) -> dict[str, float]:
+    """Each metric over the clients. kind: whose models they are, the beginning of the names."""
+    return {} if scores is None else _named(kind, scores.metrics)
+
+
+def _named(kind: str, spreads: Mapping[str, Spread]) -> dict[str, float]:
+    numbers: dict[str, float] = {}
+    for name, spread in spreads.items():
+        numbers[f"{kind}_{name}"] = spread.mean
+        numbers[f"{kind}_{name}_worst_tenth"] = spread.worst_tenth
+    return numbers

@@ -18,7 +18,12 @@ from fedloom.core.errors import UserError, shortened
 from fedloom.experiment.callbacks import Callback, RunStart
 from fedloom.experiment.train import Interrupted
 from fedloom.metrics.records import RoundRecord, RunResult
-from fedloom.trackers.contents import client_accuracy, final_metrics, round_metrics
+from fedloom.trackers.contents import (
+    client_accuracy,
+    client_metrics,
+    final_metrics,
+    round_metrics,
+)
 from fedloom.trackers.files import run_files
 
 if TYPE_CHECKING:
@@ -126,6 +131,7 @@ class Tracker(Callback, ABC):
             log.clients(
                 {
                     **({"accuracy": accuracy} if accuracy else {}),
+                    **client_metrics(result.client_scores),
                     "rounds": {client: self._asked[client] for client in every},
                     "rejected": {client: self._rejected[client] for client in every},
                 }

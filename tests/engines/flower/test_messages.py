@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedloom.core.client import Broadcast, ClientError, ClientTask, EvaluationTask
-from fedloom.core.evaluate import ClassCounts
+from fedloom.core.evaluate import ClassCounts, Evaluation
 from fedloom.core.server import Absent, Reply
 from fedloom.engines.flower.envelope import decode, encode
 from fedloom.engines.flower.messages import (
@@ -93,7 +93,7 @@ def test_the_broadcast_is_the_same_object_for_all_sites() -> None:
 ANSWERS = {
     3: Reply(3, 9, 8, {"model": {"w": torch.ones(2)}, "none": {}}, {"m": {}}, 0.5, 7),
     11: Absent(11, "it failed"),
-    4: ClassCounts(torch.ones(2), torch.ones(2), 0.1),
+    4: Evaluation(ClassCounts(torch.ones(2), torch.ones(2), 0.1), 2.0, {"auroc": 0.5}),
     5: {"w": torch.zeros(1, dtype=torch.bool)},
     6: {"mean": {"x": torch.tensor(2)}, "none": {}},
 }

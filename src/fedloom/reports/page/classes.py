@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedloom.metrics.score import ACCURACY
 from fedloom.reports.page import svg
 from fedloom.reports.page.curves import legend
 from fedloom.reports.page.differences import short
@@ -15,8 +16,10 @@ ROW, SPREAD = 26.0, 16.0  # of a class, and of the dots in it
 Recalls = dict[str, list[float | None]]
 
 
-def classes(facts: Facts) -> Html:
-    """The chart and the table, or why there are none."""
+def classes(facts: Facts) -> Html | None:
+    """The chart and the table, or why there are none; None for tasks without classes."""
+    if facts.score is not ACCURACY:
+        return None
     recalls, title = facts.class_recalls, "Recall by class"
     if not recalls:
         return section(title, "classes", note("No run is finished and has scores by class."))

@@ -14,7 +14,7 @@ from fedloom.reports.page import svg
 from fedloom.reports.page.curves import legend
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, element, note, section, table
-from fedloom.reports.page.numbers import engineering, percent, size
+from fedloom.reports.page.numbers import engineering, size
 from fedloom.reports.page.results import named
 
 Curves = dict[str, list[svg.Point]]
@@ -35,9 +35,11 @@ def cost(facts: Facts) -> Html:
     if isinstance(compute, str):
         parts.append(note(f"The compute is not shown: {compute}."))
     else:
-        macs = {name: _against_compute(each) for name, each in compute.items()}
+        scale = facts.score.scale
+        macs = {name: _against_compute(each, scale) for name, each in compute.items()}
         parts += [_chart(facts, macs, "MACs", engineering), note(MACS_NOTE)]
-    return section("Accuracy against cost", "cost", *parts, legend(facts), _totals(facts))
+    title = f"{facts.score.title} against cost"
+    return section(title, "cost", *parts, legend(facts), _totals(facts))
 
 
 def _against_bytes(row: ComparisonRow, runs: Sequence[StoredRun]) -> list[svg.Point]:
@@ -46,18 +48,18 @@ def _against_bytes(row: ComparisonRow, runs: Sequence[StoredRun]) -> list[svg.Po
         list(itertools.accumulate(r.bytes_up + r.bytes_down for r in run.history)) for run in runs
     ]
     return [
-        (statistics.fmean(each[number - 1] for each in so_far), 100 * accuracy)
+        (statistics.fmean(each[number - 1] for each in so_far), row.score.scale * accuracy)
         for number, accuracy in row.smoothed
     ]
 
 
-def _against_compute(curves: Sequence[ComputeCurve]) -> list[svg.Point]:
+def _against_compute(curves: Sequence[ComputeCurve], scale: float) -> list[svg.Point]:
     tables = [{point.round: point for point in curve.points} for curve in curves]
     shared = sorted(set.intersection(*(set(each) for each in tables)))
     return [
         (
             statistics.fmean(each[number].macs for each in tables),
-            100 * statistics.fmean(each[number].accuracy for each in tables),
+            scale * statistics.fmean(each[number].accuracy for each in tables),
         )
         for number in shared
     ]
@@ -71,15 +73,16 @@ def _chart(facts: Facts, curves: Curves, what: str, as_text: svg.Format) -> Html
     order = [names[n] for n in drawing_order(facts.styles[name] for name in names)]
     lines = [svg.line(axes, curves[name], facts.styles[name]) for name in order]
     ends = [_end(axes, facts, name, curves[name], as_text) for name in order]
-    frame = svg.frame(axes, what, f"{facts.comparison.accuracy_name}, %", x_text=as_text)
-    return svg.chart(axes, f"Accuracy against {what}", frame, *lines, *ends)
+    frame = svg.frame(axes, what, facts.comparison.axis_name, x_text=as_text)
+    return svg.chart(axes, f"{facts.score.title} against {what}", frame, *lines, *ends)
 
 
 def _end(
     axes: svg.Axes, facts: Facts, name: str, points: list[svg.Point], as_text: svg.Format
 ) -> Html:
-    x, y = points[-1]
-    return svg.dot(*axes.at(x, y), facts.styles[name], f"{name}\n{y:.1f} % after {as_text(x)}")
+    (x, y), score = points[-1], facts.score
+    tip = f"{name}\n{y:.{score.digits(1)}f}{score.unit} after {as_text(x)}"
+    return svg.dot(*axes.at(x, y), facts.styles[name], tip)
 
 
 def _totals(facts: Facts) -> Html:
@@ -91,16 +94,16 @@ def _totals(facts: Facts) -> Html:
             statistics.fmean(run.history.total(name) for run in runs)
             for name in ("bytes_up", "bytes_down")
         )
-        macs = None if isinstance(compute, str) else _against_compute(compute[row.name])[-1][0]
+        macs = None if isinstance(compute, str) else _against_compute(compute[row.name], 1.0)[-1][0]
         rows.append(
             [
                 named(facts, row.name),
-                percent(row.mean),
+                facts.score.text(row.mean, 1),
                 size(up),
                 size(down),
                 None if macs is None else engineering(macs),
                 f"{row.seconds:.1f}",
             ]
         )
-    accuracy = f"{facts.comparison.accuracy_heading} %"
+    accuracy = f"{facts.comparison.accuracy_heading}{facts.score.unit}"
     return table(["method", accuracy, "uploads", "downloads", "MACs", "seconds"], rows)

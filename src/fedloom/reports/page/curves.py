@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedloom.metrics.score import Score
 from fedloom.reports.colours import Style, drawing_order
 from fedloom.reports.comparison import ComparisonRow
 from fedloom.reports.page import svg
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, element, folded, joined, note, section, table
-from fedloom.reports.page.numbers import percent
 from fedloom.reports.plots import same_curve_note, solid_twins_above, target_label
 
 SHOWN_ROUNDS = 12  # of the table under the chart
@@ -18,7 +18,7 @@ SHOWN_ROUNDS = 12  # of the table under the chart
 def curves(facts: Facts) -> Html:
     """The chart, its legend, and the same values as a table."""
     return section(
-        "Accuracy by round",
+        f"{facts.score.title} by round",
         "curves",
         _chart(facts),
         legend(facts, notes=True),
@@ -29,28 +29,31 @@ def curves(facts: Facts) -> Html:
 
 
 def _chart(facts: Facts) -> Html:
-    rows, options = facts.rows, facts.comparison.options
+    rows, options, score = facts.rows, facts.comparison.options, facts.score
     axes = _axes(facts)
     row_styles = [facts.styles[row.name] for row in rows]
     order = drawing_order(row_styles)
     lines = [
         svg.line(
             axes,
-            in_percent(rows[n].smoothed),
+            as_drawn(rows[n].smoothed, score),
             row_styles[n],
             under=solid_twins_above(rows, n, row_styles),
         )
         for n in order
     ]
     pieces = [
-        svg.frame(axes, "round", f"{facts.comparison.accuracy_name}, %", x_text=whole),
+        svg.frame(axes, "round", facts.comparison.axis_name, x_text=whole),
         *(svg.band(axes, _band(rows, n), row_styles[n]) for n in order),
         *(_averaged(axes, rows[n], row_styles[n]) for n in order),
         *lines,
         svg.hover(axes, _tips(rows)),
-        *(svg.level(axes, 100 * t, target_label(options, t)) for t in options.targets),
+        *(
+            svg.level(axes, score.scale * t, target_label(options, t, score))
+            for t in options.targets
+        ),
     ]
-    what = facts.comparison.accuracy_name.capitalize()
+    what = facts.comparison.accuracy_title
     return svg.chart(axes, f"{what} by round, a line per method", *pieces)
 
 
@@ -61,7 +64,8 @@ def _axes(facts: Facts) -> svg.Axes:
     every += [y for row in rows for _, *ends in row.band for y in ends]
     every += facts.comparison.options.targets
     first, last = (end(n for row in rows for n, _ in row.smoothed) for end in (min, max))
-    return svg.Axes((first, max(last, first + 1)), svg.bounds([100 * y for y in every]))
+    scale = facts.score.scale
+    return svg.Axes((first, max(last, first + 1)), svg.bounds([scale * y for y in every]))
 
 
 def whole(value: float) -> str:
@@ -69,35 +73,36 @@ def whole(value: float) -> str:
     return svg.plain(value) if value == round(value) else ""
 
 
-def in_percent(curve: Sequence[tuple[int, float]]) -> list[svg.Point]:
-    """Rounds and accuracies in percent."""
-    return [(float(number), 100 * y) for number, y in curve]
+def as_drawn(curve: Sequence[tuple[int, float]], score: Score) -> list[svg.Point]:
+    """Rounds and accuracies, of shares in percent."""
+    return [(float(number), score.scale * y) for number, y in curve]
 
 
 def _band(rows: Sequence[ComparisonRow], row: int) -> list[tuple[float, float, float]]:
     """The range over seeds; nothing if an earlier row has the same curve, and so its band."""
     if same_curve_note(rows, row):
         return []
-    return [(float(number), 100 * low, 100 * high) for number, low, high in rows[row].band]
+    scale = rows[row].score.scale
+    return [(float(number), scale * low, scale * high) for number, low, high in rows[row].band]
 
 
 def _averaged(axes: svg.Axes, row: ComparisonRow, style: Style) -> Html | None:
     """The accuracies under a moving average, as a thin line."""
     if row.curve == row.smoothed:
         return None
-    return element("g", svg.line(axes, in_percent(row.curve), style), class_="thin")
+    return element("g", svg.line(axes, as_drawn(row.curve, row.score), style), class_="thin")
 
 
 def _tips(rows: Sequence[ComparisonRow]) -> list[tuple[float, str]]:
-    tables = {row.name: dict(row.smoothed) for row in rows}
-    numbers = sorted({number for known in tables.values() for number in known})
-    return [(float(n), "\n".join([f"round {n}", *_lines(tables, n)])) for n in svg.thinned(numbers)]
+    tables, score = {row.name: dict(row.smoothed) for row in rows}, rows[0].score
+    numbers = svg.thinned(sorted({number for known in tables.values() for number in known}))
+    return [(float(n), "\n".join([f"round {n}", *_lines(tables, n, score)])) for n in numbers]
 
 
-def _lines(tables: dict[str, dict[int, float]], number: int) -> list[str]:
+def _lines(tables: dict[str, dict[int, float]], number: int, score: Score) -> list[str]:
     known = {name: curve[number] for name, curve in tables.items() if number in curve}
     ranked = sorted(known, key=lambda name: -known[name])
-    return [f"{percent(known[name])} % {name}" for name in ranked]
+    return [f"{score.text(known[name], 1)}{score.unit} {name}" for name in ranked]
 
 
 def legend(facts: Facts, names: Sequence[str] | None = None, notes: bool = False) -> Html:
@@ -115,7 +120,8 @@ def _targets(facts: Facts) -> Html:
     options = facts.comparison.options
     stroke = element("path", d="M1 6H31", class_="target")
     sample = element("svg", stroke, viewBox="0 0 32 12", class_="swatch", aria_hidden="true")
-    lines = [element("li", sample, f" {target_label(options, t)}") for t in options.targets]
+    labels = [target_label(options, t, facts.score) for t in options.targets]
+    lines = [element("li", sample, f" {label}") for label in labels]
     return element("ul", *lines, class_="legend")
 
 
@@ -137,9 +143,13 @@ def _values(facts: Facts) -> Html:
     rows = [
         [
             joined([svg.swatch(facts.styles[row.name]), " ", row.name]),
-            *(percent(dict(row.smoothed).get(n)) for n in shown),
+            *(_value(dict(row.smoothed).get(n), row.score) for n in shown),
         ]
         for row in facts.rows
     ]
-    heading = f"{facts.comparison.accuracy_heading} % at round"
+    heading = f"{facts.comparison.accuracy_heading}{facts.score.unit} at round"
     return table([heading, *map(str, shown)], rows)
+
+
+def _value(value: float | None, score: Score) -> str | None:
+    return None if value is None else score.text(value, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from fedloom.metrics.paired import PairedDifference, paired_difference
+from fedloom.metrics.score import Score
 from fedloom.reports.page import svg
 from fedloom.reports.page.facts import Facts, Measure
 from fedloom.reports.page.html import Html, element, folded, joined, note, section, table
@@ -50,15 +51,15 @@ def _of_measure(facts: Facts, measure: Measure) -> list[Html]:
     parts = [element("h3", f"In {measure.title}")]
     if not known:
         return [*parts, note("No seed is shared.")]
-    columns = ["method", "points", "95 % interval", "seeds"]
-    rows = [[named(facts, name), *_figures(d)] for name, d in known.items()]
+    columns = ["method", facts.score.points, "95 % interval", "seeds"]
+    rows = [[named(facts, name), *_figures(d, facts.score)] for name, d in known.items()]
     return [*parts, _chart(facts, known), table(columns, rows), *_pairs(facts, measure)]
 
 
-def _figures(difference: PairedDifference) -> list[object]:
-    ends = interval(difference)
+def _figures(difference: PairedDifference, score: Score) -> list[object]:
+    ends = interval(difference, score)
     shown = element("strong", ends) if difference.excludes_zero else ends
-    return [signed(difference.mean), shown, difference.seeds]
+    return [signed(difference.mean, score), shown, difference.seeds]
 
 
 def _pairs(facts: Facts, measure: Measure) -> list[Html]:
@@ -70,20 +71,21 @@ def _pairs(facts: Facts, measure: Measure) -> list[Html]:
     for one, other in pairs:
         found = paired_difference(measure.values[other], measure.values[one])
         if found is not None:
-            rows.append([named(facts, other), named(facts, one), *_figures(found)])
-    columns = ["method", "minus", "points", "95 % interval", "seeds"]
+            figures = _figures(found, facts.score)
+            rows.append([named(facts, other), named(facts, one), *figures])
+    columns = ["method", "minus", facts.score.points, "95 % interval", "seeds"]
     return [folded("All pairs", table(columns, rows, words=2))]
 
 
 def _chart(facts: Facts, found: dict[str, PairedDifference]) -> Html:
-    ends = [0.0]
+    ends, scale = [0.0], facts.score.scale
     for difference in found.values():
-        ends += [100 * end for end in (difference.mean, *(difference.interval or ()))]
+        ends += [scale * end for end in (difference.mean, *(difference.interval or ()))]
     height = svg.TOP + svg.BOTTOM + ROW_HEIGHT * len(found)
     axes = svg.Axes(svg.bounds(ends), (0.0, float(len(found))), height, left=130.0)
     zero, _ = axes.at(0, 0)
     pieces: list[object] = [
-        svg.frame(axes, f"points against {facts.baseline.name}"),
+        svg.frame(axes, f"{facts.score.points} against {facts.baseline.name}"),
         element("path", d=f"M{zero:.1f} {svg.TOP:g}V{height - svg.BOTTOM:g}", class_="zero"),
     ]
     for number, (name, difference) in enumerate(found.items()):
@@ -94,12 +96,13 @@ def _chart(facts: Facts, found: dict[str, PairedDifference]) -> Html:
 def _bar(
     axes: svg.Axes, facts: Facts, name: str, difference: PairedDifference, height: float
 ) -> Html:
-    style = facts.styles[name]
-    x, y = axes.at(100 * difference.mean, height)
-    tip = f"{name}: {signed(difference.mean)} points\n{interval(difference) or 'one seed'}"
+    style, score = facts.styles[name], facts.score
+    x, y = axes.at(score.scale * difference.mean, height)
+    ends = interval(difference, score) or "one seed"
+    tip = f"{name}: {signed(difference.mean, score)} {score.points}\n{ends}"
     pieces: list[object] = [svg.text(axes.left - 8, y + 4, short(name, 18), "end")]
     if difference.interval is not None:
-        left, right = (axes.at(100 * end, height)[0] for end in difference.interval)
+        left, right = (axes.at(score.scale * end, height)[0] for end in difference.interval)
         shape = (
             f"M{left:.1f} {y:.1f}H{right:.1f}M{left:.1f} {y - 4:.1f}v8M{right:.1f} {y - 4:.1f}v8"
         )

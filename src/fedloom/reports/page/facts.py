@@ -12,6 +12,7 @@ from functools import cached_property
 
 from fedloom.core.errors import RunError, UserError
 from fedloom.experiment.stored_run import StoredRun
+from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.client_scores import ClientData, client_data, mean_class_recall
 from fedloom.reports.colours import BASELINE, Style, styles
 from fedloom.reports.comparison import Comparison, ComparisonRow
@@ -56,6 +57,11 @@ class Facts:
         return self.comparison.all_runs
 
     @property
+    def score(self) -> Score:
+        """What rows are compared by."""
+        return self.comparison.score
+
+    @property
     def is_finished(self) -> bool:
         """Whether every run has reached its last round."""
         return all(run.result is not None for run in self.all_runs)
@@ -74,18 +80,26 @@ class Facts:
         name = self.comparison.accuracy_heading
         found = [Measure(name, f"{name} of the global model", accuracy)]
         if any(row.personalised for row in self.rows):
-            title = "mean recall over the classes of each client, of the model it ends with"
-            found.insert(0, Measure("clients' recall", title, self._client_recalls()))
+            what, title = (
+                "recall",
+                "mean recall over the classes of each client, of the model it ends with",
+            )
+            if self.score is not ACCURACY:
+                what, title = (
+                    self.score.name,
+                    f"{self.score.name} of the model that a client ends with",
+                )
+            found.insert(0, Measure(f"clients' {what}", title, self._client_scores()))
         return found
 
-    def _client_recalls(self) -> dict[str, dict[int, float]]:
-        return {
-            row.name: {
-                seed: scores.mean_class_recall.mean
-                for seed, scores in zip(row.seeds, row.client_scores, strict=False)
-            }
-            for row in self.rows
-        }
+    def _client_scores(self) -> dict[str, dict[int, float]]:
+        """The mean over clients, for every row and seed where it is known."""
+        found = {}
+        for row in self.rows:
+            spreads = [scores.spread_of(self.score.clients) for scores in row.client_scores]
+            of_seeds = zip(row.seeds, spreads, strict=False)
+            found[row.name] = {seed: s.mean for seed, s in of_seeds if s is not None}
+        return found
 
     @cached_property
     def first_runs(self) -> dict[str, StoredRun]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedloom.metrics.paired import PairedDifference
+from fedloom.metrics.score import ACCURACY, Score
 
 MINUS = "\u2212"
 
@@ -16,22 +17,23 @@ def percent(share: float | None, digits: int = 1) -> str | None:
     return None if share is None else f"{100 * share:.{digits}f}"
 
 
-def signed(share: float, digits: int = 1) -> str:
-    """A difference of shares in points, with its sign.
+def signed(difference: float, score: Score = ACCURACY) -> str:
+    """A difference of scores with its sign: of shares in points.
 
     >>> signed(0.034), signed(-0.034), signed(-0.0001)
     ('+3.4', '−3.4', '0.0')
     """
-    points = round(100 * share, digits)
+    digits = score.digits(1)
+    points = round(score.scale * difference, digits)
     return f"{points:+.{digits}f}".replace("-", MINUS) if points else f"{0:.{digits}f}"
 
 
-def interval(difference: PairedDifference) -> str | None:
-    """The ends of the confidence interval in points; None if there is none."""
+def interval(difference: PairedDifference, score: Score = ACCURACY) -> str | None:
+    """The ends of the confidence interval, of shares in points; None if there is none."""
     if difference.interval is None:
         return None
     low, high = difference.interval
-    return f"{signed(low)} to {signed(high)}"
+    return f"{signed(low, score)} to {signed(high, score)}"
 
 
 def size(count: float) -> str:

@@ -23,6 +23,7 @@ from fedloom.reports.page.differences import differences
 from fedloom.reports.page.facts import Facts, Kept
 from fedloom.reports.page.html import Html, element, joined
 from fedloom.reports.page.machine import machine
+from fedloom.reports.page.metrics import metrics
 from fedloom.reports.page.partition import partition
 from fedloom.reports.page.repeat import repeat
 from fedloom.reports.page.results import results
@@ -33,6 +34,7 @@ from fedloom.reports.page.trouble import trouble
 SECTIONS: dict[str, Callable[[Facts], Html | None]] = {
     "curves": curves,
     "results": results,
+    "metrics": metrics,
     "differences": differences,
     "partition": partition,
     "classes": classes,

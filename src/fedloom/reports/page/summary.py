@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fedloom.metrics.curve import LAST
 from fedloom.metrics.paired import PairedDifference, paired_difference
+from fedloom.metrics.score import Score
 from fedloom.reports.comparison import described
 from fedloom.reports.page.facts import Facts, Measure
 from fedloom.reports.page.html import Html, element, joined, note
-from fedloom.reports.page.numbers import interval, percent, several, signed
+from fedloom.reports.page.numbers import interval, several, signed
 
 
 def summary(facts: Facts) -> Html:
@@ -36,14 +37,16 @@ def result(facts: Facts) -> str:
     if not means:
         return "No score is known yet."
     best = max(means, key=lambda name: means[name])
-    start = f"{best} has the highest {measure.name}, {percent(means[best])} %"
+    score = facts.score
+    value = f"{score.text(means[best], 1)}{score.unit}"
+    start = f"{best} has the highest {measure.name}, {value}"
     base = facts.baseline.name
     if len(means) == 1:
-        return f"{best} has {measure.name} {percent(means[best])} %."
+        return f"{best} has {measure.name} {value}."
     if best == base:
         rival = max((name for name in means if name != best), key=lambda name: means[name])
-        return f"{start}, {_against(measure, best, rival)}"
-    return f"{start}, {_against(measure, best, base)}"
+        return f"{start}, {_against(measure, best, rival, score)}"
+    return f"{start}, {_against(measure, best, base, score)}"
 
 
 def _mean(measure: Measure, name: str) -> float:
@@ -51,18 +54,19 @@ def _mean(measure: Measure, name: str) -> float:
     return sum(values) / len(values)
 
 
-def _against(measure: Measure, best: str, other: str) -> str:
+def _against(measure: Measure, best: str, other: str, score: Score) -> str:
     """How far the best is from another row, and whether that could be chance."""
     found = paired_difference(measure.values[best], measure.values[other])
     if found is None:
         return f"and shares no seed with {other}, so the two cannot be compared seed by seed."
-    return f"{signed(found.mean)} points against {other} {_certainty(found)}."
+    points = " points" if score.is_share else ""
+    return f"{signed(found.mean, score)}{points} against {other} {_certainty(found, score)}."
 
 
-def _certainty(found: PairedDifference) -> str:
+def _certainty(found: PairedDifference, score: Score) -> str:
     if found.interval is None:
         return "with one seed: there is no confidence interval, and this may be chance"
-    ends = f"(95 % confidence interval {interval(found)}, paired over {found.seeds} seeds)"
+    ends = f"(95 % confidence interval {interval(found, score)}, paired over {found.seeds} seeds)"
     if found.excludes_zero:
         return ends
     return f"{ends}: the interval contains 0, so this may be chance"
@@ -70,7 +74,8 @@ def _certainty(found: PairedDifference) -> str:
 
 def how_measured(facts: Facts) -> str:
     """How the accuracy of a run is taken from its curve."""
-    options, what = facts.comparison.options, facts.comparison.accuracy_heading.capitalize()
+    options, heading = facts.comparison.options, facts.comparison.accuracy_heading
+    what = heading[:1].upper() + heading[1:]
     if options.ema is not None:
         return f"{what}: moving average {options.ema:g} per round, at the end of training."
     evaluations = min(LAST, min(len(row.curve) for row in facts.rows))
