@@ -40,6 +40,31 @@ def test_one_method_as_json() -> None:
     )
 
 
+def test_the_optimiser_counts() -> None:
+    """SAM takes two gradients per step; Adam keeps two numbers for each weight."""
+    (plain,), (sam,), (adam,) = (
+        fedloom(*ONE, "--batch", 4, "--json", *words).json
+        for words in ((), ("--sam", 0.1), ("--optimiser", "adam"))
+    )
+    assert sam["training_macs"] == 2 * plain["training_macs"] and sam["macs"] == 2 * plain["macs"]
+    assert adam["training_macs"] == plain["training_macs"]
+    assert adam["peak_bytes"] >= plain["peak_bytes"] + 2 * 4 * WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--optimiser", "lamb"), "train.optimiser='lamb' should be"),
+        (("--sam", -1), "train.sam"),
+        (("--method", "scaffold", "--optimiser", "adam"), "set train.optimiser=sgd"),
+        (("--method", "pfedme", "--sam", 0.1), "would not use train.sam=0.1"),
+    ],
+)
+def test_optimisers_that_cannot_be_used(words: tuple[object, ...], message: str) -> None:
+    failed = fedloom("cost", *words, code=2)
+    assert message in failed.err
+
+
 def test_one_method_as_text() -> None:
     shown = fedloom(*ONE, "--no-measure", "--convention", "paper")
     assert "stored parameters         280 " in shown.out and "convention: paper" in shown.out

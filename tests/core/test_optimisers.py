@@ -232,8 +232,9 @@ def test_a_resumed_run_has_the_same_bits(rule: Rule) -> None:
     assert sha256(forgetful.state.params) != sha256(whole.state.params)
 
 
-def test_memories_are_never_changed_in_place() -> None:
-    solver = Sgd(lr=LR, batch=4, reset=False, rule=KEPT["groups"])
+@every_kept
+def test_memories_are_never_changed_in_place(rule: Rule) -> None:
+    solver = Sgd(lr=LR, batch=4, reset=False, rule=rule)
     half = simulate(fedavg(), 2, solver=solver, sampler=everyone())
     before = sha256(half.store.recall(0)["solver of phase 0"])
     start = (half.state, half.store)

@@ -45,7 +45,7 @@ def test_the_rule_of_the_settings(settings: dict[str, Any], rule: Rule) -> None:
     ("settings", "unused"),
     [
         ({"momentum": 0.9, "weight_decay": 1e-4}, "train.momentum=0.9, train.weight_decay=0.0001"),
-        ({"optimiser": "adam"}, 'train.optimiser="adam"'),
+        ({"optimiser": "adam"}, "train.optimiser=adam"),
         ({"sam": 0.1, "reset": False}, "train.sam=0.1, train.reset=false"),
         ({"schedule": {"kind": "cosine"}}, "train.schedule.kind=cosine"),
     ],
@@ -55,7 +55,16 @@ def test_a_method_with_steps_of_its_own_rejects_what_it_would_not_use(
 ) -> None:
     with pytest.raises(UserError) as error:
         check_names(load({"method": method, "train": settings}))
-    assert f"makes steps of its own and would not use {unused};" in str(error.value)
+    assert f"makes steps of its own and would not use {unused}; set train." in str(error.value)
+
+
+def test_the_remedy_for_an_unused_setting_works() -> None:
+    """Also where a preset has set it."""
+    with pytest.raises(
+        UserError, match=r"set train\.momentum=0\.0, train\.nesterov=false, and see"
+    ):
+        check_names(load({"method": "pfedme", "train": {"momentum": 0.9, "nesterov": True}}))
+    check_names(load({"method": "pfedme", "train": {"momentum": 0.0, "nesterov": False}}))
 
 
 @pytest.mark.parametrize(

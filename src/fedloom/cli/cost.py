@@ -32,6 +32,7 @@ Classes = Annotated[
     int | None,
     typer.Option("--classes", help="Number of classes.", show_default="the model's usual number"),
 ]
+Sam = Annotated[float | None, typer.Option("--sam", help="Radius of sharpness-aware minimisation.")]
 Batch = Annotated[int, typer.Option("--batch", min=2, help="Batch size of a measured step.")]
 ConventionName = Annotated[
     str | None,
@@ -84,6 +85,8 @@ def cost(
     model: o.ModelName = None,
     shape: Shape = None,
     classes: Classes = None,
+    optimiser: o.Optimiser = None,
+    sam: Sam = None,
     batch: Batch = 32,
     convention: ConventionName = None,
     draws: Draws = 64,
@@ -102,7 +105,8 @@ def cost(
 
     if convention is not None and convention not in CONVENTIONS:
         raise unknown_name("convention", convention, CONVENTIONS)
-    flags = {"--method": method, "--model": model, "--shape": shape, "--classes": classes}
+    model_flags = {"--model": model, "--shape": shape, "--classes": classes}
+    flags = {"--method": method, **model_flags, "--optimiser": optimiser, "--sam": sam}
     if paper_scale:
         _check_preset_alone(preset or "all tables", flags)
         _cost_at_paper_scale(preset, gpu, tflops, json_)
@@ -114,9 +118,11 @@ def cost(
     else:
         o.allow_typed(method, model)
         case = case_of(model or DEFAULT_MODEL, shape, classes)
-        scene = case.scene(method or DEFAULT_METHOD, batch)
+        train = {n: v for n, v in {"optimiser": optimiser, "sam": sam}.items() if v is not None}
+        scene = case.scene(method or DEFAULT_METHOD, batch, train)
         row = {
             "method": method or DEFAULT_METHOD,
+            **train,
             "model": case.model,
             "input": f"{' x '.join(map(str, case.shape))}, {case.classes} classes",
         }
@@ -199,6 +205,7 @@ def _labelled(row: Mapping[str, Any]) -> dict[str, str]:
     error = f" +- {row['macs_error']:,.0f}" if row["macs_error"] else ""
     labelled = {
         "method": row["method"],
+        **{name: str(row[name]) for name in ("optimiser", "sam") if name in row},
         "model": f"{row['model']} on {row['input']}",
         "forward MACs per sample": f"{row['macs']:,.0f}{error}  (convention: {row['convention']})",
         "training MACs per sample": f"{row['training_macs']:,.0f}  (convention: torch)",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fedloom.core.method import Method
 from fedloom.core.optimisers import AdamRule, DecayGroups, SGDRule, SharpnessAware
 from fedloom.core.rule import Rule
 from fedloom.core.select import decayed
 from fedloom.core.solver import Schedule, Sgd
+from fedloom.settings.fields import Settings
 from fedloom.settings.train import OF_ADAM, OF_SGD, TrainSettings, assignment, given
 
 # The settings that make up a solver's rule.
@@ -45,20 +46,29 @@ def training_conflicts(train: TrainSettings, method: Method) -> Iterator[str]:
     run = build_solver(train, rounds=1)
     solvers = [phase.solver_for(run) for phase in (*method.phases, *method.finale)]
     own = [solver for solver in solvers if isinstance(solver, Sgd)]
-    unused = []
     if not any(solver.rule is run.rule for solver in own):
-        unused += [assignment(train, name) for name in given(train, OF_RULE)]
-    if not any(solver.schedule is run.schedule for solver in own) and given(train, ("schedule",)):
-        unused.append(f"schedule.kind={train.schedule.kind}")
-    if unused:
-        yield (
-            f"method '{method.name}' makes steps of its own and would not use "
-            f"{', '.join(f'train.{setting}' for setting in unused)}; "
-            "leave that out, and see the parameters of the method for what takes its place"
-        )
+        yield from _unused(method, train, OF_RULE)
+    if not any(solver.schedule is run.schedule for solver in own):
+        yield from _unused(method, train.schedule, ("kind",), "train.schedule.")
     if method.uses_lr_sum and any(math.isnan(solver.rule.effective_steps(1)) for solver in own):
         yield (
             f"method '{method.name}' computes a mean gradient from how far the weights have moved, "
             f"which does not work with train.optimiser={train.optimiser}, whose steps are not "
             "proportional to gradients; set train.optimiser=sgd"
+        )
+
+
+def _unused(
+    method: Method, table: Settings, names: Sequence[str], prefix: str = "train."
+) -> Iterator[str]:
+    """A message if settings of a table, which the method does not use, are not at their default."""
+    changed = given(table, names)
+    if changed:
+        values, defaults = (
+            ", ".join(f"{prefix}{assignment(of, name)}" for name in changed)
+            for of in (table, type(table)())
+        )
+        yield (
+            f"method '{method.name}' makes steps of its own and would not use {values}; "
+            f"set {defaults}, and see the parameters of the method"
         )

@@ -16,22 +16,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
 
-from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parse
 from fedloom.data.dataset import Dataset
 from fedloom.diagnostics.cost.count import Convention, Cost, count_cost
 from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, check_model
+from fedloom.experiment.build_solver import build_rule, training_conflicts
 from fedloom.methods import registry as methods
 from fedloom.models import registry as models
 from fedloom.settings import presets
+from fedloom.settings.config import load
 
 MILLION = 1e6
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 MATCHES = "matches to the printed digit"
 UNDECIDED = "undecided: the printed value lies within the error of the draws; raise --draws"
 
@@ -47,13 +51,18 @@ class Case:
     macs: float = MILLION
     note: str = ""
 
-    def scene(self, method: str, batch: int) -> Workload:
-        """A method on the model; unknown names and wrong arguments are UserErrors."""
-        model = _parse_model(self.model)
+    def scene(self, method: str, batch: int, train: Mapping[str, Any] = NO_SETTINGS) -> Workload:
+        """A method on the model; unknown names and wrong arguments are UserErrors.
+
+        train: settings of the optimiser.
+        """
+        model, built = _parse_model(self.model), methods.build(parse(method))
+        checked = load({"train": dict(train)}).train
+        raise_all(training_conflicts(checked, built), "settings")
         check_model(model)
         samples = cast(Dataset, SampleShape(self.shape, range(self.classes)))
         build = partial(_build, model, samples)
-        return Workload(methods.build(parse(method)), build, self.shape, self.classes, batch)
+        return Workload(built, build, self.shape, self.classes, batch, build_rule(checked))
 
 
 def _parse_model(text: str) -> Spec:

@@ -26,6 +26,7 @@ from fedloom.core.key import Key
 from fedloom.diagnostics.cost.count import MIN_BATCH, count_cost
 from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, load_data, named_data
+from fedloom.experiment.build_solver import build_rule
 from fedloom.experiment.identity import check_same_content
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
@@ -127,7 +128,8 @@ def _compute_curve(
 def _sample_macs(run: StoredRun, counted: dict[str, float]) -> float:
     """MACs of training on one sample; raises if the data of the run are not the same now."""
     config = run.config
-    label = json.dumps([_title(config), config.model_dump(mode="json", include={"model", "data"})])
+    included: dict[str, Any] = {"model": True, "data": True, "train": {"sam"}}
+    label = json.dumps([_title(config), config.model_dump(mode="json", include=included)])
     if label not in counted:
         whole = run.dataset or named_data(config.data.name)
         check_same_content(run.name, run.identity, whole, REMEDY)
@@ -137,7 +139,9 @@ def _sample_macs(run: StoredRun, counted: dict[str, float]) -> float:
             return build_model(config.model, data, Key.root(0), torch.float32, device)
 
         counted[label] = count_cost(
-            Workload(method, build, data.shape, len(data.classes), MIN_BATCH)
+            Workload(
+                method, build, data.shape, len(data.classes), MIN_BATCH, build_rule(config.train)
+            )
         ).training_macs
     return counted[label]
 

@@ -6,7 +6,7 @@ This module does not import torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -52,7 +52,7 @@ class TrainSettings(Settings):
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum; 0 is plain SGD")
     nesterov: bool = Field(False, description="sgd: Nesterov's momentum")
     betas: tuple[Beta, Beta] = Field(
-        (0.9, 0.999), description="adam, adamw: decay rates of the means of g and of g^2"
+        (0.9, 0.999), description="adam, adamw: two decay rates, of the means of g and of g^2"
     )
     eps: float = Field(1e-8, gt=0, description="adam, adamw: added to the root of the mean of g^2")
     amsgrad: bool = Field(
@@ -116,11 +116,12 @@ def optimiser_problems(train: TrainSettings) -> Iterator[str]:
         yield "decay_norms=false needs weight_decay above 0; set train.weight_decay=0.01"
 
 
-def given(train: TrainSettings, names: tuple[str, ...]) -> list[str]:
+def given(table: Settings, names: Sequence[str]) -> list[str]:
     """Those of the settings that do not have their default."""
-    return [n for n in names if getattr(train, n) != TrainSettings.model_fields[n].default]
+    return [n for n in names if getattr(table, n) != type(table).model_fields[n].default]
 
 
-def assignment(train: TrainSettings, name: str) -> str:
+def assignment(table: Settings, name: str) -> str:
     """A setting with its value, as on the command line."""
-    return f"{name}={json.dumps(getattr(train, name))}"
+    value = getattr(table, name)
+    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"

@@ -7,7 +7,7 @@ counted there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -20,8 +20,10 @@ from fedloom.core.errors import UserError
 from fedloom.core.job import ModelPool, Progress, build_isolated
 from fedloom.core.key import Key
 from fedloom.core.method import Method
+from fedloom.core.optimisers import SGDRule
 from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
+from fedloom.core.rule import Rule
 from fedloom.core.sampler import everyone
 from fedloom.core.server import Reply
 from fedloom.core.simulation import Simulation, init_state
@@ -39,7 +41,8 @@ S = TypeVar("S", bound=Solver)
 class Workload:
     """What is counted or measured: a method on a model, with samples of a shape, in batches.
 
-    build: makes the model on a device, before the method reshapes it.
+    build: makes the model on a device, before the method reshapes it. rule: the run's optimiser,
+    for the phases in which the method does not bring its own.
     """
 
     method: Method
@@ -47,6 +50,7 @@ class Workload:
     shape: tuple[int, ...]
     classes: int
     batch: int
+    rule: Rule = field(default_factory=SGDRule)
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def run_two_rounds(workload: Workload, device: torch.device, observe: Observe) -
     observe: wraps the solver of each phase, so that the wrapper sees its steps.
     """
     key, method = Key.root(0), workload.method
-    default_solver = Sgd(batch=workload.batch, steps=2)
+    default_solver = Sgd(batch=workload.batch, steps=2, rule=workload.rule)
     phases = [
         replace(p, solver=observe(_with_two_steps(p.solver_for(default_solver), workload.batch)))
         for p in method.phases
