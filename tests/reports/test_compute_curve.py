@@ -1,5 +1,6 @@
 """Accuracy against compute: MACs worked out by hand for a two-layer net, and the points."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def test_compute_by_hand(runs: list[StoredRun]) -> None:
             (r, r * CLIENTS * steps * BATCH * sample, accuracy[r]) for r in (2, 4)
         )
         assert curve.accuracy == pytest.approx((accuracy[2] + accuracy[4]) / 2)
+
+
+def test_sam_computes_two_gradients(runs: list[StoredRun]) -> None:
+    run = runs[0]
+    sharp = run.config.train.model_copy(update={"sam": 0.1})
+    other = replace(run, config=run.config.model_copy(update={"train": sharp}))
+    plain, twice = compute_curves([run, other])
+    assert twice.local_macs == 2 * plain.local_macs == 2 * 2 * BATCH * FEDAVG
 
 
 def test_seeds_share_a_point_and_each_number_of_steps_has_one(runs: list[StoredRun]) -> None:
