@@ -37,6 +37,7 @@ class Experiment:
     task        what is learned: "classification", "multilabel" (y of 0 and 1), "regression" (y of
                 numbers) or "next-token"; see docs/tasks.md
     loss        a function of (outputs, targets) that returns their mean, instead of the task's
+    metrics     names and functions of (predictions, targets), as a list or by name
     partition   how samples are split among `clients`, for example "dirichlet(alpha=0.1)"
     per_round   clients per round
     optimiser   of local training: "sgd", "adam" or "adamw"
@@ -62,6 +63,7 @@ class Experiment:
         channels: str | None = None,
         task: str | None = None,
         loss: Any = None,
+        metrics: Any = None,
         partition: str | None = None,
         clients: int | None = None,
         per_round: int | None = None,

@@ -7,7 +7,7 @@ notebook, is kept as a value under "python:NAME", and the run stays in this proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -53,6 +53,9 @@ def collect(given: Mapping[str, Any]) -> Inputs:
         settings["model"] = _model(given["model"], values)
     if "loss" in given:
         settings["loss"] = _loss(given["loss"], values)
+    if "metrics" in given:
+        names = _metrics(settings.pop("metrics"), values)
+        settings["evaluate"] = {**settings.get("evaluate", {}), "metrics": names}
     options = {name: settings.pop(name) for name in DATA_OPTIONS if name in settings}
     dataset = _dataset(options, given.get("data"), given.get("task", "classification"))
     if dataset is not None:
@@ -133,6 +136,41 @@ def _loss(loss: Any, values: dict[str, Any]) -> str:
     name = f"{VALUE_PREFIX}{_name_of(loss)}-{code_digest(loss)}"
     values[name] = loss
     return name
+
+
+def _metrics(metrics: Any, values: dict[str, Any]) -> list[str]:
+    """Metrics as a setting: names, and functions with or without a name of their own.
+
+    A function that any process can import under the name that it was given is written as that
+    reference; any other becomes a value.
+    """
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        raise UserError(
+            f"metrics={metrics!r} is a {type(metrics).__name__}; pass a list of names and "
+            "functions, or a dictionary of functions by name"
+        )
+    pairs = metrics if isinstance(metrics, Mapping) else {_metric_name(m): m for m in metrics}
+    return [_metric(name, metric, values) for name, metric in pairs.items()]
+
+
+def _metric_name(metric: Any) -> str:
+    return metric if isinstance(metric, str) else _name_of(metric)
+
+
+def _metric(name: str, metric: Any, values: dict[str, Any]) -> str:
+    if isinstance(metric, str):
+        return metric
+    if not callable(metric) or not name.replace("-", "_").isidentifier():
+        raise UserError(
+            f"metric '{name}' is {metric!r}; pass a function of (predictions, targets) that "
+            "returns a number, under a name of letters, digits and _"
+        )
+    reference = reference_to(metric)
+    if reference is not None and reference.endswith(f":{name}"):
+        return reference
+    value = f"{VALUE_PREFIX}{name}-{code_digest(metric)}"
+    values[value] = metric
+    return value
 
 
 def _module_digest(model: nn.Module) -> str:

@@ -254,21 +254,21 @@ class Run:
 
 
 def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data: Any = None,
-             trust: bool = False, **data_options: Any) -> Run:  # fmt: skip
+             metrics: Any = None, trust: bool = False, **data_options: Any) -> Run:  # fmt: skip
     """The run in a folder, finished or not. Nothing that it names is executed before it is needed.
 
     trust: whether the code that the run names as file.py:function may be executed, for its models
     and to resume it. It need not be given for code that was passed to an Experiment in this
     session.
 
-    method, model, data: what the run was given as Python objects that have no importable name; they
-    are needed only to resume it or to use its models. data_options: as for Experiment.
+    method, model, data, metrics: what the run was given as Python objects that have no importable
+    name; they are needed only to resume it or to use its models. data_options: as for Experiment.
     """
     path = Path(folder)
     stored = read_run(path)
     if trust:
         user_code.allow(stored.config.references)
-    objects = {"method": method, "model": model, "data": data, **data_options}
+    objects = {"method": method, "model": model, "data": data, "metrics": metrics, **data_options}
     given = collect({name: value for name, value in objects.items() if value is not None})
     _check_same(stored.config, given, objects)
     stored = replace(stored, dataset=given.dataset)

@@ -46,6 +46,7 @@ from fedloom.experiment.build import (
 )
 from fedloom.experiment.build_solver import training_conflicts
 from fedloom.experiment.memory_layout import check_compiler
+from fedloom.experiment.metric_checks import check_user_metrics
 from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.run_data import RemoteFederation, local_data
@@ -120,6 +121,8 @@ def prepare(
     identity = RunIdentity(made_with(), data.used, config.code())
     federation = build_federation(config, dataset, clients, values, method, data.own_test)
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
+    metrics = build_metrics(config, values)
+    check_user_metrics(federation, model, metrics)
     if user_code.is_reference(config.model.name):
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
@@ -143,7 +146,7 @@ def prepare(
         choice,
         identity,
         messages,
-        build_metrics(config, values),
+        metrics,
     )
 
 

@@ -101,7 +101,7 @@ class EvaluateSettings(Settings):
         description="samples per evaluation batch; one that fits the CPU cache is fastest",
     )
     target: float | None = Field(
-        None, gt=0, lt=1, description="report the first round that reaches this accuracy"
+        None, gt=0, lt=1, description="report the first round that reaches this accuracy, or R2"
     )
     on: Literal["test", "own"] = Field(
         "test",
@@ -249,12 +249,13 @@ class Config(Settings):
     @property
     def references(self) -> list[str]:
         """The user-defined functions that the settings name; to use them is to run their code."""
-        named = {"method", "model", "loss"}
+        named = {"method", "model", "loss", "evaluate"}
         return references(self.model_dump(mode="json", include=named), DEFAULTS)
 
     def code(self) -> dict[str, str]:
         """The user's own source files that the result depends on, with their checksums now."""
-        return checksums([*(spec.name for spec in self.method_specs), self.model.name, self.loss])
+        methods, metrics = [s.name for s in self.method_specs], self.evaluate.metrics or ()
+        return checksums([*methods, self.model.name, self.loss, *metrics])
 
     def text(self) -> str:
         """All settings as TOML."""

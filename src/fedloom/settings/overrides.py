@@ -105,11 +105,23 @@ def normalised(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
         result["method"] = {**defaults["method"], **method}
     if isinstance(result.get("loss"), str):
         result["loss"] = absolute_reference(result["loss"])
+    if names := _metric_names(result):
+        result["evaluate"]["metrics"] = [absolute_reference(name) for name in names]
     _write_out(result, "model", defaults["model"])
     _write_out(result, "sample", defaults["sample"])
     if isinstance(result.get("data"), dict):
         _write_out(result["data"], "partition", defaults["data"]["partition"])
     return plain(result)  # again, since short forms hold values too
+
+
+def _metric_names(raw: Mapping[str, Any]) -> list[str]:
+    """The metrics that settings name, separated by commas or as a list; none if they are wrong."""
+    evaluate = raw.get("evaluate")
+    given = evaluate.get("metrics") if isinstance(evaluate, Mapping) else None
+    names = given.split(",") if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return []
+    return [name.strip() for name in names]
 
 
 def _write_out(table: dict[str, Any], key: str, default: Mapping[str, Any]) -> None:
@@ -137,6 +149,7 @@ def references(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]
     texts = [table["name"] for table in (method, model) if isinstance(table, Mapping)]
     names = [spec.name for text in texts if isinstance(text, str) for spec in parse(text)]
     names += [loss] if isinstance(loss := tables.get("loss"), str) else []
+    names += _metric_names(tables)
     return [name for name in names if is_reference(name) and not name.startswith(VALUE_PREFIX)]
 
 
