@@ -21,6 +21,7 @@ from fedloom.core.round_report import (
 from fedloom.core.server import Cohort, Memory, Reply
 from fedloom.core.simulation import Simulation
 from fedloom.core.state import ClientStore, ServerState
+from fedloom.core.upload_spool import UploadSpool
 from fedloom.core.valid_replies import ValidReplies, valid_replies
 
 
@@ -73,14 +74,21 @@ def one_round(
     # longest first, so that no worker is left with a long client at the end
     order = sorted(chosen, key=lambda c: -sizes[c])
     tasks = (ClientTask(c, store.recall(c)) for c in order)
-    valid, rejected = checks.split(simulation.ask(start.sent, tasks), chosen)
-    left_out = {**start.rejected, **rejected}
-    simulation.guard.check_strict(t, left_out)
     after = replace(state, round=t + 1, memory={**state.memory, **start.memory})
-    skipped = simulation.guard.too_few(len(valid), rejected)
-    if skipped is None:
-        combined = combine(federation, roles, state, start.memory, valid)
-        skipped = checks.state_problem(combined)
+    with UploadSpool() as spool:
+
+        def keep(reply: Reply) -> Reply:
+            """What a reply holds waits where it takes no memory if it is large."""
+            staged = store.stage(reply.memories)
+            return replace(reply, uploads=spool.keep(reply.uploads), memories=staged)
+
+        valid, rejected = checks.split(simulation.ask(start.sent, tasks), chosen, keep)
+        left_out = {**start.rejected, **rejected}
+        simulation.guard.check_strict(t, left_out)
+        skipped = simulation.guard.too_few(len(valid), rejected)
+        if skipped is None:
+            combined = combine(federation, roles, state, start.memory, valid)
+            skipped = checks.state_problem(combined)
     if skipped is None:
         after = combined
         for reply in valid:

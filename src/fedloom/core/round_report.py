@@ -11,6 +11,7 @@ from fedloom.core.exchange import NoValidAnswer, Traffic
 from fedloom.core.params import nbytes
 from fedloom.core.server import Reply
 from fedloom.core.state import ServerState
+from fedloom.core.upload_spool import upload_bytes
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def round_report(
         rejected=rejected,
         loss=mean_loss(valid) if skipped is None else None,
         steps=sum(r.steps for r in valid),
-        bytes_up=traffic.up + sum(nbytes(p) for r in valid for p in r.uploads.values()),
+        bytes_up=traffic.up + sum(upload_bytes(r.uploads) for r in valid),
         bytes_down=traffic.down + down * len(chosen),
         seconds=seconds,
         skipped=skipped,

@@ -6,7 +6,7 @@ memory and the cohort to the next memory and the changed cohort.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -53,7 +53,9 @@ class Absent:
 class Cohort:
     """The replies of a round in client order, and what the stages compute from them.
 
-    population: number of clients in the federation. mean: combined uploads by name.
+    population: number of clients in the federation. mean: combined uploads by name. The uploads of
+    a reply may be on the disk (core/upload_spool.py), so a stage takes those of one reply after the
+    other; one that needs all of them at once has them all in memory.
     """
 
     round: int
@@ -107,20 +109,26 @@ def mean(of: str = "model", by: By = "samples") -> Stage:
     def step(memory: Memory, c: Cohort) -> tuple[Memory, Cohort]:
         raw = [1.0 if by == "clients" else float(getattr(r, by)) for r in c.replies]
         shares = [w / sum(raw) for w in raw]
-        return memory, c.with_mean(of, weighted_sum([r.uploads[of] for r in c.replies], shares))
+        return memory, c.with_mean(of, weighted_sum((r.uploads[of] for r in c.replies), shares))
 
     return Stage("combine", f"mean of {of} by {by}", no_memory, step, handles=of)
 
 
-def weighted_sum(uploads: list[Params], shares: list[float]) -> Params:
-    """sum_k shares_k uploads_k, in the order given; integers are summed in float64."""
-    names = list(uploads[0])
-    if not names:  # all tensors are private
-        return {}
-    total = [torch.mul(_float(uploads[0][n]), shares[0]) for n in names]
-    for upload, share in zip(uploads[1:], shares[1:], strict=True):
-        torch._foreach_add_(total, [_float(upload[n]) for n in names], alpha=share)
-    return dict(zip(names, total, strict=True))
+def weighted_sum(uploads: Iterable[Params], shares: Sequence[float]) -> Params:
+    """sum_k shares_k uploads_k, in the order given; integers are summed in float64.
+
+    One upload is in memory at a time, if `uploads` makes them one at a time.
+    """
+    rest = iter(uploads)
+    total = {n: torch.mul(_float(t), shares[0]) for n, t in next(rest).items()}
+    for share in shares[1:]:
+        upload = next(rest)
+        if total:  # else all tensors are private
+            added = [_float(upload[n]) for n in total]
+            torch._foreach_add_(list(total.values()), added, alpha=share)
+            del added
+        del upload  # before the next one is made
+    return total
 
 
 def _float(t: Tensor) -> Tensor:

@@ -62,6 +62,7 @@ class Simulation:
             if isinstance(answer, Absent) and needs_all:
                 raise _error_of(sent, answer)
             yield number, answer
+            del given, answer  # or they would be in memory while the next client is running
 
     def _checked_scores(self, sent: Broadcast, number: int, answer: Any) -> Any:
         """The answer; Absent for scores that are malformed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -57,11 +57,17 @@ class ServerState:
 
 
 class ClientStore(Protocol):
-    """The clients' memories by slot. Remembering a slot replaces it and leaves the others alone."""
+    """The clients' memories by slot. Remembering a slot leaves the others alone."""
 
     def recall(self, client: int) -> Mapping[str, Params]: ...
 
-    def remember(self, client: int, memories: Mapping[str, Params]) -> None: ...
+    def stage(self, memories: Mapping[str, Params]) -> Mapping[str, Any]:
+        """These memories as they wait to be remembered or dropped: large ones not in RAM."""
+        ...
+
+    def remember(self, client: int, memories: Mapping[str, Any]) -> None:
+        """Replace these slots of the client; the memories as they are, or staged."""
+        ...
 
 
 class MemoryStore:
@@ -72,6 +78,9 @@ class MemoryStore:
 
     def recall(self, client: int) -> Mapping[str, Params]:
         return dict(self._memories.get(client, {}))
+
+    def stage(self, memories: Mapping[str, Params]) -> Mapping[str, Params]:
+        return memories
 
     def remember(self, client: int, memories: Mapping[str, Params]) -> None:
         if memories:

@@ -7,7 +7,7 @@ fails a check is left out, and the reason is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,24 +55,31 @@ class ValidReplies:
     max_norm: float
 
     def split(
-        self, answers: Iterable[tuple[int, Any]], asked: Iterable[int]
+        self,
+        answers: Iterable[tuple[int, Any]],
+        asked: Iterable[int],
+        keep: Callable[[Reply], Reply] = lambda reply: reply,
     ) -> tuple[list[Reply], dict[int, str]]:
         """The valid replies in client order, and for every other client why it has none.
 
-        answers: by the client that was asked. asked: all clients that were.
+        answers: by the client that was asked. asked: all clients that were. keep: the reply in the
+        form in which it waits for the others; called as soon as it has come and was found valid.
         """
-        valid, rejected, waiting = [], dict[int, str](), set(asked)
-        for client, answer in sorted(answers, key=lambda pair: pair[0]):
+        valid, rejected, waiting = list[Reply](), dict[int, str](), set(asked)
+        for client, answer in answers:
             if client in waiting:
                 problem = self.problem(client, answer)
             else:
                 problem = "it was not asked, or has answered already"
             waiting.discard(client)
             if problem is None:
-                valid.append(answer)
+                valid.append(keep(answer))
             else:
                 rejected[client] = shortened(problem)
-        return valid, {**rejected, **dict.fromkeys(sorted(waiting), "it gave no answer")}
+            del answer  # or it would be in memory while the next client is running
+        in_order = {client: rejected[client] for client in sorted(rejected)}
+        valid.sort(key=lambda reply: reply.client)
+        return valid, {**in_order, **dict.fromkeys(sorted(waiting), "it gave no answer")}
 
     def problem(self, client: int, reply: Any) -> str | None:
         """Why the answer of this client cannot be used, or None."""

@@ -155,14 +155,23 @@ class SqliteStore:
                 self.path, f"the memory '{slot}' of client {client} cannot be read: {error}"
             ) from error
 
-    def remember(self, client: int, memories: Mapping[str, Params]) -> None:
-        """Replace these slots of the client, and no others."""
-        if memories:
-            packed = {slot: self._packed(params) for slot, params in memories.items()}
-            self._pending.setdefault(client, {}).update(packed)
+    def stage(self, memories: Mapping[str, Params]) -> Mapping[str, bytes | NewFile]:
+        """These memories as they wait for `remember` and the next commit: large ones on the disk.
+
+        If they are dropped, nothing is left of them.
+        """
+        return {slot: self._packed(params) for slot, params in memories.items()}
+
+    def remember(
+        self, client: int, memories: Mapping[str, Params] | Mapping[str, bytes | NewFile]
+    ) -> None:
+        """Replace these slots of the client, and no others; the memories may have been staged."""
+        for slot, value in memories.items():
+            is_staged = isinstance(value, bytes | NewFile)
+            packed = value if is_staged else self._packed(value)
+            self._pending.setdefault(client, {})[slot] = packed
 
     def _packed(self, params: Params) -> bytes | NewFile:
-        """The memory as it is kept until the next commit: a large one on the disk."""
         value = pack(params)
         if len(value) < LARGE_BYTES:
             return value
