@@ -22,7 +22,7 @@ from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone, uniform
-from fedloom.core.server import Absent, Cohort, Memory, Reply, Stage, apply_mean, no_memory
+from fedloom.core.server import Absent, Cohort, Memory, Stage, apply_mean, no_memory
 from fedloom.core.server import weighted_sum as folded
 from fedloom.core.simulation import Engine, init_state
 from fedloom.core.spec import parse
@@ -134,10 +134,6 @@ class Troubled:
             if client == 4:
                 reply = replace(reply, samples=10**6)
             yield client, reply
-
-
-def one_by_one(c: Cohort) -> Iterator[Reply]:
-    yield from c.replies
 
 
 def median() -> Method:

@@ -127,6 +127,21 @@ def test_a_copy_has_files_of_its_own(run: Path, disk: Path) -> None:
     target.close()
 
 
+def test_a_staged_memory_is_written_once_and_leaves_nothing_if_it_is_dropped(run: Path) -> None:
+    store = SqliteStore(run / "clients.sqlite")
+    before, params = toy.names(run / "clients"), {"z": toy.draw("new")}
+    dropped, kept = store.stage({"control": params}), store.stage({"control": params})
+    written = set(toy.names(run / "clients")) - set(before)
+    store.remember(0, kept)
+    assert set(toy.names(run / "clients")) - set(before) == written
+    toy.assert_same(store.recall(0)["control"], params)
+    del dropped
+    store.commit(6)
+    assert len(toy.names(run / "clients")) == len(before) + 1
+    toy.assert_no_file_without_row(run)
+    store.close()
+
+
 def test_a_memory_that_is_dropped_leaves_no_file(disk: Path, run: Path) -> None:
     store = SqliteStore(run / "clients.sqlite")
     for number in range(3):  # the last one counts

@@ -167,9 +167,8 @@ class SqliteStore:
     ) -> None:
         """Replace these slots of the client, and no others; the memories may have been staged."""
         for slot, value in memories.items():
-            is_staged = isinstance(value, bytes | NewFile)
-            packed = value if is_staged else self._packed(value)
-            self._pending.setdefault(client, {})[slot] = packed
+            staged = value if isinstance(value, bytes | NewFile) else self._packed(value)
+            self._pending.setdefault(client, {})[slot] = staged
 
     def _packed(self, params: Params) -> bytes | NewFile:
         value = pack(params)
