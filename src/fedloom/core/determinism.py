@@ -36,14 +36,18 @@ def fork_rng(device: torch.device | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def deterministic(device: torch.device) -> Iterator[None]:
-    """Avoid nondeterministic GPU kernels where torch offers an alternative; a CPU has none."""
+def deterministic(device: torch.device, wanted: bool = True) -> Iterator[None]:
+    """Avoid nondeterministic GPU kernels where torch offers an alternative; a CPU has none.
+
+    wanted: False lets torch take the fastest kernels and time them first (cuDNN's benchmark); a
+    seed then has no single result.
+    """
     if device.type != "cuda":
         yield
         return
     before, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(wanted, warn_only=True)
+    torch.backends.cudnn.benchmark = not wanted
     try:
         yield
     finally:

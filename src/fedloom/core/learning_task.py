@@ -38,7 +38,8 @@ def _soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
     torch's own makes twice as many passes over few numbers, 1 % of a step of LeNet-5.
     """
     targets = probabilities.div(-len(probabilities))
-    return torch.dot(F.log_softmax(logits, 1).flatten(), targets.flatten())
+    logs = F.log_softmax(logits, 1, dtype=targets.dtype)  # logits may be of a lower precision
+    return torch.dot(logs.flatten(), targets.flatten())
 
 
 def _binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -23,6 +24,7 @@ from fedloom.core.job import Data, Job
 from fedloom.core.key import Key
 from fedloom.core.optimisers import SGDRule, norm_of_all
 from fedloom.core.params import Params
+from fedloom.core.precision import Kind, Precision
 from fedloom.core.rule import Rule
 from fedloom.core.step import Loss, Step
 from fedloom.core.transfer import to_device
@@ -133,6 +135,7 @@ class Sgd:
     clip: bound on the global norm of the loss gradient, before weight decay.
     reset: start the optimiser anew every round; otherwise its state is one of the client's
     memories.
+    precision: the arithmetic of a step (core/precision.py).
     """
 
     lr: float = 0.05
@@ -144,6 +147,7 @@ class Sgd:
     reset: bool = True
     rule: Rule = field(default_factory=SGDRule)
     schedule: Schedule = field(default_factory=Schedule)
+    precision: Kind = "full"
 
     def __call__(self, model: Chain, objective: Objective, job: Job, key: Key) -> DescentResult:
         trained: Params = {n: p for n, p in model.named_parameters() if p.requires_grad}
@@ -151,6 +155,7 @@ class Sgd:
         clip = smallest_bound(self.clip, objective.clip)
         kept = None if self.reset else job.memories.get(objective.memory)
         state = self.rule.begin(model, trained, kept)
+        precision = Precision(self.precision, weights[0].device)
         key.fold("layers").seed_layers(weights[0].device)
         augmentation = key.fold("batch").generator()
         batches: list[tuple[Tensor, Tensor]] = []
@@ -162,16 +167,17 @@ class Sgd:
             if objective.mix is not None:
                 x, y = objective.mix(x, y, job, key.fold("mix", number, n))
             job.progress.step, job.progress.shapes = number, (x.shape, y.shape)
-            loss = objective.loss(Step(x, y, model, job, trained, key, number))
+            with precision.forward():
+                loss = objective.loss(Step(x, y, model, job, trained, key, number))
             losses.append(loss.detach())
-            grads = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-            return _clipped(grads, clip)
+            return _clipped(precision.gradients(loss, weights), clip)
 
         order = _order_on(weights[0].device, objective.order)
         steps = self.step_batches(job, order, key)
         for number, positions in enumerate(steps, 1):  # noqa: B007 (`gradient` reads number)
             batches = [job.data.batch(p, augmentation) for p in positions]
-            state = self.rule.step(weights, gradient, lr, state)
+            step = partial(self.rule.step, weights, gradient, lr, state)
+            state = precision.step(step, weights, state)
             samples += sum(len(p) for p in positions)
         slots, memory = self.rule.end(list(trained), state)
         keep = {} if memory is None or self.reset else {objective.memory: memory}
@@ -179,7 +185,7 @@ class Sgd:
             steps=number,
             seen=self.seen(job, samples),
             loss=torch.stack(losses).mean().item() if losses else 0.0,
-            lr_sum=self.rule.effective_steps(number) * lr,
+            lr_sum=self.rule.effective_steps(number - precision.skipped) * lr,
             slots=slots,
             keep=keep,
         )

@@ -86,7 +86,10 @@ def why_unsupported(federation: Federation, model: Chain) -> str | None:
     """
     solver = federation.method.phases[0].solver_for(federation.solver)
     reasons = itertools.chain(
-        _method_reasons(federation.method, model), _solver_reasons(solver), _model_reasons(model)
+        _method_reasons(federation.method, model),
+        _solver_reasons(solver),
+        _precision_reasons(solver),
+        _model_reasons(model),
     )
     first = next(reasons, None)
     if first is None and _is_slow(model, solver):
@@ -123,6 +126,11 @@ def _solver_reasons(solver: Solver) -> Iterator[str]:
             "train.reset=false keeps each client's momentum, "
             "and vectorised clients start without momentum"
         )
+
+
+def _precision_reasons(solver: Solver) -> Iterator[str]:
+    if isinstance(solver, Sgd) and solver.precision != "full":
+        yield f"precision='{solver.precision}' is for clients one after the other"
 
 
 def _model_reasons(model: Chain) -> Iterator[str]:

@@ -7,6 +7,7 @@ prepare    checks the names in the settings, loads and partitions the data, buil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -140,7 +141,7 @@ def build_federation(
         method=method,
         build=lambda: arrange(method.reshaped(plain(), init), layout, config.compile),
         clients=clients,
-        solver=build_solver(config.train, config.rounds),
+        solver=replace(build_solver(config.train, config.rounds), precision=config.precision),
         key=key,
         test=EvaluationBatches(test, normaliser(dataset, dtype, device), config.evaluate.batch),
         classes=len(dataset.classes),

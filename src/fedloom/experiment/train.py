@@ -90,7 +90,8 @@ def train(
     own: list[Callback] = [RejectionNotes(warn), low_loss, *([] if folder else [kept])]
     callback = CallbackList([*callbacks, *own])
     store: ClientStore = folder.store if folder else MemoryStore()
-    with one_thread(), deterministic(resolve_device(prepared.config.device)):
+    device, wanted = resolve_device(prepared.config.device), prepared.config.deterministic
+    with one_thread(), deterministic(device, wanted):
         state = (
             resume_state(prepared.simulation, restored.state, warn)
             if restored

@@ -195,6 +195,16 @@ class Config(Settings):
     )
     device: str = Field("cpu", description="auto, cpu, cuda or mps")
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
+    precision: Literal["full", "bf16", "fp16"] = Field(
+        "full",
+        description="arithmetic of local training: full: that of dtype; bf16, fp16: mixed "
+        "precision, with weights in float32 and, for fp16, a scaled loss",
+    )
+    deterministic: bool = Field(
+        True,
+        description="on a GPU, one seed gives one result; false: faster kernels whose sums differ "
+        "from run to run; without effect on a CPU",
+    )
     layout: Literal["auto", "contiguous", "channels_last"] = Field(
         "auto",
         description="memory layout of images; auto: channels last on a CPU for built-in models",
@@ -234,6 +244,15 @@ class Config(Settings):
                     f"{guess}write method.{shown_text(named[0])}.PARAMETER = VALUE"
                 )
         return table
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Config:
+        if self.precision != "full" and self.dtype != "float32":
+            raise ValueError(
+                f"precision='{self.precision}' keeps weights in float32, and dtype is "
+                f"'{self.dtype}'; set dtype='float32' or precision='full'"
+            )
+        return self
 
     @property
     def method_specs(self) -> list[Spec]:

@@ -1,0 +1,89 @@
+"""The arithmetic of local training: that of the weights, or mixed precision (AMP).
+
+Weights, gradients and the optimiser keep their type; a forward pass casts what gains from it
+(torch.autocast). In fp16 small gradients vanish and large ones overflow, so the loss is multiplied
+by a scale, as torch.amp.GradScaler does:
+
+    a gradient with NaN or Inf    the step is skipped, and the scale halved
+    GROWTH_INTERVAL finite ones   the scale is doubled
+
+Every descent begins with the same scale and has its own, so that a client's result does not
+depend on who ran before it, and no checkpoint has to know a scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+Kind = Literal["full", "bf16", "fp16"]
+S = TypeVar("S")
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+INITIAL_SCALE = 2.0**16
+SMALLEST_SCALE = 1.0
+GROWTH_INTERVAL = 2000  # finite gradients in a row
+
+
+class Overflow(Exception):
+    """A gradient has NaN or Inf at a scale that can be lowered."""
+
+
+class Precision:
+    """The arithmetic of one descent."""
+
+    def __init__(self, kind: Kind, device: torch.device) -> None:
+        self._type = _TYPES.get(kind)
+        self._device = device
+        self.scale = INITIAL_SCALE if kind == "fp16" else 1.0
+        self._finite = 0  # gradients in a row
+        self.can_overflow = kind == "fp16"
+        self.skipped = 0  # steps
+
+    def forward(self) -> AbstractContextManager[object]:
+        """The context of a forward pass and its loss."""
+        if self._type is None:
+            return nullcontext()
+        return torch.autocast(self._device.type, dtype=self._type)
+
+    def step(self, make: Callable[[], S], weights: Sequence[Tensor], state: S) -> S:
+        """Make a step of a rule and return its new state.
+
+        After an overflow the weights and the state are those before the step.
+        """
+        if not self.can_overflow:
+            return make()
+        before = [w.detach().clone() for w in weights]
+        try:
+            return make()
+        except Overflow:
+            self.skipped += 1
+            with torch.no_grad():  # a rule may have moved them before it asked for a gradient
+                torch._foreach_copy_(list(weights), before)
+            return state
+
+    def gradients(self, loss: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The gradient of the loss; raises Overflow if the step has to be skipped."""
+        if not self.can_overflow:
+            return _gradients(loss, weights)
+        scaled = _gradients(loss * self.scale, weights)
+        grads = tuple(torch._foreach_mul(scaled, 1 / self.scale))
+        if self.scale > SMALLEST_SCALE and not _all_finite(grads):
+            self.scale, self._finite = max(self.scale / 2, SMALLEST_SCALE), 0
+            raise Overflow
+        self._finite += 1
+        if self._finite == GROWTH_INTERVAL:
+            self.scale, self._finite = self.scale * 2, 0
+        return grads
+
+
+def _gradients(loss: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, list(weights), allow_unused=True, materialize_grads=True)
+
+
+def _all_finite(grads: Sequence[Tensor]) -> bool:
+    """One wait for the device: the host has to know whether to make the step."""
+    return bool(torch.isfinite(torch.stack(torch._foreach_norm(grads))).all())
