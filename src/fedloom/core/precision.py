@@ -65,12 +65,15 @@ class Precision:
                 torch._foreach_copy_(list(weights), before)
             return state
 
-    def gradients(self, loss: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The gradient of the loss; raises Overflow if the step has to be skipped."""
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss whose gradient is taken."""
+        return loss * self.scale if self.can_overflow else loss
+
+    def unscaled(self, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The gradient of the loss itself; raises Overflow if the step has to be skipped."""
         if not self.can_overflow:
-            return _gradients(loss, weights)
-        scaled = _gradients(loss * self.scale, weights)
-        grads = tuple(torch._foreach_mul(scaled, 1 / self.scale))
+            return grads
+        grads = tuple(torch._foreach_mul(grads, 1 / self.scale))
         if self.scale > SMALLEST_SCALE and not _all_finite(grads):
             self.scale, self._finite = max(self.scale / 2, SMALLEST_SCALE), 0
             raise Overflow
@@ -80,10 +83,6 @@ class Precision:
         return grads
 
 
-def _gradients(loss: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(loss, list(weights), allow_unused=True, materialize_grads=True)
-
-
-def _all_finite(grads: Sequence[Tensor]) -> bool:
+def _all_finite(grads: tuple[Tensor, ...]) -> bool:
     """One wait for the device: the host has to know whether to make the step."""
     return bool(torch.isfinite(torch.stack(torch._foreach_norm(grads))).all())

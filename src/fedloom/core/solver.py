@@ -170,7 +170,10 @@ class Sgd:
             with precision.forward():
                 loss = objective.loss(Step(x, y, model, job, trained, key, number))
             losses.append(loss.detach())
-            return _clipped(precision.gradients(loss, weights), clip)
+            grads = torch.autograd.grad(
+                precision.scaled(loss), weights, allow_unused=True, materialize_grads=True
+            )
+            return _clipped(precision.unscaled(grads), clip)
 
         order = _order_on(weights[0].device, objective.order)
         steps = self.step_batches(job, order, key)
