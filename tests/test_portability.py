@@ -6,8 +6,9 @@ Each test runs in a process from which support/without_posix.py has removed what
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from support import warm_python
 
 TESTS = Path(__file__).parent
 IMPORT_EVERYTHING = """
@@ -43,7 +44,6 @@ print(json.dumps({
     "forks": [name for name in sys.modules if name.startswith("fedloom.") and "fork" in name],
 }))
 """
-REMOVE = "from support.without_posix import remove; remove()"
 COMMAND = "from fedloom.cli.main import main; main()"
 CROWD = (
     *("--data", "crowd-8", "--clients", "8", "--partition", "user", "--per-round", "3"),
@@ -54,18 +54,9 @@ CROWD = (
 def without_posix(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the code in a process without POSIX, in that folder."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"from support.without_posix import remove\nremove()\n{code}",
-            *arguments,
-        ],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
+    whole = f"from support.without_posix import remove\nremove()\n{code}"
+    env = {**os.environ, "PYTHONPATH": path}
+    return warm_python.run("-c", whole, *arguments, folder=folder, env=env)
 
 
 def test_every_module_and_public_name_can_be_imported(tmp_path: Path) -> None:
