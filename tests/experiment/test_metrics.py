@@ -196,3 +196,12 @@ def test_a_score_that_is_no_number_stops_the_run(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("fedloom.experiment.evaluation.task_score", lambda *_: -math.inf)
     with pytest.raises(RunError, match=r"R2 of the model after round 1 is -inf.*lower train.lr"):
         experiment("regression").run()
+
+
+@pytest.mark.parametrize("task", TARGETS)
+def test_the_model_of_a_client_has_the_scores_of_the_run(task: str) -> None:
+    run = experiment(task, "ditto").run()
+    client, scores = run.client(1), run.result.personal_models
+    assert client.metrics == {name: values[1] for name, values in scores.by_client.items()}
+    if task == "regression":
+        assert client.accuracy == scores.by_client["r2"][1] and client.mean_class_recall is None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.experiment.train import TrainedRun
-from fedloom.metrics.evaluate import score_clients
+from fedloom.metrics.evaluate import metric_values, score_clients, task_score
 from fedloom.metrics.records import History, RunResult
+from fedloom.metrics.score import SCORES
 from fedloom.runs.tensor_bytes import pack
 from fedloom.settings.config import Config
 
@@ -41,17 +42,19 @@ class ClientModel:
     """The model that one client ends with, and its scores on the test data.
 
     model: the client's own where the method personalises, else the global one. accuracy: on all
-    test data. label_weighted_accuracy, mean_class_recall: on the classes the client has. samples,
-    counts: training samples of the client, in all and by class.
+    test data, or what is the score of another task. label_weighted_accuracy, mean_class_recall: on
+    the classes the client has; None in other tasks. samples, counts: training samples of the
+    client, in all and by class. metrics: on all test data, by name.
     """
 
     number: int
     model: nn.Module
     accuracy: float
-    label_weighted_accuracy: float
-    mean_class_recall: float
+    label_weighted_accuracy: float | None
+    mean_class_recall: float | None
     samples: int
     counts: tuple[int, ...]
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class Run:
@@ -76,7 +79,8 @@ class Run:
 
     def __repr__(self) -> str:
         done = f"{len(self.history)} of {self.config.rounds} rounds"
-        score = f", accuracy {self.accuracy:.4f}" if self.history.accuracy else ""
+        name = SCORES[self.config.task].name
+        score = f", {name} {self.accuracy:.4f}" if self.history.accuracy else ""
         return f"<Run {self.config.title}, {done}{score}, in {self.folder or 'memory'}>"
 
     @property
@@ -240,16 +244,20 @@ class Run:
 
     def _client_model(self, run: ReopenedRun, number: int, weights: Params) -> ClientModel:
         counts = run.prepared.counts[number : number + 1]
-        correct = run.count(weights)
-        weighted, recall = score_clients(correct.recall, correct.seen, counts)
+        found = run.evaluation(weights)
+        weighted = recall = None
+        if self.config.task == "classification":
+            correct = found.counts
+            weighted, recall = map(float, score_clients(correct.recall, correct.seen, counts))
         return ClientModel(
             number,
             self._module(run.model(weights)),
-            correct.accuracy,
-            float(weighted),
-            float(recall),
+            task_score(self.config.task, found),
+            weighted,
+            recall,
             len(run.prepared.clients[number]),
             tuple(int(n) for n in counts[0]),
+            metric_values(run.prepared.metrics, found),
         )
 
 

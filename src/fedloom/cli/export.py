@@ -56,7 +56,8 @@ def export(
     shown = {"model": f"{model['name']}, {method}, {rounds} rounds"}
     for score in SCORES:
         if score in description:
-            shown[score.replace("_", " ")] = f"{description[score]:.4f}"
+            name = description.get("score", score) if score == "accuracy" else score
+            shown[name.replace("_", " ")] = f"{description[score]:.4f}"
     for number, file in enumerate(exported.files, 1):
         shown[f"file {number}"] = str(file)
     out.print(facts(shown))

@@ -11,7 +11,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
-from fedloom.core.evaluate import ClassCounts, count_correct
+from fedloom.core.evaluate import Evaluation, evaluate_model
 from fedloom.core.job import build_isolated
 from fedloom.core.params import Params
 from fedloom.core.state import ClientStore, ServerState
@@ -64,10 +64,17 @@ class ReopenedRun:
         chain.load_state_dict(weights)
         return chain.eval()
 
-    def count(self, weights: Params) -> ClassCounts:
-        """Correct predictions of these weights on the test data."""
+    def evaluation(self, weights: Params) -> Evaluation:
+        """These weights on the test data, with the metrics of the run."""
         federation = self.prepared.simulation.federation
-        return count_correct(self.model(weights), federation.test, federation.classes)
+        found = evaluate_model(
+            self.model(weights),
+            federation.test,
+            federation.classes,
+            federation.task,
+            keep_predictions=bool(federation.metrics),
+        )
+        return found.with_metrics(federation.metrics)
 
 
 @contextmanager

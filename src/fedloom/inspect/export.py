@@ -24,7 +24,7 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
-from fedloom.core.evaluate import ClassCounts
+from fedloom.core.evaluate import Evaluation
 from fedloom.core.job import build_isolated
 from fedloom.core.params import Params, sha256
 from fedloom.core.regular_files import check_folder
@@ -33,8 +33,9 @@ from fedloom.experiment.prepare import PreparedRun
 from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import read_result
 from fedloom.inspect.pickled_parts import pickled_parts
-from fedloom.metrics.evaluate import score_clients
+from fedloom.metrics.evaluate import metric_values, score_clients, task_score
 from fedloom.metrics.records import RunResult
+from fedloom.metrics.score import SCORES
 from fedloom.runs.durable_files import file_error, write_durably
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.tensor_bytes import pack
@@ -74,10 +75,11 @@ def export(
         deterministic(resolve_device(run.prepared.config.device)),
     ):
         weights = _weights(run, client, warn)
-        counts = run.count(weights)
-        _compare_accuracy(counts.accuracy, _accuracy_in_run(result, client), warn)
+        found = run.evaluation(weights)
+        score = task_score(run.prepared.config.task, found)
+        _compare_accuracy(score, _accuracy_in_run(result, client), warn)
         name = "global" if client is None else f"client-{client}"
-        description = _describe(run, client, weights, counts)
+        description = _describe(run, client, weights, found)
         contents = {f"{name}.safetensors": pack(weights)}
         if program:
             contents[f"{name}.pt2"] = _program(run.prepared, weights)
@@ -144,11 +146,13 @@ def _accuracy_in_run(result: RunResult, client: int | None) -> float | None:
     scores = result.personal_models
     if scores is None or client in scores.unscored:
         return None
+    if result.task is not None:
+        return scores.by_client[SCORES[result.task].metric][client]
     return sum(scores.correct[client]) / sum(scores.tested(client))
 
 
 def _describe(
-    run: ReopenedRun, client: int | None, weights: Params, counts: ClassCounts
+    run: ReopenedRun, client: int | None, weights: Params, found: Evaluation
 ) -> dict[str, Any]:
     """The content of NAME.json; a client's model is also scored on the client's own classes."""
     prepared, config = run.prepared, run.prepared.config
@@ -161,19 +165,29 @@ def _describe(
         "input": _describe_input(prepared),
         "classes": list(prepared.dataset.classes),
         "weights_sha256": sha256(weights),
-        "accuracy": counts.accuracy,
+        "accuracy": task_score(config.task, found),
+        **_describe_metrics(prepared, found),
         **_describe_identity(prepared),
     }
     if client is None:
         return description
-    class_counts = prepared.counts[client : client + 1]
+    description["training_samples"] = len(prepared.clients[client])
+    if config.task != "classification":
+        return description
+    counts, class_counts = found.counts, prepared.counts[client : client + 1]
     weighted_accuracy, recall = score_clients(counts.recall, counts.seen, class_counts)
     return {
         **description,
-        "training_samples": len(prepared.clients[client]),
         "label_weighted_accuracy": float(weighted_accuracy),
         "mean_class_recall": float(recall),
     }
+
+
+def _describe_metrics(prepared: PreparedRun, found: Evaluation) -> dict[str, Any]:
+    """Task and metrics, where there is more to say than the accuracy of a classifier."""
+    task, metrics = prepared.config.task, metric_values(prepared.metrics, found)
+    named = {} if task == "classification" else {"task": task, "score": SCORES[task].name}
+    return {**named, **({"metrics": metrics} if metrics else {})}
 
 
 def _describe_identity(prepared: PreparedRun) -> dict[str, Any]:
