@@ -45,4 +45,4 @@ def small(
 ) -> nn.Module:
     """A small CNN with the blocks conv1, conv2 and head."""
     example = torch.zeros(2, *shape)
-    return cut(Small(shape[0], classes, width), cuts=["conv1", "conv2"], example=example)
+    return cut(Small(shape[0], classes, width), at=["conv1", "conv2"], example=example)

@@ -1,5 +1,7 @@
 """A layer with requires_grad=False is neither trained nor uploaded, whatever the method."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,18 +12,24 @@ from torch import nn
 import fedloom as fl
 from api.test_run import StopAfter
 from api.tiny import experiment, sha
+from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.job import ModelPool
 from fedloom.core.params import nbytes
 from fedloom.core.roles import Roles
 from fedloom.core.select import everything, nothing
+from fedloom.core.server import Reply
+from fedloom.core.simulation import init_state
+from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
 from fedloom.experiment.prepare import prepare
+from fedloom.experiment.train import train
 from support.user_models import FROZEN, net
 
 MODEL = str(Path(__file__).parents[1] / "support" / "user_models.py") + ":net"
 METHODS = ("fedavg", "scaffold", "fedprox(mu=0.1)", "fedavgm", "fedadam", "feddyn", "ditto",
            "fedgkd", "pfedme(inner=2)")  # fmt: skip
-UPLOADS = {"scaffold": 2}  # tensors that a client sends for each weight; 1 for other methods
+# Tensors that travel for each weight, 1 for other methods; what the server adds, after round 1.
+UPLOADS, DOWNLOADS = {"scaffold": 2}, {"scaffold": 2, "fedgkd": 2}
 TRAIN = {"momentum": 0.9, "weight_decay": 0.1, "reset": False}
 
 
@@ -50,12 +58,15 @@ def start(run: fl.Run) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_frozen_weights_are_not_uploaded(method: str, desk: Path) -> None:
-    free = frozen_run(method, f"{MODEL}(frozen=false)").history.total("bytes_up")
-    sent = frozen_run(method).history.total("bytes_up")
+def test_frozen_weights_are_not_sent(method: str, desk: Path) -> None:
+    free = frozen_run(method, f"{MODEL}(frozen=false)").history
+    sent = frozen_run(method).history
     size = nbytes({n: t for n, t in net().state_dict(prefix="model.").items() if n in FROZEN})
     clients, rounds = 3, 3
-    assert free - sent == size * clients * rounds * UPLOADS.get(method, 1)
+    up, down = UPLOADS.get(method, 1), DOWNLOADS.get(method, 1)
+    saved = {name: free.total(name) - sent.total(name) for name in ("bytes_up", "bytes_down")}
+    assert saved["bytes_up"] == size * clients * rounds * up
+    assert saved["bytes_down"] == size * clients * (rounds + (down - 1) * (rounds - 1))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "ditto"])
@@ -80,6 +91,53 @@ def test_the_vectorised_engine_agrees(desk: Path) -> None:
         assert torch.allclose(close.model.state_dict()[name], tensor, atol=1e-5)
 
 
+class SeenByClients(InProcess):
+    """An engine that records the tensors of every broadcast and every memory."""
+
+    def __init__(self, federation: Federation) -> None:
+        super().__init__(federation)
+        self.names: set[str] = set()
+
+    def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
+        groups = [sent.params, *sent.shared.values()]
+        for number, answer in super().map(sent, tasks):
+            if isinstance(answer, Reply):
+                groups += [*answer.uploads.values(), *answer.memories.values()]
+            yield number, answer
+        self.names.update(name for group in groups for name in group)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "fedbn", "fedrep", "perfedavg", "finetune"])
+def test_frozen_weights_are_in_no_message_and_no_memory(method: str, desk: Path) -> None:
+    config = experiment(model=MODEL, method=method, train={**TRAIN, "batch": 10}).config
+    with prepare(config) as prepared:
+        engine = SeenByClients(prepared.simulation.federation)
+        seen = replace(prepared, simulation=replace(prepared.simulation, engine=engine))
+        state = train(seen).state.params
+    frozen = Roles.of(prepared.model).frozen
+    assert frozen and frozen <= state.keys()
+    assert engine.names.isdisjoint(frozen)
+    assert engine.names >= state.keys() - frozen
+
+
+def test_a_checkpoint_with_other_frozen_weights_is_rejected(desk: Path) -> None:
+    with prepare(experiment(model=MODEL).config) as prepared:
+        state = init_state(prepared.simulation, prepared.model)
+        assert prepared.state_problem(state) is None
+        other = replace(state, params={**state.params, FROZEN[0]: state.params[FROZEN[0]] + 1})
+        assert f"'params/{FROZEN[0]}' is frozen" in str(prepared.state_problem(other))
+
+
+def test_scratch_models_share_frozen_weights() -> None:
+    pool = ModelPool(lambda: fl.Chain({"model": net()}))
+    for _ in range(2):
+        first = pool.load("model", pool.take("model")).state_dict()
+        other = pool.load("teacher", pool.take("teacher")).state_dict()
+    for name in first:
+        assert (first[name].data_ptr() == other[name].data_ptr()) is (name in FROZEN)
+        assert name not in FROZEN or torch.equal(first[name], pool.frozen_weights[name])
+
+
 def test_a_model_of_frozen_weights_only(desk: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).requires_grad_(False)
     with pytest.raises(fl.UserError, match="every weight of this model is frozen"):
@@ -94,7 +152,7 @@ def test_a_phase_that_trains_frozen_weights_only(desk: Path) -> None:
 
 
 def test_training_another_part_does_not_unfreeze() -> None:
-    pool = ModelPool(lambda: fl.cut(net()))
+    pool = ModelPool(lambda: fl.Chain({"model": net()}))
     for selector in (nothing, everything):
         pool.set_trainable(selector)
     trained = {n for n, p in pool._scratch("model")[0].named_parameters() if p.requires_grad}
@@ -103,7 +161,7 @@ def test_training_another_part_does_not_unfreeze() -> None:
 
 
 def test_roles_of_a_frozen_layer() -> None:
-    roles = Roles.of(fl.cut(net()))
+    roles = Roles.of(fl.Chain({"model": net()}))
     assert roles.frozen == frozenset(FROZEN)
     assert "model.frozen.norm.running_mean" in roles.statistics
     assert "model.frozen.norm.num_batches_tracked" in roles.counters

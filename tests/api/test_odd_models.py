@@ -2,9 +2,11 @@
 
 import random
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import fedloom as fl
-from api.tiny import experiment
-from fedloom.core.chain_from_module import suggested_cuts
+from api.tiny import experiment, sha
 from fedloom.experiment import model_memory
 
 
@@ -46,23 +47,24 @@ def fail(error: Exception) -> Any:
     ("out", "said"),
     [
         (
-            lambda net, x, scores: {"features": x, "logits": scores},
-            r"returns a dict of 'features', 'logits', .* write in its forward: "
-            r"return out\['logits'\]",
+            lambda net, x, scores: {"features": x, "scores": scores},
+            r"a dict of 'features', 'scores' was returned, .* write in its forward: "
+            r"return out\['scores'\]",
         ),
-        (lambda net, x, scores: (x, scores), r"a tuple of 2 values, .* return out\[1\]"),
-        (lambda net, x, scores: [scores], r"a list of 1 values, .* return out\[0\]"),
+        (lambda net, x, scores: (x, scores), r"\(1, 1, 8, 8\) in a tuple of 2 .* return out\[1\]"),
+        (lambda net, x, scores: [scores], r"a list of 1 values .* return out\[0\]"),
         (
-            lambda net, x, scores: ModelOutput(loss=None, logits=scores),
-            r"a ModelOutput of 'loss', 'logits', .* return out\['logits'\]",
+            lambda net, x, scores: ModelOutput(loss=None, hidden=scores),
+            r"a ModelOutput of 'loss', 'hidden' .* return out\['hidden'\]",
         ),
-        (lambda net, x, scores: {"x": x}, "a dict of 'x', .* return that tensor alone"),
-        (lambda net, x, scores: None, "returns None, .* return it from forward"),
+        (lambda net, x, scores: {"x": x}, "a dict of 'x' .* a dict with the key 'logits', or"),
+        (lambda net, x, scores: {"logits": None}, "a dict of 'logits' was returned, in which no"),
+        (lambda net, x, scores: None, "None was returned, in which no logits are found"),
         (lambda net, x, scores: scores.argmax(1), r"returns shape \(1,\) for one sample"),
         (lambda net, x, scores: scores.long(), "numbers of type torch.int64"),
         (
-            lambda net, x, scores: (scores, scores) if net.training else scores,
-            r"a tuple of 2 values in training .* return out\[0\]",
+            lambda net, x, scores: (x, scores) if net.training else scores,
+            r"in training .* in a tuple of 2 values for 2 samples, .* return out\[1\]",
         ),
         (lambda net, x, scores: {}["gone"], "does not accept a sample .*: KeyError: 'gone'"),
         (lambda net, x, scores: fail(Raises("no")), r"does not accept a sample .*: Raises: no"),
@@ -139,24 +141,90 @@ def small_cnn() -> nn.Module:
     )  # fmt: skip
 
 
-def test_a_model_of_one_block_is_told_how_to_be_cut(desk: Path) -> None:
-    with pytest.raises(fl.UserError, match=r"return fedloom\.cut\(model, cuts=\['1', '2', '4'\]\)"):
-        experiment(model=small_cnn(), method="fedmlb").run()
-    cut = fl.cut(small_cnn(), cuts=["1", "2", "4"], example=torch.zeros(2, 1, 8, 8))
-    assert experiment(model=cut, method="fedmlb", rounds=1).run().result is not None
+class Branching(nn.Module):
+    """Its forward pass depends on the data, so it cannot be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        features = self.body(x.flatten(1))
+        return self.head(features if features.sum() > 0 else -features)
 
 
-def test_suggested_cuts_of_a_wrapped_model_lie_inside_it() -> None:
-    class Wrapped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = small_cnn()
+def test_a_model_that_cannot_be_cut_automatically_is_told_what_to_write(desk: Path) -> None:
+    with pytest.raises(fl.UserError, match=r"return fedloom\.cut\(model, at=\['LAYER', 'LAYER'\]"):
+        experiment(model=Branching(), method="fedper").run()
+    assert experiment(model=Branching(), method="fedavg", rounds=1).run().result is not None
 
-        def forward(self, x: Tensor) -> Any:
-            return self.net(x)
 
-    assert suggested_cuts(Wrapped()) == ["net.1", "net.2", "net.4"]
-    assert suggested_cuts(nn.Linear(2, 2)) == []
+def test_a_model_of_one_block_is_cut_where_the_method_needs_blocks(desk: Path) -> None:
+    by_hand = fl.cut(small_cnn(), at=["2", "4"], example=torch.zeros(2, 1, 8, 8))
+    model = small_cnn()
+    by_hand.load_state_dict(dict(zip(by_hand.state_dict(), model.state_dict().values())))  # noqa: B905
+    for method in ("fedmlb", "fedper"):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            automatic = experiment(model=model, method=method, rounds=1).run()
+        assert any("needs blocks, so the model was cut into 2, 4, head" in str(w) for w in said)
+        assert automatic.model.names == ("2", "4", "head")  # type: ignore[union-attr]
+        assert sha(automatic) == sha(experiment(model=by_hand, method=method, rounds=1).run())
+    assert isinstance(experiment(model=model, rounds=1).run().model, nn.Sequential)
+
+
+def test_a_block_that_overwrites_its_input_is_rejected(desk: Path) -> None:
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 8), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 4))
+    )
+    with pytest.raises(fl.UserError, match="block 'head' begins with a layer that overwrites"):
+        experiment(model=net, method="fedper").run()
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        lambda net, x, scores: {"features": x, "logits": scores},
+        lambda net, x, scores: ModelOutput(loss=None, logits=scores),
+        lambda net, x, scores: SimpleNamespace(logits=scores),
+        lambda net, x, scores: (None, scores, x),
+        lambda net, x, scores: (scores, scores) if net.training else scores,
+    ],
+)
+def test_logits_among_other_values(out: Any, desk: Path) -> None:
+    plain, several = Scores(lambda net, x, scores: scores), Scores(out)
+    several.load_state_dict(plain.state_dict())
+    run = experiment(model=several, method="fedprox").run()
+    assert sha(run) == sha(experiment(model=plain, method="fedprox").run())
+    assert run.predict(np.zeros((2, 8, 8), dtype=np.uint8)).shape == (2,)
+
+
+def lazy() -> nn.Module:
+    return nn.Sequential(
+        nn.LazyConv2d(3, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4)
+    )
+
+
+def eager() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 4)
+    )
+
+
+@pytest.mark.parametrize("model", [lazy, lazy()])
+def test_lazy_layers_get_the_weights_of_ordinary_ones(model: Any, desk: Path) -> None:
+    assert sha(experiment(model=model).run()) == sha(experiment(model=eager).run())
+    assert sha(experiment(model=model, seed=1).run()) != sha(experiment(model=eager).run())
+
+
+def test_lazy_layers_that_no_sample_reaches(desk: Path) -> None:
+    unused = flat()
+    unused.spare = nn.LazyLinear(3)
+    unused.forward = lambda x: unused[1](unused[0](x))
+    with pytest.raises(fl.UserError, match=r"the lazy layer of 'spare\.\w+' got no weights"):
+        experiment(model=lambda: unused).run()
+    with pytest.raises(fl.UserError, match=r"has lazy layers, and a sample of shape \(1, 8, 8\)"):
+        experiment(model=nn.Sequential(nn.LazyLinear(5), nn.Linear(4, 4))).run()
 
 
 def test_a_projection_that_would_dwarf_the_model(desk: Path) -> None:

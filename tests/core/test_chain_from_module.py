@@ -63,10 +63,10 @@ CUTS = ["body.first", "body.stage1.0", "body.stage1", "body", "drop"]
 
 
 def test_without_cuts_it_is_one_block(net):
-    chain = chain_from_module.cut(net)
+    chain = chain_from_module.cut(net, at=[])
     assert chain.names == ("model",)
     assert chain.block("model") is net
-    assert chain_from_module.cut(chain) is chain
+    assert chain_from_module.cut(chain, at=[]) is chain
 
 
 @pytest.mark.parametrize("cuts", [[cut] for cut in CUTS] + [CUTS, CUTS[::-1]])
@@ -231,7 +231,7 @@ def test_other_rejections(net):
     rejects(
         nn.Sequential(Pair(), Second(), nn.Tanh()),
         ["0"],
-        "block '0' returns a tuple",
+        "block '0' returns a tuple of 2 values, not one tensor",
         example=torch.ones(2, 4),
     )
     rejects(net, ["body"], "cannot take the example of shape (4, 2, 8, 8)", example=X[:, :2])

@@ -75,7 +75,7 @@ MODELS = {
     ),
     "lstm": registered("lstm", width=24),
     "concatenated branches": concatenated_branches,
-    "user-defined": lambda: chain_from_module.cut(UserModel().double(), cuts=["bn", "fc1"]),
+    "user-defined": lambda: chain_from_module.cut(UserModel().double(), at=["bn", "fc1"]),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 every_width = pytest.mark.parametrize("width", [0.25, 0.5, 0.8, 0.93])

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fedloom.core.code_digest import code_digest
 from fedloom.core.errors import UserError
@@ -177,7 +178,8 @@ def _module_digest(model: nn.Module) -> str:
     """Tells modules apart by their layers, their weights and the code of the user's classes."""
     classes = {type(m) for m in model.modules() if not type(m).__module__.startswith("torch.")}
     ordered = sorted(classes, key=lambda cls: cls.__qualname__)
-    return code_digest((repr(model), sha256(model.state_dict()), *ordered))
+    drawn = {n: t for n, t in model.state_dict().items() if not is_lazy(t)}  # lazy: by the seed
+    return code_digest((repr(model), sha256(drawn), *ordered))
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -18,6 +18,7 @@ from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.learning_task import learning_task
+from fedloom.core.model_output import tensor_of
 from fedloom.core.params import Params
 from fedloom.core.warn import warn_user
 from fedloom.data.sources.array_kinds import AXES
@@ -146,7 +147,7 @@ class Run:
         """
         model, task = self.model if client is None else self.client(client).model, self.config.task
         with torch.inference_mode():
-            outputs = model(self.normalise(x))
+            outputs = tensor_of(model(self.normalise(x)))
         if task in ("multilabel", "regression"):
             values: np.ndarray = learning_task(task).predictions(outputs).cpu().numpy()
             return values

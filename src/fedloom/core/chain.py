@@ -8,10 +8,13 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor, nn
 
 from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.model_output import tensor_of
 
 
 class Chain(nn.Module):
     """Named blocks applied in order; any consecutive part of the chain can be run alone.
+
+    Blocks return a tensor; the last may return logits among other values (core/model_output.py).
 
     >>> import torch
     >>> chain = Chain({"body": nn.Linear(4, 3), "head": nn.Linear(3, 2)})
@@ -21,6 +24,7 @@ class Chain(nn.Module):
     """
 
     names: tuple[str, ...]
+    cut_at: tuple[str, ...] = ()  # where a model was cut into these blocks, if nobody said where
 
     def __init__(self, blocks: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -54,13 +58,14 @@ class Chain(nn.Module):
         """Apply the blocks after `after`, up to and including `until`, to x."""
         for name in self.between(after, until):
             x = self._modules[name](x)  # type: ignore[misc]
-        return x
+        return x if until in self.names[:-1] else tensor_of(x)
 
     def taps(self, x: Tensor) -> dict[str, Tensor]:
         """The output of every block by name, in one forward pass; the last one is the logits."""
         taps: dict[str, Tensor] = {}
         for name in self.names:
             taps[name] = x = self._modules[name](x)  # type: ignore[misc]
+        taps[name] = tensor_of(x)
         return taps
 
     def forward(self, x: Tensor) -> Tensor:

@@ -8,38 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedloom.core.automatic_cuts import automatic_cuts
 from fedloom.core.chain import Chain
 from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.forward_graph import ForwardGraph, trace
+from fedloom.core.model_output import contents, tensor_of
 
 
-def cut(model: nn.Module, cuts: Sequence[str] = (), example: Tensor | None = None) -> Chain:
-    """The model as a chain, cut after the modules named in `cuts`; it shares the model's tensors.
+def cut(model: nn.Module, at: Sequence[str] | None = None, example: Tensor | None = None) -> Chain:
+    """The model as a chain of blocks, cut after the modules named in `at`; it shares its tensors.
 
-    Without cuts the chain is one block, `model`. Otherwise each block is named after the cut that
+    Without `at` it is cut between its layers: those of a Sequential, the stages of a ResNet, the
+    encoder layers of a transformer; see `automatic_cuts`. Each block is named after the module that
     ends it, with _ for dots, and the last one is `head`. With an example batch the chain is
     verified to give the same bits as the model, in evaluation and in training mode.
 
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-    >>> cut(net, cuts=["1"], example=torch.ones(2, 4)).names
+    >>> cut(net, at=["1"], example=torch.ones(2, 4)).names
     ('1', 'head')
     """
-    if not cuts:
+    if at is None:
+        return _cut_automatically(model, example)
+    if not at:
         return model if isinstance(model, Chain) else Chain({"model": model})
     name = type(model).__name__
-    graph = _traced(model, cuts)
+    graph = _traced(model, at)
     raise_all(
-        (problem for cut in cuts for problem in graph.problems(cut)), f"{name} cannot be cut there"
+        (problem for cut in at for problem in graph.problems(cut)), f"{name} cannot be cut there"
     )
     blocks: dict[str, nn.Module] = {}
     start = graph.input
-    for block, end in graph.block_ends(cuts).items():
+    for block, end in graph.block_ends(at).items():
         blocks[block] = graph.block(model, start, end)
         start = end
     chain = Chain(blocks)
@@ -49,25 +53,19 @@ def cut(model: nn.Module, cuts: Sequence[str] = (), example: Tensor | None = Non
     return chain
 
 
-def suggested_cuts(model: nn.Module, count: int = 3) -> list[str]:
-    """Up to `count` modules after which the model can be cut, spread over its forward pass.
-
-    Empty if the forward pass cannot be traced or has no such place.
-
-    >>> suggested_cuts(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    ['0', '1']
-    """
-    containers = [name for name, module in model.named_modules() if [*module.children()]]
-    for inside in ([], [name for name in containers if name]):
-        try:
-            graph = trace(model, [f"{name}." for name in inside])
-        except UserError:
-            return []
-        if usable := graph.all_usable_cuts(model):
-            last = len(usable) - 1
-            steps = range(count) if last >= count else range(last + 1)
-            return [usable[i * last // max(len(steps) - 1, 1)] for i in steps]
-    return []
+def _cut_automatically(model: nn.Module, example: Tensor | None) -> Chain:
+    if isinstance(model, Chain):
+        if len(model.names) > 1:
+            return model
+        model = model.block(model.names[0])
+    if not (at := automatic_cuts(model)):
+        raise UserError(
+            f"no place was found to cut {type(model).__name__}; name the modules after which its "
+            "blocks end: fedloom.cut(model, at=['MODULE'])"
+        )
+    chain = cut(model, at, example)
+    chain.cut_at = tuple(at)
+    return chain
 
 
 def _traced(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
@@ -116,17 +114,20 @@ def _verify(model: nn.Module, chain: Chain, example: Tensor) -> None:
                 "cut elsewhere or use the model without cuts"
             )
     with _mode(model, False), torch.no_grad():
-        _check_taps(chain, example.clone())
+        check_taps(chain, example.clone())
 
 
-def _check_taps(chain: Chain, x: Tensor) -> None:
-    """Methods keep block outputs: each must be a tensor that the next block does not overwrite."""
+def check_taps(chain: Chain, x: Tensor) -> None:
+    """Raise UserError unless every block returns a tensor that the next one does not overwrite.
+
+    Methods keep the outputs of blocks.
+    """
     for name in chain.names:
         version = x._version  # counts all writes, also those that happen to change nothing
         output = chain.block(name)(x)
         if not isinstance(output, Tensor):
             raise UserError(
-                f"block '{name}' returns a {type(output).__name__}, not one tensor; "
+                f"block '{name}' returns {contents(output)}, not one tensor; "
                 "cut after another module"
             )
         if x._version != version:
@@ -139,7 +140,7 @@ def _check_taps(chain: Chain, x: Tensor) -> None:
 
 def _forward(
     run: nn.Module, example: Tensor, model: nn.Module, training: bool
-) -> tuple[Any, list[Tensor]]:
+) -> tuple[Tensor, list[Tensor]]:
     """The output of a forward pass and the model's buffers after it; the buffers are restored."""
     before = [b.clone() for b in model.buffers()]
     with (
@@ -149,7 +150,7 @@ def _forward(
     ):
         torch.manual_seed(0)
         try:
-            return run(example.clone()), [b.clone() for b in model.buffers()]
+            return tensor_of(run(example.clone())), [b.clone() for b in model.buffers()]
         except Exception as error:
             raise UserError(
                 f"{type(model).__name__} cannot take the example of shape "

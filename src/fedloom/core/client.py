@@ -54,6 +54,8 @@ class Federation:
     task      what is learned.
     own_test  every client's own test batches, if models are scored on them instead.
     metrics   what is computed from predictions on test data, by name.
+    frozen    the weights that the model froze, by name. Every process has them from `build`, so
+              they are not sent.
     keeper    where the clients' memories are between rounds.
     secret    known to this process only; noise that protects data is drawn with it.
     """
@@ -67,9 +69,14 @@ class Federation:
     classes: int = 0
     task: LearningTask = CLASSIFICATION
     own_test: Sequence[Batches] | None = None
+    frozen: frozenset[str] = frozenset()
     keeper: MemoryKeeper = field(default_factory=CarriedMemories)
     secret: str = ""
     metrics: Metrics = field(default_factory=dict)
+
+    def sent(self, params: Mapping[str, Tensor]) -> Params:
+        """The tensors of a model that travel: all but the frozen ones."""
+        return _without(self.frozen, params)
 
     @property
     def test_pieces(self) -> int:
@@ -200,7 +207,7 @@ def job_for(
         key=federation.key.fold(_KEY_BRANCH[sent.work], sent.round, "client", task.client),
         data=federation.clients[task.client],
         model_pool=model_pool,
-        received={**sent.params, **memories.get("private", {})},
+        received={**sent.params, **memories.get("private", {}), **model_pool.frozen_weights},
         shared=sent.shared,
         memories=memories,
         classes=federation.classes,
@@ -271,12 +278,16 @@ def exchange(federation: Federation, job: Job, every_round: bool) -> dict[str, P
 
 
 def personalise(federation: Federation, job: Job) -> Params:
-    """A client's final weights: its evaluated slot, after the finale if the method has one."""
+    """A client's final weights: its evaluated slot, after the finale if the method has one.
+
+    Without frozen ones, which every process has.
+    """
     method = federation.method
     slot = method.evaluates
     if method.finale:
         return dict(run_phases(method.finale, job, federation.solver, "finale").weights[slot])
-    return job.received if slot == "model" else {**job.received, **job.memories.get(slot, {})}
+    own = {} if slot == "model" else job.memories.get(slot, {})
+    return _without(job.model_pool.roles.frozen, {**job.received, **own})
 
 
 def score(federation: Federation, job: Job) -> Evaluation:

@@ -336,7 +336,8 @@ def ask_every_round(
     shared = pool_answers(exchanges, answers, key, rejected.setdefault)
     # clients that train are sent the weights again, which the round report counts
     others = len(clients) - len(chosen)
-    down = nbytes(state.params) * others + sum(map(nbytes, shared.values())) * len(chosen)
+    down = nbytes(federation.sent(state.params)) * others
+    down += sum(map(nbytes, shared.values())) * len(chosen)
     return ExchangeResult(shared, Traffic(_total_bytes(answers), down), rejected)
 
 

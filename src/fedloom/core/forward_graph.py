@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from fedloom.core.errors import UserError
+from fedloom.core.model_output import tensor_of
 
 
 class _Tracer(fx.Tracer):
@@ -19,6 +23,16 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self.inside = {cut[:i] for cut in cuts for i, letter in enumerate(cut) if letter == "."}
         self.outputs: dict[str, list[fx.Node]] = {}
+
+    def create_args_for_root(
+        self, root_fn: Any, is_module: bool, concrete_args: Any = None
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """Call forward with one input, as a chain does, and take the logits of what it returns."""
+
+        def forward(model: nn.Module, x: Any) -> Any:
+            return tensor_of(model.forward(x))
+
+        return forward, [self.root, self.create_proxy("placeholder", "x", (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return module_qualified_name not in self.inside
@@ -139,38 +153,59 @@ def _label(node: fx.Node) -> Any:
 
 
 def trace(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
-    """Trace one forward pass in the current mode."""
-    tracer = _Tracer(cuts)
+    """Trace one forward pass in the current mode; inputs after the first keep their defaults."""
+    name, tracer = type(model).__name__, _Tracer(cuts)
+    if _required_inputs(model) > 1:
+        raise UserError(
+            f"{name}.forward must take one tensor and return one; wrap it in a module that does"
+        )
     try:
-        graph = tracer.trace(model, _default_inputs(model))
+        with _traced_constructors():
+            graph = tracer.trace(model)
     except Exception as error:  # tracing user code can fail in any way
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"{type(model).__name__}.forward cannot be traced ({why}); keep branches and loops "
+            f"{name}.forward cannot be traced ({why}); keep branches and loops "
             "over data inside submodules that are not cut, or use the model without cuts"
         ) from error
-    first, *extra_inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    (first,) = [n for n in graph.nodes if n.op == "placeholder"]
     (last,) = [n for n in graph.nodes if n.op == "output"]
-    ignored = _dependents(graph, extra_inputs)
-    if last in ignored or not isinstance(last.args[0], fx.Node):
-        raise UserError(
-            f"{type(model).__name__}.forward must take one tensor and return one; "
-            "wrap it in a module that does"
-        )
-    steps = [n for n in graph.nodes if n not in ignored]
-    return ForwardGraph(steps, tracer.outputs, first, last.args[0])
+    outputs = {name: [_tensor_step(n) for n in ends] for name, ends in tracer.outputs.items()}
+    return ForwardGraph(list(graph.nodes), outputs, first, last.args[0])
 
 
-def _default_inputs(model: nn.Module) -> dict[str, Any] | None:
-    """The defaults of the inputs after the first; None if there are none."""
-    others = list(inspect.signature(model.forward).parameters.values())[1:]
-    return {p.name: p.default for p in others if p.default is not p.empty} or None
+def _tensor_step(node: fx.Node) -> fx.Node:
+    """The step that gives the tensor: out[0], if nothing else of a module's output is used."""
+    used = [user for user in node.users if user.users]
+    if len(used) == 1 and used[0].target is operator.getitem and used[0].args[1] == 0:
+        return used[0]
+    return node
 
 
-def _dependents(graph: fx.Graph, inputs: Sequence[fx.Node]) -> set[fx.Node]:
-    """Inputs that keep their default, and what fx computes from them: assertions of the default."""
-    dependents = set(inputs)
-    for node in graph.nodes:
-        if dependents.intersection(node.all_input_nodes):
-            dependents.add(node)
-    return dependents
+def _required_inputs(model: nn.Module) -> int:
+    inputs = inspect.signature(model.forward).parameters.values()
+    named = [p for p in inputs if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return sum(p.default is p.empty for p in named)
+
+
+@contextmanager
+def _traced_constructors() -> Iterator[None]:
+    """Lets torch.arange(x.shape[1]) and the like be traced, as positions in a text need it."""
+
+    def recorded(make: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            proxies = [a for a in (*args, *kwargs.values()) if isinstance(a, fx.Proxy)]
+            if not proxies:
+                return make(*args, **kwargs)
+            return proxies[0].tracer.create_proxy("call_function", make, args, kwargs)
+
+        return call
+
+    originals = {name: getattr(torch, name) for name in ("arange", "zeros", "ones", "full")}
+    try:
+        for name, make in originals.items():
+            setattr(torch, name, recorded(make))
+        yield
+    finally:
+        for name, make in originals.items():
+            setattr(torch, name, make)

@@ -46,7 +46,10 @@ def build_isolated(build: Callable[[], Chain]) -> Chain:
 
 
 class ModelPool:
-    """A worker's scratch models, one per label, built once and overwritten for every client."""
+    """A worker's scratch models, one per label, built once and overwritten for every client.
+
+    Weights that the model froze are never overwritten, and all scratch models share them.
+    """
 
     def __init__(self, build: Callable[[], Chain]) -> None:
         self._build = build
@@ -54,6 +57,7 @@ class ModelPool:
         self._frozen: dict[str, dict[str, weakref.ref[Tensor]]] = {}
         self._selected: dict[Selector, frozenset[str]] = {}
         self._trainable: frozenset[str] | None = None
+        self.frozen_weights: Params = {}
         first, _ = self._scratch("model")
         self.roles = Roles.of(first)  # now, because training changes requires_grad
         self.batch_statistics = has_batch_statistics(first)
@@ -61,7 +65,11 @@ class ModelPool:
     def _scratch(self, label: str) -> tuple[Chain, Params]:
         if label not in self._models:
             chain = build_isolated(self._build)
-            self._models[label] = chain, chain.state_dict(keep_vars=True)
+            tensors = chain.state_dict(keep_vars=True)
+            for name in Roles.of(chain).frozen:
+                frozen = tensors.pop(name)
+                frozen.data = self.frozen_weights.setdefault(name, frozen.detach())
+            self._models[label] = chain, tensors
         return self._models[label]
 
     def load(self, label: str, weights: Mapping[str, Tensor]) -> Chain:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from fedloom.core import method_checks
 from fedloom.core.chain import Chain
-from fedloom.core.errors import raise_all
+from fedloom.core.chain_from_module import cut
+from fedloom.core.errors import UserError, raise_all
 from fedloom.core.job import Job
 from fedloom.core.key import Key
 from fedloom.core.params import Params
@@ -142,6 +143,17 @@ class Need(NamedTuple):
     met: Callable[[Chain], bool]
 
 
+def with_needed_blocks(chain: Chain, needs: Sequence[Need]) -> Chain:
+    """The chain; a model of one block is cut automatically if that is what the needs lack."""
+    if len(chain.names) > 1 or all(need.met(chain) for need in needs):
+        return chain
+    try:
+        blocks = cut(chain)
+    except UserError:
+        return chain  # the unmet needs are reported with the line to write
+    return blocks if all(need.met(blocks) for need in needs) else chain
+
+
 Reshape = Callable[[Chain, Key], Chain]
 
 
@@ -228,7 +240,11 @@ class Method:
         return self.origin or (Part(Spec(f"{VALUE_PREFIX}{self.name}"), self),)
 
     def reshaped(self, chain: Chain, key: Key) -> Chain:
-        """The model that is trained; raises UserError if the given one does not meet the needs."""
+        """The model that is trained, cut into blocks if the method needs them and there are none.
+
+        Raises UserError if the model does not meet the needs.
+        """
+        chain = with_needed_blocks(chain, self.needs)
         if self.reshape:
             raise_all(method_checks.unmet_needs(self, chain), f"method '{self.name}'")
         for reshape in self.reshape:

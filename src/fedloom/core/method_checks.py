@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from fedloom.core.automatic_cuts import automatic_cuts
 from fedloom.core.chain import Chain
-from fedloom.core.chain_from_module import suggested_cuts
 from fedloom.core.server import KINDS
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def _way_to_cut(chain: Chain) -> str:
     """How to make several blocks of a single one; empty if there are several."""
     if len(chain.names) > 1:
         return ""
-    cuts = suggested_cuts(chain.block(chain.names[0])) or ["LAYER", "LAYER"]
-    line = f"return fedloom.cut(model, cuts={cuts})"
+    at = automatic_cuts(chain.block(chain.names[0])) or ["LAYER", "LAYER"]
+    line = f"return fedloom.cut(model, at={at})"
     return f"; cut it into blocks in the function that builds it, for example: {line}"
 
 

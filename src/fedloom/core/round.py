@@ -11,6 +11,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.client import ClientTask, Federation
 from fedloom.core.exchange import NoValidAnswer
 from fedloom.core.job import build_isolated
+from fedloom.core.params import nbytes
 from fedloom.core.roles import Roles
 from fedloom.core.round_report import (
     RoundReport,
@@ -94,7 +95,10 @@ def one_round(
         for reply in valid:
             store.remember(reply.client, reply.memories)
     seconds = time.perf_counter() - started
-    return after, round_report(state, chosen, valid, left_out, skipped, seconds, start.traffic)
+    sent = nbytes(federation.sent(state.params))
+    return after, round_report(
+        state, sent, chosen, valid, left_out, skipped, seconds, start.traffic
+    )
 
 
 def combine(

@@ -47,6 +47,7 @@ class TooManySkipped(RunError):
 
 def round_report(
     state: ServerState,
+    sent: int,
     chosen: Sequence[int],
     valid: Sequence[Reply],
     rejected: dict[int, str],
@@ -56,11 +57,12 @@ def round_report(
 ) -> RoundReport:
     """The report of the round that started from this state.
 
+    sent: bytes of the weights that a client downloads.
+
     Every chosen client downloads the weights and everything shared with them, except the pooled
     answers of exchanges: `traffic` counts those, because a client downloads them only once.
     """
-    down = nbytes(state.params)
-    down += sum(nbytes(p) for name, p in state.shared.items() if name not in traffic.names)
+    down = sent + sum(nbytes(p) for name, p in state.shared.items() if name not in traffic.names)
     return RoundReport(
         round=state.round,
         clients=tuple(chosen),

@@ -57,7 +57,8 @@ class Simulation:
         needs_all = self.guard.strict or (
             sent.work == "evaluate" and self.federation.own_test is None
         )
-        for number, given in self.engine.map(replace(sent, timeout=self.guard.timeout), tasks):
+        sent = replace(sent, params=self.federation.sent(sent.params), timeout=self.guard.timeout)
+        for number, given in self.engine.map(sent, tasks):
             answer = self._checked_scores(sent, number, given)
             if isinstance(answer, Absent) and needs_all:
                 raise _error_of(sent, answer)

@@ -32,6 +32,7 @@ class Expected:
     later       the server's memory and what it shares, after a round
     stages      the names of all stages
     exchanges   names of the answers that were pooled before round 0
+    frozen      the weights that no round changes
     """
 
     params: Params
@@ -39,6 +40,7 @@ class Expected:
     later: ServerState
     stages: frozenset[str]
     exchanges: frozenset[str]
+    frozen: frozenset[str]
 
     @staticmethod
     def of(federation: Federation, model: Chain) -> Expected:
@@ -49,7 +51,8 @@ class Expected:
         begins = {stage.name: kept for stage in stages if (kept := stage.init(weights))}
         exchanges = frozenset(exchange.name for exchange in first_exchanges(federation))
         later = _after_a_round(federation, model, ServerState(0, params, begins))
-        return Expected(params, begins, later, frozenset(s.name for s in stages), exchanges)
+        names = frozenset(stage.name for stage in stages)
+        return Expected(params, begins, later, names, exchanges, roles.frozen)
 
 
 def _after_a_round(federation: Federation, model: Chain, state: ServerState) -> ServerState:
@@ -78,6 +81,7 @@ def state_problem(state: ServerState, expected: Expected) -> str | None:
 
 def _problems(state: ServerState, expected: Expected) -> Iterator[str]:
     yield from _differences("params", state.params, expected.params)
+    yield from _changed_weights(state.params, expected)
     yield from _memory_problems(state.memory, expected)
     for name in sorted(expected.exchanges - state.shared.keys()):
         yield f"the answers to the exchange '{name}' are missing"
@@ -87,6 +91,13 @@ def _problems(state: ServerState, expected: Expected) -> Iterator[str]:
     for path, tensor in state.tensors().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             yield f"'{path}' is not finite"
+
+
+def _changed_weights(params: Params, expected: Expected) -> Iterator[str]:
+    """Clients take frozen weights from the model itself, which must be the same as before."""
+    for name in sorted(expected.frozen & params.keys()):
+        if not torch.equal(params[name], expected.params[name].to(params[name].device)):
+            yield f"'params/{name}' is frozen, and the model has other values for it now"
 
 
 def _memory_problems(memory: Mapping[str, Memory], expected: Expected) -> Iterator[str]:

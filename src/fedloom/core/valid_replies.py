@@ -157,9 +157,10 @@ def valid_replies(
     method, roles = federation.method, Roles.of(chain)
     private = method.private(chain)
     named = {slot for phase in method.phases for slot in (phase.slot, *phase.makes)}
-    slots = dict.fromkeys(named - {"model"}, state.params)
+    trained = {n: t for n, t in state.params.items() if n not in roles.frozen}
+    slots = dict.fromkeys(named - {"model"}, trained)
     if private:
-        slots["private"] = {n: t for n, t in state.params.items() if n in private}
+        slots["private"] = {n: t for n, t in trained.items() if n in private}
     return ValidReplies(
         uploads=expected_uploads(method, chain, state),
         slots=slots,

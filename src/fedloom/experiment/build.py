@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
@@ -191,7 +192,15 @@ def build_model(
         source = user_code.load("model", spec.name)
     else:
         return models.build(spec, shape, classes, key, dtype, device)
-    return build_user_model(spec, source, shape, classes, key).to(device=device, dtype=dtype)
+    sample = partial(_zeros, dataset)
+    model = build_user_model(spec, source, shape, classes, key, sample)
+    return model.to(device=device, dtype=dtype)
+
+
+def _zeros(dataset: Dataset) -> Tensor:
+    """A batch of one sample in the form in which a model gets it."""
+    stored = torch.zeros((1, *dataset.shape), dtype=dataset.train.x.dtype)
+    return normaliser(dataset)(stored)
 
 
 def build_sampler(spec: Spec) -> Sampler:

@@ -1,6 +1,6 @@
 """What a model must be before round 0: it fits in memory, takes a sample, returns class scores.
 
-A user's model must also be the same each time it is built, and return one tensor while it trains.
+A user's model must also be the same each time it is built, and return scores while it trains.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
+from fedloom.core.chain_from_module import check_taps
 from fedloom.core.client import Federation
 from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError
 from fedloom.core.job import build_isolated
+from fedloom.core.model_output import contents, tensor_of
 from fedloom.core.spec import Spec
 from fedloom.data.client import EvaluationBatches
 from fedloom.data.dataset import Dataset
@@ -46,7 +48,7 @@ def check_model_output(
         model = federation.build()
         check_fits(spec, model, COPIES - 1)
         with torch.no_grad():
-            output = model.eval()(x)
+            output = _output(model.eval(), x)
     except Exception as error:  # a user's model can fail in any way
         if ran_out_of_memory(error):
             raise too_large(spec) from error
@@ -56,7 +58,10 @@ def check_model_output(
             f"model '{_name(spec)}' does not accept a sample of shape {dataset.shape}: "
             f"{_described(error)}; change its layers or choose another model"
         ) from error
-    _check_scores(output, spec, _wanted_shapes(dataset), NEEDED[dataset.task])
+    _check_scores(output, spec, federation, x)
+    if user_code.is_reference(spec.name) and federation.method.needs:
+        with torch.no_grad():
+            check_taps(model, x.clone())
     return model.train()
 
 
@@ -68,62 +73,52 @@ def _sample(federation: Federation) -> Tensor:
     return test[0][0][:1]
 
 
-def _wanted_shapes(dataset: Dataset) -> list[tuple[int, ...]]:
-    """The shapes that the output for one sample may have, the usual one first."""
-    outputs = len(dataset.classes)
-    if dataset.task == "next-token":
-        return [(1, *dataset.shape, outputs)]
-    return [(1, outputs), (1,)] if dataset.task == "regression" and outputs == 1 else [(1, outputs)]
+def _wanted_shapes(federation: Federation, x: Tensor) -> list[tuple[int, ...]]:
+    """The shapes that the output for this batch may have, the usual one first."""
+    rows, outputs, task = len(x), federation.classes, federation.task.name
+    if task == "next-token":
+        return [(*x.shape, outputs)]
+    return [(rows, outputs), (rows,)] if task == "regression" and outputs == 1 else [(rows, outputs)]
 
 
-def _check_scores(output: Any, spec: Spec, wanted: Sequence[tuple[int, ...]], needed: str) -> None:
-    """Raise unless the output of a model for one sample has one of the wanted shapes.
+def _output(model: Chain, x: Tensor) -> Any:
+    """What the last block returns, before the logits are taken from it."""
+    *inner, last = model.names
+    return model.block(last)(model.run(x, until=inner[-1]) if inner else x)
 
-    needed: what there must be a number for, in words.
-    """
-    if not isinstance(output, Tensor):
+
+def _check_scores(
+    output: Any, spec: Spec, federation: Federation, x: Tensor, when: str = ""
+) -> None:
+    """Raise unless the output of a model for this batch has a wanted shape, of real numbers."""
+    wanted = _wanted_shapes(federation, x)
+    line = _line_to_write(output, wanted[0])
+    try:
+        scores = tensor_of(output)
+    except UserError as error:
+        raise UserError(f"model '{_name(spec)}'{when}: {error}{line}") from error
+    if tuple(scores.shape) not in wanted:
+        among = "" if isinstance(output, Tensor) else f" in {contents(output)}"
+        rows = "one sample" if len(x) == 1 else f"{len(x)} samples"
         raise UserError(
-            f"model '{_name(spec)}' returns {_contents(output)}, and one tensor with a number for "
-            f"{needed} is needed{_line_to_write(output, wanted[0])}"
+            f"model '{_name(spec)}'{when} returns shape {tuple(scores.shape)}{among} for {rows}, "
+            f"and {wanted[0]} is needed{line or '; fix its last layer'}"
         )
-    if tuple(output.shape) not in wanted:
+    if not scores.is_floating_point():
         raise UserError(
-            f"model '{_name(spec)}' returns shape {tuple(output.shape)} for one sample, "
-            f"and {wanted[0]} is needed; fix its last layer"
+            f"model '{_name(spec)}' returns numbers of type {scores.dtype}, and real numbers are "
+            f"needed, one for {NEEDED[federation.task.name]}; return the scores, not the class"
         )
-    if not output.is_floating_point():
-        raise UserError(
-            f"model '{_name(spec)}' returns numbers of type {output.dtype}, and real numbers are "
-            f"needed, one for {needed}; return the scores, not the class"
-        )
-
-
-def _contents(output: Any) -> str:
-    """What a model has returned, in words.
-
-    >>> _contents({"logits": 1, "features": 2}), _contents((1, 2)), _contents(None)
-    ("a dict of 'logits', 'features'", 'a tuple of 2 values', 'None')
-    """
-    kind = type(output).__name__
-    if isinstance(output, Mapping):
-        return f"a {kind} of {', '.join(repr(key) for key in list(output)[:5])}"
-    if isinstance(output, (tuple, list)):
-        return f"a {kind} of {len(output)} values"
-    return "None" if output is None else f"a {kind}"
 
 
 def _line_to_write(output: Any, wanted: tuple[int, ...]) -> str:
-    """The last line of a forward pass that returns the scores among several values."""
+    """The last line of a forward pass that returns the scores among several values, if any are."""
     if isinstance(output, Mapping):
         pairs = list(output.items())
-    elif isinstance(output, (tuple, list)):
-        pairs = list(enumerate(output))
     else:
-        return "; return it from forward"
+        pairs = list(enumerate(output)) if isinstance(output, (tuple, list)) else []
     scores = [key for key, value in pairs if tuple(getattr(value, "shape", ())) == wanted]
-    if not scores:
-        return "; return that tensor alone from forward"
-    return f"; write in its forward: return out[{scores[0]!r}]"
+    return f"; write in its forward: return out[{scores[0]!r}]" if scores else ""
 
 
 def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
@@ -144,19 +139,15 @@ def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
 
 def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> None:
     """Raise if the model returns something else in training, as those with two classifiers do."""
-    x = _sample(federation)
+    x = torch.cat([_sample(federation)] * 2)
     try:
         with torch.no_grad(), fork_rng():
-            output = model.train()(torch.cat([x, x]))
+            output = _output(model.train(), x)
     except Exception as error:
         raise UserError(
             f"model '{_name(spec)}' fails in training: {_described(error)}; fix its forward"
         ) from error
-    if not isinstance(output, Tensor):
-        raise UserError(
-            f"model '{_name(spec)}' returns {_contents(output)} in training (model.train()), and "
-            f"one tensor is needed{_line_to_write(output, (2, federation.classes))}"
-        )
+    _check_scores(output, spec, federation, x, " in training (model.train())")
 
 
 def _described(error: Exception) -> str:

@@ -7,8 +7,8 @@ round 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedloom.core.exchange import notices
 from fedloom.core.guard import Guard
 from fedloom.core.identity import RunIdentity
 from fedloom.core.method import Method
+from fedloom.core.roles import Roles
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.simulation import Simulation
 from fedloom.core.state import ServerState
@@ -123,11 +124,12 @@ def prepare(
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
     metrics = build_metrics(config, values)
     check_user_metrics(federation, model, metrics)
+    federation = replace(federation, frozen=Roles.of(model).frozen)
     if user_code.is_reference(config.model.name):
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
     method.check(model)
-    messages = tuple(notices(federation, config.rounds))
+    messages = (*_cut_notice(method, model), *notices(federation, config.rounds))
     if remote is None:
         federation, engine, choice = open_engine(
             config, dataset, federation, clients, model, pool, fork_server, values
@@ -148,6 +150,15 @@ def prepare(
         messages,
         metrics,
     )
+
+
+def _cut_notice(method: Method, model: Chain) -> Iterator[str]:
+    if model.cut_at:
+        yield (
+            f"note: method '{method.name}' needs blocks, so the model was cut into "
+            f"{', '.join(model.names)}; to cut it elsewhere, return "
+            f"fedloom.cut(model, at={list(model.cut_at)}) with other modules"
+        )
 
 
 def check_client(client: int, count: int) -> None:

@@ -56,7 +56,7 @@ class ReopenedRun:
         task = ClientTask(client, self.store.recall(client))
         with one_thread(), deterministic(resolve_device(self.prepared.config.device)):
             weights = self.prepared.simulation.answer(broadcast, task)
-        return {name: weights[name] for name in state.params}
+        return {name: weights.get(name, own) for name, own in state.params.items()}
 
     def model(self, weights: Params) -> Chain:
         """A new model with these weights, in evaluation mode."""

@@ -24,7 +24,7 @@ import torch
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parse
-from fedloom.data.dataset import Dataset
+from fedloom.data.dataset import Dataset, Split
 from fedloom.diagnostics.cost.count import Convention, Cost, count_cost
 from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model, check_model
@@ -81,6 +81,13 @@ class SampleShape:
 
     shape: tuple[int, ...]
     classes: range
+    kind = "table"
+    mean = std = ()
+
+    @property
+    def train(self) -> Split:
+        """One sample of zeros."""
+        return Split(torch.zeros(1, *self.shape), torch.zeros(1, dtype=torch.int64))
 
 
 def _build(model: Spec, samples: Dataset, device: torch.device) -> Any:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
-from fedloom.core.chain_from_module import cut
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.key import Key
 from fedloom.core.signature import signature_of
@@ -21,24 +21,64 @@ from fedloom.models.layers import Shape
 
 
 def build_user_model(
-    spec: Spec, source: nn.Module | Callable[..., Any], shape: Shape, classes: int, key: Key
+    spec: Spec,
+    source: nn.Module | Callable[..., Any],
+    shape: Shape,
+    classes: int,
+    key: Key,
+    sample: Callable[[], Tensor],
 ) -> Chain:
     """The model as a chain of blocks; one that is not a chain becomes a chain of a single block.
 
     A module is copied and keeps the weights it has. A class or function is called, with torch's
-    generator seeded from the key, so that every process builds the same weights.
+    generator seeded from the key, so that every process builds the same weights. Lazy layers get
+    theirs in a forward pass of `sample()`, a batch of one.
     """
-    if isinstance(source, nn.Module):
-        module: nn.Module = copy.deepcopy(source)
-    else:
-        given = _arguments(spec.name, source, shape, classes)
-        raise_all(argument_problems(source, spec.args, frozenset(given)), f"model '{spec.name}'")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key.seed)
-            module = user_code.call_user_function(
-                "model", spec.name, nn.Module, source, {**given, **spec.args}
-            )
-    return module if isinstance(module, Chain) else cut(module)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key.seed)
+        if isinstance(source, nn.Module):
+            module: nn.Module = copy.deepcopy(source, _new_lazy_buffers(source))
+        else:
+            module = _called(spec, source, shape, classes)
+        _materialise(spec, module, sample)
+    return module if isinstance(module, Chain) else Chain({"model": module})
+
+
+def _new_lazy_buffers(module: nn.Module) -> dict[int, Any]:
+    """What deepcopy is to take for lazy buffers, which it cannot copy itself."""
+    lazy = (b for b in module.buffers() if isinstance(b, UninitializedBuffer))
+    return {id(b): UninitializedBuffer(device=b.device, dtype=b.dtype) for b in lazy}
+
+
+def _called(spec: Spec, source: Callable[..., Any], shape: Shape, classes: int) -> nn.Module:
+    """What the user's function returns for this shape of a sample and number of classes."""
+    given = _arguments(spec.name, source, shape, classes)
+    raise_all(argument_problems(source, spec.args, frozenset(given)), f"model '{spec.name}'")
+    args = {**given, **spec.args}
+    return user_code.call_user_function("model", spec.name, nn.Module, source, args)
+
+
+def _materialise(spec: Spec, module: nn.Module, sample: Callable[[], Tensor]) -> None:
+    """Give lazy layers (nn.LazyLinear) their weights, in evaluation mode: no statistics change."""
+    if not any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        return
+    x, was_training = sample(), module.training
+    try:
+        with torch.no_grad():
+            module.eval()(x)
+    except Exception as error:  # a user's model can fail in any way
+        raise UserError(
+            f"model '{user_code.short_reference(spec.name)}' has lazy layers, and a sample of "
+            f"shape {tuple(x.shape[1:])} cannot pass through it to give them their weights: "
+            f"{type(error).__name__}: {error}; fix its forward"
+        ) from error
+    module.train(was_training)
+    left = [n for n, p in module.named_parameters() if is_lazy(p)]
+    if left:
+        raise UserError(
+            f"the lazy layer of '{left[0]}' got no weights, because no sample passes through it; "
+            f"use it in the forward of model '{user_code.short_reference(spec.name)}', or remove it"
+        )
 
 
 def _arguments(name: str, source: Callable[..., Any], shape: Shape, classes: int) -> dict[str, Any]:

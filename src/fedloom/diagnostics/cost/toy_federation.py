@@ -21,6 +21,7 @@ from fedloom.core.job import ModelPool, Progress, build_isolated
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.optimisers import SGDRule
+from fedloom.core.roles import Roles
 from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
 from fedloom.core.rule import Rule
@@ -125,9 +126,11 @@ def run_two_rounds(workload: Workload, device: torch.device, observe: Observe) -
         classes=workload.classes,
     )
     with one_thread(), torch.random.fork_rng(devices=[]):
+        model = build_isolated(federation.build)
+        federation = replace(federation, frozen=Roles.of(model).frozen)
         simulation = Simulation(federation, everyone(), SingleClientEngine(federation))
-        state = init_state(simulation, build_isolated(federation.build))
-        *_, (_, report) = rounds(simulation, state, MemoryStore(), until=2)
+        state = init_state(simulation, model)
+        *_, (_, report) = rounds(simulation, state, MemoryStore(), until=2, model=model)
     return report
 
 
