@@ -4,9 +4,10 @@ torch module.
     fedloom run --model docs/examples/own_model.py:small --rounds 2
     fedloom run --model 'docs/examples/own_model.py:small(width=16)' --rounds 2
 
-Any module works as it is, as a single block. Methods that use intermediate features need several
-blocks. `cut` splits a module after the submodules you name; given an example batch, it also checks
-that the resulting chain computes exactly what the module computes, bit for bit.
+Any module works as it is, as a single block. For methods that use intermediate features it is cut
+automatically; to choose the blocks, `cut` splits it after the submodules you name. Given an example
+batch, it also checks that the resulting chain computes exactly what the module computes, bit for
+bit.
 """
 
 from typing import Annotated

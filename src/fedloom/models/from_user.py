@@ -47,7 +47,10 @@ def build_user_model(
 def _new_lazy_buffers(module: nn.Module) -> dict[int, Any]:
     """What deepcopy is to take for lazy buffers, which it cannot copy itself."""
     lazy = (b for b in module.buffers() if isinstance(b, UninitializedBuffer))
-    return {id(b): UninitializedBuffer(device=b.device, dtype=b.dtype) for b in lazy}
+    return {
+        id(b): UninitializedBuffer(device=b.device, dtype=b.dtype)  # type: ignore[call-arg]
+        for b in lazy
+    }
 
 
 def _called(spec: Spec, source: Callable[..., Any], shape: Shape, classes: int) -> nn.Module:
