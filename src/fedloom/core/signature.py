@@ -175,6 +175,11 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         raise _unreadable(function, error) from error
 
 
+def takes_any_name(function: Callable[..., Any]) -> bool:
+    """Whether a function has **kwargs, as those of libraries that pass arguments on."""
+    return any(p.kind is p.VAR_KEYWORD for p in signature_of(function).parameters.values())
+
+
 def _unreadable(function: Callable[..., Any], error: Exception) -> UserError:
     name = getattr(function, "__name__", type(function).__name__)
     cause = f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedloom.core.errors import UserError, did_you_mean, raise_all, shown, shown_text
-from fedloom.core.signature import Param, Parameter, parameters
+from fedloom.core.signature import Param, Parameter, parameters, takes_any_name
 
 __all__ = [
     "Param",
@@ -112,9 +112,13 @@ def argument_problems(
 ) -> list[str]:
     """Everything wrong with the arguments of a call.
 
-    skip: parameters that the caller fills in, and that a user therefore cannot set.
+    skip: parameters that the caller fills in, and that a user therefore cannot set. A function with
+    **kwargs takes arguments of any name.
     """
     accepted = {n: p for n, p in parameters(function).items() if n not in skip}
+    if takes_any_name(function):
+        known = {*accepted, *skip}
+        args = {n: value for n, value in args.items() if n in known or _UNNAMED.fullmatch(n)}
     return [*_problems_of_given(accepted, args), *_problems_of_missing(accepted, args)]
 
 

@@ -124,7 +124,6 @@ def prepare(
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
     metrics = build_metrics(config, values)
     check_user_metrics(federation, model, metrics)
-    federation = replace(federation, frozen=Roles.of(model).frozen)
     if user_code.is_reference(config.model.name):
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
@@ -136,6 +135,7 @@ def prepare(
         )
     else:
         engine, choice = remote.engine, EngineChoice(remote.name)
+    federation = replace(federation, frozen=Roles.of(model).frozen)
     guard = Guard(**config.guard.model_dump())
     simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
     return PreparedRun(

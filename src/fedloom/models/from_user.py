@@ -17,6 +17,7 @@ from fedloom.core.errors import UserError, raise_all
 from fedloom.core.key import Key
 from fedloom.core.signature import signature_of
 from fedloom.core.spec import Spec, argument_problems
+from fedloom.models.from_config import build_from_config, takes_config
 from fedloom.models.layers import Shape
 
 
@@ -55,7 +56,9 @@ def _new_lazy_buffers(module: nn.Module) -> dict[int, Any]:
 
 def _called(spec: Spec, source: Callable[..., Any], shape: Shape, classes: int) -> nn.Module:
     """What the user's function returns for this shape of a sample and number of classes."""
-    given = _arguments(spec.name, source, shape, classes)
+    if takes_config(source):
+        return build_from_config(spec, source, classes)
+    given = _arguments(spec, source, shape, classes)
     raise_all(argument_problems(source, spec.args, frozenset(given)), f"model '{spec.name}'")
     args = {**given, **spec.args}
     return user_code.call_user_function("model", spec.name, nn.Module, source, args)
@@ -84,22 +87,27 @@ def _materialise(spec: Spec, module: nn.Module, sample: Callable[[], Tensor]) ->
         )
 
 
-def _arguments(name: str, source: Callable[..., Any], shape: Shape, classes: int) -> dict[str, Any]:
-    """What the function is called with: shape and classes by name, else as its two parameters.
+def _arguments(
+    spec: Spec, source: Callable[..., Any], shape: Shape, classes: int
+) -> dict[str, Any]:
+    """What the function is called with besides the arguments of the spec.
 
-    A function or class without required parameters is called without any.
+    Shape and classes by name, else as its two parameters; or only num_classes, as torchvision and
+    timm call it. A function or class without required parameters is called without any.
     """
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     known = signature_of(source).parameters
     offered: dict[str, Any] = {"shape": shape, "classes": classes}
     if named := {n: value for n, value in offered.items() if n in known}:
         return named
-    required = [p for p in known.values() if p.default is p.empty and p.kind in positional]
+    without = [p for p in known.values() if p.default is p.empty and p.kind in positional]
+    required = [p for p in without if p.name not in (*spec.args, "num_classes")]
     if not required:
-        return {}
+        fills = "num_classes" in known and "num_classes" not in spec.args
+        return {"num_classes": classes} if fills else {}
     if len(required) == 2:
         return dict(zip((p.name for p in required), offered.values(), strict=True))
     raise UserError(
-        f"model '{user_code.short_reference(name)}' takes the parameters {', '.join(known)}; "
+        f"model '{user_code.short_reference(spec.name)}' takes the parameters {', '.join(known)}; "
         "write a function of (shape, classes), or one without required parameters"
     )
