@@ -34,9 +34,13 @@ TRAIN = {"momentum": 0.9, "weight_decay": 0.1, "reset": False}
 
 
 def frozen_run(method: str, model: str = MODEL, **changes: Any) -> fl.Run:
-    train = {} if method.startswith("pfedme") else TRAIN  # it makes steps of its own
-    settings = {"train": {**train, "batch": 10}, "batch": 10, **changes}
+    settings = {**settings_for(method), **changes}
     return experiment(model=model, method=method, engine="inprocess", **settings).run()
+
+
+def settings_for(method: str) -> dict[str, Any]:
+    own_steps = method.startswith(("pfedme", "perfedavg"))  # which have no momentum
+    return {"train": {**({} if own_steps else TRAIN), "batch": 10}, "batch": 10}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -109,7 +113,7 @@ class SeenByClients(InProcess):
 
 @pytest.mark.parametrize("method", [*METHODS, "fedbn", "fedrep", "perfedavg", "finetune"])
 def test_frozen_weights_are_in_no_message_and_no_memory(method: str, desk: Path) -> None:
-    config = experiment(model=MODEL, method=method, train={**TRAIN, "batch": 10}).config
+    config = experiment(model=MODEL, method=method, **settings_for(method)).config
     with prepare(config) as prepared:
         engine = SeenByClients(prepared.simulation.federation)
         seen = replace(prepared, simulation=replace(prepared.simulation, engine=engine))
