@@ -5,7 +5,7 @@ A user's model must also be the same each time it is built, and return scores wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -75,10 +75,11 @@ def _sample(federation: Federation) -> Tensor:
 
 def _wanted_shapes(federation: Federation, x: Tensor) -> list[tuple[int, ...]]:
     """The shapes that the output for this batch may have, the usual one first."""
-    rows, outputs, task = len(x), federation.classes, federation.task.name
+    outputs, task = federation.classes, federation.task.name
     if task == "next-token":
         return [(*x.shape, outputs)]
-    return [(rows, outputs), (rows,)] if task == "regression" and outputs == 1 else [(rows, outputs)]
+    usual = (len(x), outputs)
+    return [usual, (len(x),)] if task == "regression" and outputs == 1 else [usual]
 
 
 def _output(model: Chain, x: Tensor) -> Any:
