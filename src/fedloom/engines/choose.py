@@ -55,7 +55,7 @@ class WorkEstimate:
 def fastest_engine(
     work: WorkEstimate, federation: Federation, rebuild: Callable[[str], Federation], workers: int
 ) -> EngineChoice:
-    """The fastest engine for this work on the CPU, with this number of workers."""
+    """The fastest engine for this work, with this number of workers; a GPU has one."""
     if work.total_macs <= PARALLEL_MACS:
         return EngineChoice("inprocess")
     facts = {**work.facts, "cohort": work.cohort, "steps": work.steps}

@@ -28,7 +28,8 @@ from fedloom.engines.vmap_check import difference_from_exact
 from fedloom.engines.vmap_round import VmapRound
 from fedloom.engines.workload import Workload
 
-MEMORY_BYTES = 512 * 2**20  # that the clients of one call may take, roughly
+MEMORY_BYTES = 512 * 2**20  # that the clients of one call may take on a CPU, roughly
+GPU_SHARE = 0.5  # of the free memory of a GPU
 # with more channels or larger batches, batched convolutions take 1.2 to 2.7 times as long
 MAX_CONV_CHANNELS = 16
 MAX_CONV_BATCH = 10
@@ -49,7 +50,7 @@ class Vectorised:
         self.width = 0
         if self.why_not is None:
             self.vmap_round = VmapRound(federation)
-            affordable = MEMORY_BYTES // bytes_per_lane(self.vmap_round, model)
+            affordable = usable_bytes(model) // bytes_per_lane(self.vmap_round, model)
             self.width = max(1, min(lanes, affordable))
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
@@ -152,6 +153,15 @@ def _is_slow(model: Chain, solver: Solver) -> bool:
     if convolutions and isinstance(solver, Sgd) and solver.batch > MAX_CONV_BATCH:
         return True
     return any(layer.out_channels > MAX_CONV_CHANNELS for layer in convolutions)
+
+
+def usable_bytes(model: Chain) -> int:
+    """The memory that the clients of one call may take on the model's device."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if device.type != "cuda":
+        return MEMORY_BYTES
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(GPU_SHARE * free)
 
 
 def bytes_per_lane(vmap_round: VmapRound, model: Chain) -> int:

@@ -127,11 +127,11 @@ def choose_engine(
         if values and entry.uses_workers:
             return EngineChoice("inprocess", warning=_cannot_import(entry, config, values))
         return EngineChoice(entry.name)
-    if values or not _on_cpu(config):
+    if values:
         return EngineChoice("inprocess")
     work = _estimated_work(config, dataset, clients, model)
     pool, workers = registry.entry("pool"), 1
-    if pool.available:
+    if pool.available and _on_cpu(config):
         workers = useful_workers(pool, config, clients) or usable_cores()
     return fastest_engine(work, workload.federation, workload.rebuild, workers)
 
@@ -224,6 +224,8 @@ def _estimated_work(
     samples = config.train.epochs * float(np.mean(clients.sizes))
     steps = config.train.steps or math.ceil(samples / config.train.batch)
     named = config.model_dump(mode="json", include={"method", "model", "dtype"})
+    if (device := resolve_device(config.device)).type != "cpu":
+        named["device"] = _described(device)
     return WorkEstimate(
         # a backward pass costs twice a forward pass
         macs_per_step=3 * rough_macs(model, dataset.shape) * config.train.batch,
@@ -258,6 +260,11 @@ def _cannot_import(entry: EngineEntry, config: Config, values: Values) -> str:
         f"(defined in a notebook or script); running in-process. "
         f"Put {them} into a module to use {entry.label}."
     )
+
+
+def _described(device: torch.device) -> str:
+    """The kind of a device, on which the time of a run depends."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _on_cpu(config: Config) -> bool:
