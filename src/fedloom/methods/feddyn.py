@@ -13,6 +13,8 @@ Reference: Acar et al., ICLR 2021, algorithm 1. Departures: the quadratic term i
 and thus subject to gradient clipping; the authors' code puts alpha/2 ||w||^2 into weight decay,
 which is not clipped. Without clipping the two are the same. The model sent and evaluated is
 w^{t+1}, including -h/alpha; the authors' code also reports the mean of the sampled clients.
+The updates of g_i and h rely on a minimum of the client's objective, not on the way to it, so any
+train.optimiser will do; only AdamW's weight decay is not a part of that objective.
 """
 
 from __future__ import annotations
