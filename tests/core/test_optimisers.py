@@ -13,6 +13,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.optimisers import AdamRule, DecayGroups, SGDRule, SharpnessAware
 from fedloom.core.params import Params, sha256
+from fedloom.core.precision import Overflow
 from fedloom.core.rule import Rule
 from fedloom.core.sampler import everyone
 from fedloom.core.select import decayed
@@ -241,6 +242,30 @@ def test_memories_are_never_changed_in_place(rule: Rule) -> None:
     kept = half.store.recall(0)["solver of phase 0"]
     simulate(fedavg(), 3, solver=solver, sampler=everyone(), resume_from=start)
     assert sha256(kept) == before
+
+
+@every_kept
+def test_a_gradient_that_fails_leaves_the_state_as_it_was(rule: Rule) -> None:
+    """A step that overflows in fp16 is skipped (core/precision.py)."""
+    model = nested()
+    weights, names = list(model.parameters()), [n for n, _ in model.named_parameters()]
+
+    def gradient(n: int) -> list[Tensor]:
+        return [torch.ones_like(w) for w in weights]
+
+    state = rule.begin(model, dict(model.named_parameters()), None)
+    state = rule.step(weights, gradient, LR, state)
+    before = sha256(rule.end(names, state)[1] or {})
+    fails = iter([False, True] if isinstance(rule, SharpnessAware) else [True])
+
+    def overflowing(n: int) -> list[Tensor]:
+        if next(fails):
+            raise Overflow
+        return gradient(n)
+
+    with pytest.raises(Overflow):
+        rule.step(weights, overflowing, LR, state)
+    assert sha256(rule.end(names, state)[1] or {}) == before
 
 
 def test_moments_take_the_layout_of_their_weights() -> None:

@@ -69,7 +69,7 @@ def world_of(result: SimulationResult, task: str, build: Build) -> World:
 
 
 Oracle = Callable[[World, State], State]
-CASES: dict[str, tuple[Method, Oracle]] = {
+METHODS_AND_ORACLES: dict[str, tuple[Method, Oracle]] = {
     "fedavg": (fedavg(), lambda w, s: oracles.fedavg(w, s, ROUNDS)),
     "fedprox": (fedprox(0.7), lambda w, s: oracles.fedavg(w, s, ROUNDS, mu=0.7)),
     "scaffold": (scaffold(), lambda w, s: oracles.scaffold(w, s, ROUNDS)),
@@ -80,9 +80,9 @@ CASES: dict[str, tuple[Method, Oracle]] = {
 
 @every_task
 @pytest.mark.parametrize("build", [bare, nested])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", METHODS_AND_ORACLES)
 def test_it_equals_its_oracle(name: str, build: Build, task: str) -> None:
-    method, oracle = CASES[name]
+    method, oracle = METHODS_AND_ORACLES[name]
     result = run(method, task, build=build)
     expected = oracle(world_of(result, task, build), result.start.params)
     for tensor, value in expected.items():
