@@ -17,7 +17,6 @@ from fedloom.api.inputs import Inputs, collect
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.core.learning_task import learning_task
 from fedloom.core.model_output import tensor_of
 from fedloom.core.params import Params
 from fedloom.core.warn import warn_user
@@ -145,14 +144,15 @@ class Run:
         first axis. Returns class names, or integers if all class names are integers; for multilabel
         the probability of each label, for regression numbers, for next-token token numbers.
         """
-        model, task = self.model if client is None else self.client(client).model, self.config.task
+        model = self.model if client is None else self.client(client).model
+        task = self._prepared.simulation.federation.task
         with torch.inference_mode():
             outputs = tensor_of(model(self.normalise(x)))
-        if task in ("multilabel", "regression"):
-            values: np.ndarray = learning_task(task).predictions(outputs).cpu().numpy()
-            return values
+            values: np.ndarray = task.predictions(outputs).cpu().numpy()
+        if not task.has_classes:
+            return values.reshape(len(values)) if len(self.classes) == 1 else values
         predicted: np.ndarray = outputs.argmax(-1).cpu().numpy()
-        if task == "next-token":
+        if task.name == "next-token":
             return predicted
         names = np.array(self.classes)
         if all(name.lstrip("-").isdigit() for name in self.classes):

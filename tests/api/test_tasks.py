@@ -1,0 +1,209 @@
+"""Numbers, labels and tokens from Python: what a user passes, gets back, and is told."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fedloom as fl
+
+DRAWS = np.random.default_rng(0)
+X = DRAWS.normal(size=(120, 4)).astype(np.float32)
+CLIENTS = np.repeat(["a", "b", "c"], 40)
+NUMBERS = 140 + X @ np.array([9.0, -6.0, 4.0, 0.0]) + DRAWS.normal(size=120)
+LABELS = (X[:, :3] + DRAWS.normal(size=(120, 3)) / 3 > 0).astype(int)
+TOKENS = np.arange(600).reshape(100, 6) % 7
+TARGETS = {"regression": NUMBERS, "multilabel": LABELS}
+every_task = pytest.mark.parametrize("task", TARGETS)
+
+
+def experiment(kind: str, **given: Any) -> fl.Experiment:
+    settings: dict[str, Any] = {
+        "model": "mlp(width=8)",
+        "data": (X, TARGETS[kind]),
+        "client_ids": CLIENTS,
+        "task": kind,
+        "per_round": 3,
+        "rounds": 3,
+        "engine": "inprocess",
+    }
+    return fl.Experiment(**{**settings, **given})
+
+
+def huber(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.huber_loss(outputs.view_as(targets), targets)
+
+
+@every_task
+@pytest.mark.parametrize("method", ["scaffold", "ditto", "fedrep+fedprox"])
+def test_the_pool_and_a_resumed_run_have_the_same_bits(
+    task: str, method: str, tmp_path: Path
+) -> None:
+    whole = experiment(task, method=method).run()
+    pool = experiment(task, method=method, engine="pool", workers=2).run()
+    assert pool.result.weights_sha256 == whole.result.weights_sha256
+    assert pool.result.metrics == whole.result.metrics
+
+    class Stop(fl.Callback):
+        def on_round(self, record: fl.RoundRecord) -> None:
+            if record.round == 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment(task, method=method).run(tmp_path / "run", callbacks=[Stop()])
+    resumed = experiment(task, method=method).run(tmp_path / "run")
+    assert resumed.result.weights_sha256 == whole.result.weights_sha256
+    assert resumed.result.metrics == whole.result.metrics
+    assert resumed.result.personal_models == whole.result.personal_models
+
+
+def test_predictions_are_in_the_units_of_the_data() -> None:
+    run = experiment("regression", rounds=10, lr=0.1, epochs=10).run()
+    predicted = run.predict(X)
+    assert predicted.shape == (120,)
+    assert 120 < predicted.mean() < 160
+    assert np.corrcoef(predicted, NUMBERS)[0, 1] > 0.9
+    assert np.abs(run.predict(X, client=1) - predicted).max() == 0  # FedAvg has one model
+
+
+def test_the_scale_of_targets_changes_nothing_but_the_units() -> None:
+    """Grams or kilograms: the same training, up to rounding of the targets."""
+    large = experiment("regression", data=(X, 1024 * NUMBERS)).run()
+    small = experiment("regression").run()
+    assert large.accuracy == pytest.approx(small.accuracy, abs=1e-4)
+    ratio = large.result.metrics["mae"] / small.result.metrics["mae"]
+    assert ratio == pytest.approx(1024, rel=1e-4)
+
+
+def test_without_standardising_the_model_sees_the_numbers_as_they_are() -> None:
+    """Targets of mean 0 and deviation 1 need no scaling: the same run, up to rounding."""
+    scaled = (NUMBERS - NUMBERS.mean()) / NUMBERS.std()
+    raw = experiment("regression", data=(X, scaled), **{"data.standardise": False}).run()
+    assert raw.accuracy == pytest.approx(experiment("regression").run().accuracy, abs=0.01)
+    assert abs(raw.predict(X).mean()) < 1
+
+
+def test_probabilities_of_labels() -> None:
+    predicted = experiment("multilabel", rounds=10, lr=0.5, epochs=10).run().predict(X)
+    assert predicted.shape == LABELS.shape
+    assert ((predicted > 0.5) == LABELS).mean() > 0.85
+
+
+def test_a_loss_of_the_user_by_name_and_as_a_value() -> None:
+    named = experiment("regression", loss=huber)
+    assert named.config.loss.endswith("test_tasks.py:huber") or ":huber" in named.config.loss
+    value = experiment("regression", loss=lambda z, y: huber(z, y))
+    plain = experiment("regression").run()
+    ours = named.run()
+    assert ours.result.weights_sha256 == value.run().result.weights_sha256
+    assert ours.result.weights_sha256 != plain.result.weights_sha256
+
+
+def test_a_loss_that_is_none() -> None:
+    with pytest.raises(fl.UserError, match="loss=3 is a int; pass a function"):
+        experiment("regression", loss=3)
+    with pytest.raises(fl.UserError, match="loss='huber' is no function"):
+        experiment("regression", loss="huber").check()
+
+
+def test_a_metric_of_the_user_is_reported_with_the_others() -> None:
+    def worst(predictions: Tensor, targets: Tensor) -> float:
+        return float((predictions.view_as(targets) - targets).abs().max())
+
+    run = experiment("regression", metrics={"largest_error": worst}).run()
+    assert list(run.result.metrics) == ["largest_error", "r2"]
+    assert list(run.client(0).metrics) == ["largest_error", "r2"]
+    assert run.client(0).metrics["largest_error"] == run.result.metrics["largest_error"]
+
+
+@every_task
+def test_the_model_of_a_client_and_its_scores(task: str) -> None:
+    client = experiment(task, method="finetune").run().client(1)
+    assert client.mean_class_recall is None and client.samples == 32
+    score = {"regression": "r2", "multilabel": "label_accuracy"}[task]
+    assert client.accuracy == client.metrics[score]
+
+
+class Last(nn.Module):
+    """Scores for the last position only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(7, 4), nn.Linear(4, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embedding(x))[:, -1]
+
+
+class Every(Last):
+    """Scores for every position."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embedding(x))
+
+
+def tokens(model: type[nn.Module]) -> fl.Experiment:
+    data = TOKENS[:, :-1], TOKENS[:, 1:]
+    settings = {"task": "next-token", "partition": "iid", "clients": 4, "per_round": 4}
+    return fl.Experiment(model=model, data=data, rounds=5, lr=5.0, **settings)
+
+
+def test_tokens_need_a_score_at_every_position() -> None:
+    with pytest.raises(fl.UserError, match=r"returns shape \(1, 7\).* and \(1, 5, 7\) is needed"):
+        tokens(Last).check()
+    run = tokens(Every).run()
+    assert run.accuracy > 0.9  # the next number follows from the last one
+    assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"method": "kd"}, "method 'kd' is for classification, and the task is regression"),
+        ({"client_ids": None}, r"data.partition=dirichlet\(alpha=0.3\) splits samples by class"),
+        ({"data": {"per_class": 5}}, "selects samples by class"),
+        ({"task": "classification"}, "set task=regression"),
+        ({"task": "multilabel"}, "give one column per label"),
+        ({"task": "rank"}, "no task 'rank'"),
+        ({"model": nn.Linear(4, 3)}, r"returns shape \(1, 3\).* and \(1, 1\) is needed"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_round_0(given: dict[str, Any], sentence: str) -> None:
+    if "data" in given:
+        given = {"data": "crowd-3", "client_ids": None, "partition": "user"}
+        sentence = "targets of 'crowd-3' are classes, for task=classification"
+    with pytest.raises(fl.UserError, match=sentence):
+        experiment("regression", **given).check()
+
+
+def test_settings_that_look_at_classes_are_refused_together() -> None:
+    settings = {"data": {"name": "crowd-3", "per_class": 5, "longtail": 10}, "client_ids": None}
+    with pytest.raises(fl.UserError) as caught:
+        experiment("regression", **settings).check()
+    for part in ("data.partition=", "data.per_class=5", "data.longtail=10"):
+        assert part in str(caught.value)
+
+
+def test_a_model_may_return_a_vector_for_a_single_number() -> None:
+    model = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    assert experiment("regression", model=model).run().predict(X).shape == (120,)
+
+
+def test_several_numbers_at_once() -> None:
+    both = np.stack([NUMBERS, NUMBERS / 100], axis=1)
+    run = experiment("regression", data=(X, both)).run()
+    predicted = run.predict(X)
+    assert predicted.shape == both.shape
+    assert np.allclose(predicted.mean(0), both.mean(0), rtol=0.1)
+
+
+def test_vectorised_clients_learn_numbers_and_labels_but_no_tokens() -> None:
+    for task in TARGETS:
+        exact = experiment(task).run()
+        fast = experiment(task, engine="vectorised").run()
+        assert fast.accuracy == pytest.approx(exact.accuracy, abs=1e-4)
+    with pytest.warns(UserWarning, match="is no mean over samples"):
+        tokens(Every).replace(engine="vectorised").run()
