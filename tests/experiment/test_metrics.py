@@ -205,3 +205,11 @@ def test_the_model_of_a_client_has_the_scores_of_the_run(task: str) -> None:
     assert client.metrics == {name: values[1] for name, values in scores.by_client.items()}
     if task == "regression":
         assert client.accuracy == scores.by_client["r2"][1] and client.mean_class_recall is None
+
+
+def test_clients_that_share_a_model_and_its_test_samples_all_have_its_score() -> None:
+    table = compare(*(experiment("regression", method).run() for method in ("fedavg", "ditto")))
+    plain, own = table.rows
+    assert plain.over_clients("r2") == plain.over_clients("r2", "worst_tenth") == plain.metric("r2")
+    assert plain.over_clients("r2", "std") is None and not plain.has_client_scores
+    assert own.over_clients("r2", "worst_tenth") < own.over_clients("r2")

@@ -77,9 +77,24 @@ class ComparisonRow:
 
     def over_clients(self, score: str, of: str = "mean") -> float | None:
         """A score of the models that the clients end with, the mean over seeds; None if unknown."""
-        spreads = [scores.spread_of(score) for scores in self.client_scores]
-        values = [None if spread is None else getattr(spread, of) for spread in spreads]
+        values = self.client_values(score, of)
         return mean_of_all(values) if values else None
+
+    def client_values(self, score: str, of: str = "mean") -> list[float | None]:
+        """A score of the models that the clients end with, by seed; empty if none was scored.
+
+        Clients that share the global model and its test samples all have its metrics.
+        """
+        spreads = [scores.spread_of(score) for scores in self.client_scores]
+        shared = () if self.personalised or of == "std" else self.metrics.get(score, ())
+        same = shared or [None] * len(spreads)
+        pairs = zip(spreads, same, strict=True)
+        return [value if spread is None else getattr(spread, of) for spread, value in pairs]
+
+    @property
+    def has_client_scores(self) -> bool:
+        """Whether scores differ between clients."""
+        return any(scores.spread_of(self.score.clients) for scores in self.client_scores)
 
     def metric(self, name: str) -> float | None:
         """A metric of the global model, the mean over seeds; None if a seed has none."""

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedloom.metrics.records import ClientScores
-from fedloom.metrics.score import ACCURACY, Score
+from fedloom.metrics.score import ACCURACY
 from fedloom.reports.colours import Style, styles
-from fedloom.reports.comparison import Comparison, described
+from fedloom.reports.comparison import Comparison, ComparisonRow, described
 from fedloom.reports.plots import canvas, finish, save, wrapped
 
 ALL = "all classes\nof a client"
@@ -34,7 +33,7 @@ def draw(axes: Any, comparison: Comparison) -> None:
     rows = comparison.rows
     title = f"Models that the clients end with\n{described(comparison.all_runs)}"
     score = comparison.score
-    scored = [[_scores(scores, score) for scores in row.client_scores] for row in rows]
+    scored = [_scores(row) for row in rows]
     groups = [group for group in (ALL, *GROUPS.values()) if all(group in s[0] for s in scored)]
     row_styles = styles([row.method or row.name for row in rows])
     for number, (row, seeds) in enumerate(zip(rows, scored, strict=True)):
@@ -54,11 +53,14 @@ def draw(axes: Any, comparison: Comparison) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _scores(scores: ClientScores, score: Score) -> dict[str, float]:
-    """The recall of one seed by the name of its group on the axis; of other tasks the score."""
-    by_group = {GROUPS[name]: recall for name, recall in scores.group_recall.items()}
-    spread = scores.spread_of(score.clients)
-    return {ALL: math.nan if spread is None else spread.mean, **by_group}
+def _scores(row: ComparisonRow) -> list[dict[str, float]]:
+    """The recall of each seed by the name of its group on the axis; of other tasks the score."""
+    found = []
+    pairs = zip(row.client_scores, row.client_values(row.score.clients), strict=True)
+    for scores, mean in pairs:
+        by_group = {GROUPS[name]: recall for name, recall in scores.group_recall.items()}
+        found.append({ALL: math.nan if mean is None else mean, **by_group})
+    return found
 
 
 def _draw_row(

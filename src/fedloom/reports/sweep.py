@@ -156,8 +156,8 @@ def _scores(row: ComparisonRow, personal: bool) -> tuple[float | None, ...]:
         return tuple(scale * accuracy for accuracy in row.accuracies)
     if not row.client_scores:
         return (None,) * len(row.accuracies)
-    spreads = [scores.spread_of(row.score.clients) for scores in row.client_scores]
-    return tuple(None if spread is None else scale * spread.mean for spread in spreads)
+    values = row.client_values(row.score.clients)
+    return tuple(None if value is None else scale * value for value in values)
 
 
 def best_of(points: Sequence[SweepPoint]) -> SweepPoint | None:

@@ -57,7 +57,8 @@ def latex(comparison: Comparison) -> str:
 def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Column names and rows, as text."""
     options, rows, score = comparison.options, comparison.rows, comparison.score
-    scored = all(row.over_clients(score.clients) is not None for row in rows)
+    scored = any(row.has_client_scores for row in rows)
+    scored = scored and all(row.over_clients(score.clients) is not None for row in rows)
     recall = "recall" if score is ACCURACY else score.name
     columns = [
         "method",

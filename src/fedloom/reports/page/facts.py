@@ -96,9 +96,8 @@ class Facts:
         """The mean over clients, for every row and seed where it is known."""
         found = {}
         for row in self.rows:
-            spreads = [scores.spread_of(self.score.clients) for scores in row.client_scores]
-            of_seeds = zip(row.seeds, spreads, strict=False)
-            found[row.name] = {seed: s.mean for seed, s in of_seeds if s is not None}
+            of_seeds = zip(row.seeds, row.client_values(self.score.clients), strict=False)
+            found[row.name] = {seed: value for seed, value in of_seeds if value is not None}
         return found
 
     @cached_property

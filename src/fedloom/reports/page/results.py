@@ -15,7 +15,7 @@ from fedloom.reports.table_text import LEGEND, OTHER_LEGEND
 def results(facts: Facts) -> Html:
     """The table and how its columns are computed."""
     score, options = facts.score, facts.comparison.options
-    personal = any(row.over_clients(score.clients) is not None for row in facts.rows)
+    personal = any(row.has_client_scores for row in facts.rows)
     columns = [
         "method",
         f"{facts.comparison.accuracy_heading}{score.unit}",
