@@ -15,10 +15,9 @@ from api.test_run import StopAfter
 from api.tiny import sha
 from fedloom.core.params import nbytes
 from fedloom.core.roles import Roles
-from fedloom.data.dataset import Dataset, Split
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import train
-from support.lora_models import CLASSES, texts
+from support.lora_models import texts
 
 FILE = str(Path(__file__).parents[1] / "support" / "lora_models.py")
 BY_HAND, BERT = f"{FILE}:by_hand", f"{FILE}:bert"
@@ -30,13 +29,11 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def text_data() -> Dataset:
-    train_split, test_split = Split(*texts(80, 0)), Split(*texts(40, 1))
-    return Dataset("texts", "text", train_split, test_split, tuple(map(str, range(CLASSES))))
+TEXTS: dict[str, Any] = {"data": texts(80, 0), "test": texts(40, 1), "kind": "text"}
 
 
 def experiment(model: str, **changes: Any) -> fl.Experiment:
-    return fl.Experiment(model=model, data=text_data(), **{**SETTINGS, **changes})
+    return fl.Experiment(model=model, **{**TEXTS, **SETTINGS, **changes})
 
 
 def initial(run: fl.Run) -> dict[str, Tensor]:
@@ -75,10 +72,10 @@ def test_few_bytes_and_unchanged_base(model: str, desk: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_resumed_run_has_the_same_bits(model: str, desk: Path) -> None:
-    data, settings = text_data(), {"train": {"momentum": 0.9, "reset": False}}
+    settings = {"train": {"momentum": 0.9, "reset": False}}
     with pytest.raises(KeyboardInterrupt):
         experiment(model, **settings).run("stopped", callbacks=[StopAfter(2)])
-    resumed = fl.open("stopped", data=data).resume()
+    resumed = fl.open("stopped", **TEXTS).resume()
     assert sha(resumed) == sha(experiment(model, **settings).run())
 
 
@@ -88,6 +85,14 @@ def test_the_pool_has_the_same_bits(desk: Path) -> None:
     alone = experiment(BY_HAND, method="scaffold").run()
     assert sha(pool) == sha(alone)
     assert pool.history.total("bytes_down") == alone.history.total("bytes_down")
+
+
+@pytest.mark.parametrize("x", [texts(80, 0)[0].float(), -texts(80, 0)[0], texts(80, 0)[0][:, 0]])
+def test_texts_are_whole_numbers(x: Tensor, desk: Path) -> None:
+    with pytest.raises(
+        fl.UserError, match=r"token numbers from 0, \(samples, pos|features, \.\.\."
+    ):
+        experiment(BY_HAND, data=(x, texts(80, 0)[1]))
 
 
 @pytest.mark.parametrize("model", MODELS)

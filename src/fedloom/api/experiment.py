@@ -32,8 +32,9 @@ class Experiment:
     client_ids  for (X, y): the client of each training sample; `partition` is then "user"
     target      for a DataFrame or a HuggingFace Dataset: the column with the labels (of a DataFrame
                 also a list of columns); client: the column with the client ids
-    kind        for (X, y): "signal", "volume", "image" or "table", where the shape leaves it open;
-                channels="last" if the channels of signals or volumes are their last axis
+    kind        for (X, y): "signal", "volume", "image" or "table", where the shape leaves it open,
+                or "text" for the token numbers of texts; channels="last" if the channels of signals
+                or volumes are their last axis
     task        what is learned: "classification", "multilabel" (y of 0 and 1), "regression" (y of
                 numbers) or "next-token"; see docs/tasks.md
     loss        a function of (outputs, targets) that returns their mean, instead of the task's

@@ -50,7 +50,8 @@ def as_dataset(
                 a list of columns, for multilabel and for regression of several numbers.
     client      likewise: the column with the client ids.
     kind        (X, y) and torch Datasets: "signal" for (N,L) or (N,C,L), "volume" for (N,D,H,W) or
-                (N,C,D,H,W), "image", or "table"; by default the shape and the type decide.
+                (N,C,D,H,W), "image", "table", or "text" for whole numbers (N,T), the tokens of
+                texts; by default the shape and the type decide.
     channels    signals and volumes: "last" if the channels are the last axis.
     task        what is learned: "classification"; "multilabel", y of 0 and 1, (N, labels);
                 "regression", y of numbers, (N,) or (N, numbers); or "next-token", X and y of token

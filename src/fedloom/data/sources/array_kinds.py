@@ -10,6 +10,7 @@ Without `kind` the number of axes decides where it can. Where it cannot, the err
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -35,10 +36,10 @@ ChannelsOption = Annotated[
 ]
 
 
-def check_options(kind: object, channels: object) -> None:
+def check_options(kind: object, channels: object, kinds: Sequence[str] = ARRAY_KINDS) -> None:
     """Reject values of kind= and channels= that do not exist."""
-    if kind is not None and kind not in ARRAY_KINDS:
-        raise unknown_name("kind of data", kind, ARRAY_KINDS)
+    if kind is not None and kind not in kinds:
+        raise unknown_name("kind of data", kind, kinds)
     if channels is not None and channels not in PLACES:
         raise unknown_name("place of the channels", channels, PLACES)
 

@@ -11,7 +11,13 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 
 from fedloom.core.errors import UserError
-from fedloom.data.sources.array_kinds import AXES, as_kind, check_options, finite_float32
+from fedloom.data.sources.array_kinds import (
+    ARRAY_KINDS,
+    AXES,
+    as_kind,
+    check_options,
+    finite_float32,
+)
 from fedloom.data.sources.assemble import Samples
 from fedloom.data.sources.client_column import check_ids_repeat
 from fedloom.data.sources.dataframe import (
@@ -67,13 +73,14 @@ class Options:
 
 def read_values(data: Any, test: Any, options: Options) -> tuple[Samples, Samples | None]:
     """The training split, and the test split unless there is none."""
-    check_options(options.kind, options.channels)
+    form = _form(data, "data")
+    kinds = (*ARRAY_KINDS, "text") if form in (PAIR, TORCH) else ARRAY_KINDS
+    check_options(options.kind, options.channels, kinds)
     if options.channels is not None and options.kind not in AXES:
         raise UserError(
             f"channels={options.channels!r} is for signals and volumes; "
             "set kind='signal' or kind='volume', or leave it out"
         )
-    form = _form(data, "data")
     if test is not None and _form(test, "test") != form:
         found, remedy = f"a {type(test).__name__}", "pass both splits in the same form"
         raise data_error("test", found, f"{form} as in data", remedy)
@@ -223,7 +230,7 @@ def _features(x: np.ndarray, where: str, options: Options) -> np.ndarray:
 def _arranged(x: np.ndarray, where: str, options: Options) -> np.ndarray:
     """A copy in the form of its kind: later changes of the user's array do not count."""
     kind = options.kind
-    if options.task == "next-token":
+    if options.task == "next-token" or kind == "text":
         return token_numbers(x, where)
     if kind is None and x.dtype == np.uint8:
         kind = BYTE_KINDS.get(x.ndim)
