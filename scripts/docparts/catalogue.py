@@ -8,6 +8,7 @@ from typing import Any
 
 from docparts.markdown import code, options, parameter_table, prose, table
 from docparts.verification import UNVERIFIED, verification
+from fedloom.core.learning_task import TASKS
 from fedloom.core.sampler import SAMPLERS
 from fedloom.data.augment import AUGMENTS
 from fedloom.data.partition import GIVEN, PARTITIONS, stream
@@ -47,11 +48,16 @@ def methods(root: Path) -> str:
     return "\n\n".join(_method(registry.entry(name), verified[name]) for name in registry.names())
 
 
+def _tasks(names: list[str]) -> str:
+    return "any" if len(names) == len(TASKS) else ", ".join(names)
+
+
 def _method(entry: registry.Entry, verified: str) -> str:
     described = entry.describe()
     source = f"src/fedloom/methods/{entry.name.replace('-', '_')}.py"
     facts = [
         f"- Needs: {'; '.join(described['needs'])}",
+        f"- Tasks: {_tasks(described['tasks'])}",
         f"- Paper: {_paper(entry)}",
         f"- Verified by: {verified}",
         f"- Code: [{source}](../{source})",

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedloom as fl
+from fedloom.reports.client_scores import by_class
 
 DRAWS = np.random.default_rng(0)
 X = DRAWS.normal(size=(120, 4)).astype(np.float32)
@@ -207,3 +208,13 @@ def test_vectorised_clients_learn_numbers_and_labels_but_no_tokens() -> None:
         assert fast.accuracy == pytest.approx(exact.accuracy, abs=1e-4)
     with pytest.warns(UserWarning, match="is no mean over samples"):
         tokens(Every).replace(engine="vectorised").run()
+
+
+@every_task
+def test_runs_are_compared_and_reported(task: str, tmp_path: Path) -> None:
+    names = ("fedavg", "ditto")
+    runs = {name: experiment(task, method=name).run(tmp_path / name) for name in names}
+    page = fl.compare(*runs.values()).report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert {"regression": "R2", "multilabel": "label accuracy"}[task] in page
+    recalls = by_class({name: [run.result.global_model] for name, run in runs.items()}, {})
+    assert recalls is None or recalls.classes  # a plot of no classes cannot be drawn

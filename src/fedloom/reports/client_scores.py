@@ -62,8 +62,8 @@ def by_class(
     if client is not None:
         return _of_client(scores, {name: group[0] for name, group in runs.items()}, client)
     sizes = {len(s.class_recall) for seeds in scores.values() for s in seeds}
-    if len(scores) < 2 or not all(scores.values()) or len(sizes) > 1:
-        return None
+    if len(scores) < 2 or not all(scores.values()) or len(sizes) > 1 or sizes == {0}:
+        return None  # a task without classes has recalls of none
     recalls = {name: mean_class_recall(seeds) for name, seeds in scores.items()}
     classes = class_names(next((group[0] for group in runs.values()), None), max(sizes))
     return ClassRecalls(recalls, classes, "Recall by class, over the clients that have it")
