@@ -78,7 +78,7 @@ def test_classification_has_the_bits_of_the_sum_over_batches(size: int) -> None:
     assert found.hits.dtype == expected.hits.dtype == torch.float64
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_the_loss_is_that_of_all_samples_at_once(task: LearningTask) -> None:
     outputs, y, classes = CASES[task.name]
     found = evaluate_model(ECHO, batches(task.name, 4), classes, task)
@@ -87,7 +87,7 @@ def test_the_loss_is_that_of_all_samples_at_once(task: LearningTask) -> None:
     assert not len(found.predictions)
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_pieces_add_up_to_the_whole(task: LearningTask) -> None:
     classes = CASES[task.name][2]
     given = batches(task.name, 2)
