@@ -26,7 +26,7 @@ from fedloom.claims.suite_table import printed_number
 from fedloom.claims.suites import suites
 from fedloom.metrics.curve import CurveOptions
 from fedloom.reports.by_method import method_title
-from fedloom.reports.comparison import ComparisonRow, row_of_curves
+from fedloom.reports.comparison_row import ComparisonRow, row_of_curves
 from fedloom.reports.paper_table import CellResult
 from fedloom.reports.plots import curves, effects
 from fedloom.settings.config import load

@@ -8,7 +8,7 @@ from matplotlib.image import imread
 from fedloom.methods.registry import names
 from fedloom.metrics.curve import CurveOptions
 from fedloom.reports.colours import DASHES, PALETTE, drawing_order, styles
-from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.plots import curves
 
 OFTEN = ("fedavg", "fedprox", "scaffold", "feddyn", "fedalign", "fedmlb", "fedmix", "ditto")

@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 
 from fedloom.metrics.curve import CurveOptions
 from fedloom.metrics.records import ClientScores, Spread
-from fedloom.reports.comparison import Comparison, ComparisonRow
+from fedloom.reports.comparison import Comparison
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.personal_plot import draw
 from fedloom.reports.plots import canvas
 

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 
 from fedloom.metrics.curve import CurveOptions
 from fedloom.reports.colours import styles
-from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.paper_table import CellResult
 from fedloom.reports.plots import changes, curves, effects
 from fedloom.settings.paper_table import Printed

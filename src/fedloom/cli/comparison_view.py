@@ -17,7 +17,8 @@ from fedloom.metrics.score import ACCURACY
 
 if TYPE_CHECKING:
     from fedloom.metrics.curve import CurveOptions
-    from fedloom.reports.comparison import Comparison, ComparisonRow
+    from fedloom.reports.comparison import Comparison
+    from fedloom.reports.comparison_row import ComparisonRow
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def _cells(
     bounds: tuple[float, float],
     metrics: Sequence[str],
 ) -> list[str]:
-    from fedloom.reports.comparison import metric_text
+    from fedloom.reports.comparison_row import metric_text
     from fedloom.reports.plots import sparkline
 
     score = row.score

@@ -10,7 +10,8 @@ from typing import Any
 
 from fedloom.metrics.score import ACCURACY
 from fedloom.reports.colours import Style, styles
-from fedloom.reports.comparison import Comparison, ComparisonRow, described
+from fedloom.reports.comparison import Comparison, described
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.plots import canvas, finish, save, wrapped
 
 ALL = "all classes\nof a client"

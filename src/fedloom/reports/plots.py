@@ -13,7 +13,7 @@ from fedloom.core.errors import UserError
 from fedloom.metrics.curve import LAST, CurveOptions
 from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.colours import Style, drawing_order, styles
-from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.comparison_row import ComparisonRow
 
 if TYPE_CHECKING:
     from fedloom.reports.paper_table import CellResult

@@ -17,7 +17,8 @@ from fedloom.metrics.curve import CurveOptions, mean_of_all
 from fedloom.metrics.measures import measured
 from fedloom.metrics.score import ACCURACY
 from fedloom.reports.client_scores import final_scores, is_personalised
-from fedloom.reports.comparison import Comparison, ComparisonRow, compare_runs
+from fedloom.reports.comparison import Comparison, compare_runs
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.paper_table import CellResult
 from fedloom.settings.config import Config
 from fedloom.settings.search_space import Combination, label

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from fedloom.metrics.curve import rounds_to
 from fedloom.metrics.score import ACCURACY
-from fedloom.reports.comparison import Comparison, ComparisonRow, metric_text
+from fedloom.reports.comparison import Comparison
+from fedloom.reports.comparison_row import ComparisonRow, metric_text
 
 _ROUNDS = (
     "std: over seeds. Rounds to a target: the first round that reaches it, mean over seeds; N+ if "

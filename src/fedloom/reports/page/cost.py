@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.reports.colours import drawing_order
-from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.compute_curve import ComputeCurve
 from fedloom.reports.page import svg
 from fedloom.reports.page.curves import legend

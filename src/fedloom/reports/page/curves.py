@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedloom.metrics.score import Score
 from fedloom.reports.colours import Style, drawing_order
-from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.page import svg
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, element, folded, joined, note, section, table

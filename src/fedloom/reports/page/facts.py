@@ -15,7 +15,8 @@ from fedloom.experiment.stored_run import StoredRun
 from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.client_scores import ClientData, client_data, mean_class_recall
 from fedloom.reports.colours import BASELINE, Style, styles
-from fedloom.reports.comparison import Comparison, ComparisonRow
+from fedloom.reports.comparison import Comparison
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.compute_curve import ComputeCurve, compute_curves
 
 REMEDY = "put the earlier data back"

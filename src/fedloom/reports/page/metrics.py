@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from fedloom.reports.comparison import ComparisonRow, metric_text
+from fedloom.reports.comparison_row import ComparisonRow, metric_text
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, note, section, table
 from fedloom.reports.page.results import named

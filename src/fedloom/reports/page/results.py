@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedloom.metrics.curve import rounds_to
 from fedloom.metrics.score import ACCURACY, Score
-from fedloom.reports.comparison import ComparisonRow
+from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.page import svg
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, element, joined, note, section, table
