@@ -10,7 +10,7 @@ tell what a step, a client and a round cost:
     total(clients, steps) = round + clients * client + steps * step
 
 A copy that need not be waited for counts as a copy only. "test batch" is one batch of an
-evaluation, "batch norm" FedAvg on a net with batch norm.
+evaluation, "batch norm" FedAvg on a net with batch norm, "vectorised" FedProx on that engine.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.measure import save
 from benchmarks.simulated_gpu import DEVICE, SimulatedGpu, Traffic, register
@@ -43,6 +44,7 @@ from fedloom.data import augment
 from fedloom.data.client import EvaluationBatches, federate, normaliser, place
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines.inprocess import InProcess
+from fedloom.engines.vectorised import Vectorised
 from fedloom.methods.registry import entry, names
 from fedloom.models.layers import make_norm
 from fedloom.models.residual import residual_chain
@@ -50,7 +52,7 @@ from fedloom.models.residual import residual_chain
 CLASSES, SHAPE, BATCH, SAMPLES = 5, (3, 8, 8), 8, 128
 CLIENTS, WARM_UP = 2, 2
 LONGER_WARM_UP = {"gradaug": 12}  # rounds until it has met all its sub-networks
-METHODS = (*names(), "batch norm", "test batch")
+METHODS = (*names(), "batch norm", "vectorised", "test batch")
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,11 @@ def dataset() -> Dataset:
     )
 
 
-def build(norm: str, method: Method) -> Callable[[], Chain]:
+def build(norm: str, method: Method, device: str = DEVICE) -> Callable[[], Chain]:
     def on_device() -> Chain:
         torch.manual_seed(0)
         chain = residual_chain(SHAPE, CLASSES, (1, 1), (16, 16), make_norm(norm, 2))
-        return method.reshaped(chain, Key.root(0)).to(DEVICE)
+        return method.reshaped(chain, Key.root(0)).to(device)
 
     return on_device
 
@@ -178,6 +180,34 @@ def counts(method: Method, norm: str = "group") -> Counts:
     return Counts(step, client, rest - client * CLIENTS)
 
 
+def vectorised() -> Counts:
+    """FedProx on the vectorised engine; a step is that of all clients."""
+
+    def linear() -> Chain:
+        torch.manual_seed(0)
+        return Chain({"flat": nn.Flatten(), "head": nn.Linear(192, CLASSES)}).to(DEVICE)
+
+    def traffic(clients: int, steps: int) -> Traffic:
+        parts = np.split(np.arange(SAMPLES * clients), clients)
+        solver = Sgd(batch=BATCH, steps=steps)
+        with SimulatedGpu() as gpu:
+            data = federate(dataset(), parts, device=DEVICE)
+            method = entry("fedprox").make()
+            federation = Federation(method, linear, data, solver, Key.root(0), classes=CLASSES)
+            engine = Vectorised(federation, InProcess(federation))
+            sent = Broadcast("train", 0, linear().state_dict())
+            for _ in range(2):
+                gpu.traffic = Traffic()
+                for _ in engine.map(sent, map(ClientTask, range(clients))):
+                    pass
+        assert engine.why_not is None, engine.why_not
+        return gpu.traffic
+
+    base = traffic(CLIENTS, 2)
+    step, client = (traffic(CLIENTS, 4) - base) / 2, traffic(CLIENTS + 1, 2) - base
+    return Counts(step, client, base - step * 2 - client * CLIENTS)
+
+
 def evaluation() -> Counts:
     """A test batch as a step, and the rest of a piece of the test data as a client."""
     data, method = dataset(), entry("fedavg").make()
@@ -207,6 +237,8 @@ def count(name: str) -> Counts:
     """The counts of one row of the table."""
     if name == "test batch":
         return evaluation()
+    if name == "vectorised":
+        return vectorised()
     if name == "batch norm":
         return counts(entry("fedavg").make(), "batch")
     return counts(entry(name).make())

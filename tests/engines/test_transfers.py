@@ -17,11 +17,12 @@ from fedloom.methods.registry import names
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-ROWS = (*names(), "batch norm", "test batch")
+ROWS = (*names(), "batch norm", "vectorised", "test batch")
 # M2m and FedAFA draw targets and sources by the labels of a batch, on the host
-WAITS_PER_STEP = {"m2m": 1, "fedafa": 1, "test batch": 4}
+WAITS_PER_STEP = {"m2m": 1, "fedafa": 1, "test batch": 1}
 WAITS_PER_CLIENT = 5  # at most: a loss for each phase, an answer for each upload and memory
-QUICK = ("fedavg", "fedafa", "globalmixup", "batch norm")
+DEVICE_BITS = ("fedafa", "globalmixup", "scaffold")
+QUICK = ("fedavg", "fedafa", "globalmixup", "batch norm", "vectorised")
 
 
 def recorded(name: str) -> dict[str, Any]:
@@ -67,3 +68,19 @@ def test_some_methods_cost_no_more_than_recorded(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_all_methods_cost_no_more_than_recorded(tmp_path: Path) -> None:
     assert_no_more_than_recorded(ROWS, tmp_path)
+
+
+def assert_same_bits(methods: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "benchmarks.device_bits", "--only", ",".join(methods)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("same bits") == len(methods)
+
+
+def test_some_methods_have_the_same_bits_on_the_simulated_gpu() -> None:
+    assert_same_bits(DEVICE_BITS)
+
+
+@pytest.mark.long
+def test_all_methods_have_the_same_bits_on_the_simulated_gpu() -> None:
+    assert_same_bits(tuple(names()))
