@@ -12,12 +12,13 @@ from torch import nn
 import fedloom as fl
 from api.test_run import StopAfter
 from api.tiny import experiment, sha
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.client import Broadcast, ClientTask, Federation, Task
+from fedloom.core.frozen_base import BASE
 from fedloom.core.job import ModelPool
 from fedloom.core.params import nbytes
 from fedloom.core.roles import Roles
 from fedloom.core.select import everything, nothing
-from fedloom.core.server import Reply
+from fedloom.core.server import Absent, Reply
 from fedloom.core.simulation import init_state
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.vectorised import Vectorised
@@ -103,7 +104,7 @@ class SeenByClients(InProcess):
         self.names: set[str] = set()
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
-        groups = [sent.params, *sent.shared.values()]
+        groups = [sent.params, *(p for name, p in sent.shared.items() if name != BASE)]
         for number, answer in super().map(sent, tasks):
             if isinstance(answer, Reply):
                 groups += [*answer.uploads.values(), *answer.memories.values()]
@@ -130,6 +131,26 @@ def test_a_checkpoint_with_other_frozen_weights_is_rejected(desk: Path) -> None:
         assert prepared.state_problem(state) is None
         other = replace(state, params={**state.params, FROZEN[0]: state.params[FROZEN[0]] + 1})
         assert f"'params/{FROZEN[0]}' is frozen" in str(prepared.state_problem(other))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto"])
+def test_a_client_with_other_frozen_weights_is_left_out(method: str, desk: Path) -> None:
+    """As a site would be that has loaded another file of pretrained weights."""
+    with prepare(experiment(model=MODEL, method=method).config) as prepared:
+        simulation = prepared.simulation
+
+        def other() -> fl.Chain:
+            chain = simulation.federation.build()
+            chain.get_parameter(FROZEN[0]).data += 1e-3
+            return chain
+
+        state = init_state(simulation, prepared.model)
+        sent = Broadcast("train", 0, state.params)
+        ((_, reply),) = simulation.ask(sent, [ClientTask(0)])
+        assert isinstance(reply, Reply)
+        engine = InProcess(replace(simulation.federation, build=other))
+        ((_, absent),) = replace(simulation, engine=engine).ask(sent, [ClientTask(0)])
+    assert isinstance(absent, Absent) and "frozen weights" in absent.reason
 
 
 def test_scratch_models_share_frozen_weights() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedloom.core.chain import Chain
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.evaluate import Evaluation, Metrics, evaluate_model
+from fedloom.core.frozen_base import BASE, check_base
 from fedloom.core.job import Data, Job, ModelPool, Progress
 from fedloom.core.keeper import CarriedMemories, MemoryKeeper
 from fedloom.core.key import Key
@@ -55,7 +56,7 @@ class Federation:
     own_test  every client's own test batches, if models are scored on them instead.
     metrics   what is computed from predictions on test data, by name.
     frozen    the weights that the model froze, by name. Every process has them from `build`, so
-              they are not sent.
+              they are not sent; base is their checksum, which is.
     keeper    where the clients' memories are between rounds.
     secret    known to this process only; noise that protects data is drawn with it.
     """
@@ -70,6 +71,7 @@ class Federation:
     task: LearningTask = CLASSIFICATION
     own_test: Sequence[Batches] | None = None
     frozen: frozenset[str] = frozenset()
+    base: Params = field(default_factory=dict)
     keeper: MemoryKeeper = field(default_factory=CarriedMemories)
     secret: str = ""
     metrics: Metrics = field(default_factory=dict)
@@ -186,6 +188,8 @@ def answer(
 
     progress: updated during the work, for error messages.
     """
+    if BASE in sent.shared:
+        check_base(sent.shared[BASE], model_pool.base)
     if isinstance(task, EvaluationTask):
         return evaluate(federation, model_pool, sent.params, task.piece)
     return _WORK[sent.work](federation, job_for(federation, model_pool, sent, task, progress))

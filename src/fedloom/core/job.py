@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.determinism import fork_rng
+from fedloom.core.frozen_base import base_checksum
 from fedloom.core.key import Key
 from fedloom.core.learning_task import CLASSIFICATION, LearningTask
 from fedloom.core.params import Params, zeros_view
@@ -61,6 +63,11 @@ class ModelPool:
         first, _ = self._scratch("model")
         self.roles = Roles.of(first)  # now, because training changes requires_grad
         self.batch_statistics = has_batch_statistics(first)
+
+    @cached_property
+    def base(self) -> Params:
+        """The checksum of the frozen weights."""
+        return base_checksum(self.frozen_weights)
 
     def _scratch(self, label: str) -> tuple[Chain, Params]:
         if label not in self._models:

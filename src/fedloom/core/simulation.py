@@ -12,6 +12,7 @@ from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import evaluation_problem
 from fedloom.core.exchange import Notify
+from fedloom.core.frozen_base import BASE
 from fedloom.core.guard import Guard
 from fedloom.core.params import clone
 from fedloom.core.roles import Roles
@@ -57,7 +58,9 @@ class Simulation:
         needs_all = self.guard.strict or (
             sent.work == "evaluate" and self.federation.own_test is None
         )
-        sent = replace(sent, params=self.federation.sent(sent.params), timeout=self.guard.timeout)
+        params, base = self.federation.sent(sent.params), self.federation.base
+        shared = {**sent.shared, BASE: base} if base else sent.shared
+        sent = replace(sent, params=params, shared=shared, timeout=self.guard.timeout)
         for number, given in self.engine.map(sent, tasks):
             answer = self._checked_scores(sent, number, given)
             if isinstance(answer, Absent) and needs_all:

@@ -19,9 +19,11 @@ from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError, raise_all, shown_text
 from fedloom.core.exchange import notices
+from fedloom.core.frozen_base import base_checksum
 from fedloom.core.guard import Guard
 from fedloom.core.identity import RunIdentity
 from fedloom.core.method import Method
+from fedloom.core.params import select
 from fedloom.core.roles import Roles
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.simulation import Simulation
@@ -135,7 +137,8 @@ def prepare(
         )
     else:
         engine, choice = remote.engine, EngineChoice(remote.name)
-    federation = replace(federation, frozen=Roles.of(model).frozen)
+    frozen = select(model.state_dict(), Roles.of(model).frozen)
+    federation = replace(federation, frozen=frozenset(frozen), base=base_checksum(frozen))
     guard = Guard(**config.guard.model_dump())
     simulation = Simulation(federation, build_sampler(config.sample), engine, guard)
     return PreparedRun(
