@@ -13,7 +13,7 @@ SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deploy check-deploy bench-deploy check-long check-trust lint types docs docs-check site site-serve bench bench-peers wheel dist clean
+.PHONY: help setup demo test test-deploy check-deploy bench-deploy check-long check-trust lint types docs docs-check site site-serve bench bench-size bench-peers wheel dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,9 @@ bench: $(READY) ## Measure what steps, rounds and runs cost, in time and memory,
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.crowd
 	$(BIN)/python -m benchmarks.steps
+
+bench-size: $(READY) ## Measure memory and bytes of large cohorts, models and memories, and of a million clients
+	$(BIN)/python -m benchmarks.size
 
 bench-peers: $(READY) ## Measure Flower, pfl, fluke and BlazeFL in the same way, each in an environment of its own under .peers
 	$(BIN)/python -m benchmarks.peers

@@ -31,6 +31,7 @@ BLOCKS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
         "growth": measured.growth,
         "crowd": measured.crowd,
         "crowd-own": measured.crowd_own,
+        "size": measured.size,
         "peers": measured.peers,
         "deploy": measured.deploy,
         "deploy-methods": measured.deployed_methods,

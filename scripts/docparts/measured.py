@@ -59,6 +59,35 @@ STEPS: Columns = {  # {} is the base of a suite
     "additional forward passes": ("more_forward", "{}"),
     "additional backward passes": ("more_backward", "{}"),
 }
+SIZE: dict[str, list[tuple[str, str, str, str]]] = {  # label, key, format, limit
+    "cohort": [
+        *(
+            (
+                f"10M parameters, {clients} clients per round: peak memory",
+                f"models of {clients} clients",
+                "{:.1f} models",
+                "",
+            )
+            for clients in (10, 50, 200)
+        ),
+        ("200 clients more than 10", "extra models of 200 clients", "{:.2f} models", "1"),
+    ],
+    "huge": [("100M parameters, 10 clients per round", "models", "{:.1f} models", "10")],
+    "clients": [
+        ("1,000,000 clients: first round after", "first_round_seconds", "{:.1f} s", "6 s"),
+        ("the same in CPU time", "first_round_cpu_seconds", "{:.1f} s", ""),
+        ("memory besides the data", "mib_besides_data", "{:.0f} MiB", "512 MiB"),
+    ],
+    "scaffold": [
+        ("SCAFFOLD, 10M, 10 clients: written per round", "written_mib", "{:.0f} MiB", ""),
+        ("relative to what changes", "written_of_changed", "{:.2f}", "1.2"),
+    ],
+    "pool": [
+        ("10M, 10 clients: a round in-process", "inprocess_seconds", "{:.2f} s", ""),
+        ("a round of the pool", "pool_seconds", "{:.2f} s", ""),
+        ("pool relative to in-process", "pool_of_inprocess", "{:.2f}", "1"),
+    ],
+}
 PARTS = ("step", "client", "round")  # what a count of transfers is for
 BASES = {"fedavg": "FedAvg", "finetune": "fine-tuning"}
 WORK = {"train": "", "personalise": ", personalising"}
@@ -136,6 +165,23 @@ def growth(root: Path) -> str:
     return table(
         ["by", "size: time of a round", "slope at the end", "slope of the plain loop"], rows
     )
+
+
+def size(root: Path) -> str:
+    """Memory and bytes at scale, before they were worked on and now."""
+    rows = [
+        [
+            label,
+            *(
+                pattern.format(r[when][key]) if key in r.get(when, {}) else ""
+                for when in ("before", "now")
+            ),
+            limit,
+        ]
+        for part, r in _results(root, "size").items()
+        for label, key, pattern, limit in SIZE[part]
+    ]
+    return table(["", "before", "now", "limit"], rows)
 
 
 def peers(root: Path) -> str:

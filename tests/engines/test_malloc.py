@@ -8,10 +8,12 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
-from fedloom.engines.malloc import keep_freed_memory
+from fedloom.engines.malloc import keep_freed_memory, return_large_blocks
 torch.set_num_threads(1)
-if sys.argv[1] == "kept":
+if sys.argv[1] != "as it is":
     keep_freed_memory()
+if sys.argv[1] == "returned":
+    return_large_blocks()
 def batch():
     return [torch.ones(10_000_000) for _ in range(4)]  # 40 MB each: glibc would not keep it
 def faults():
@@ -39,3 +41,8 @@ def test_batches_after_the_first_cause_no_page_faults() -> None:
     assert (
         faults("as it is") > 10_000
     )  # the control: without the setting, every batch has page faults
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux")
+def test_blocks_of_large_models_can_be_returned() -> None:
+    assert faults("returned") > 10_000

@@ -23,7 +23,7 @@ from fedloom.core.frozen_base import base_checksum
 from fedloom.core.guard import Guard
 from fedloom.core.identity import RunIdentity
 from fedloom.core.method import Method
-from fedloom.core.params import select
+from fedloom.core.params import nbytes, select
 from fedloom.core.roles import Roles
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.simulation import Simulation
@@ -36,6 +36,7 @@ from fedloom.data.partition import check as check_partition
 from fedloom.data.statistics import client_counts
 from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice
+from fedloom.engines.malloc import return_large_blocks
 from fedloom.experiment.build import (
     NO_VALUES,
     Values,
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     from fedloom.engines.forkserver import ForkServer
     from fedloom.engines.pool import Pool
     from fedloom.engines.ray import RayCluster
+
+
+LARGE_MODEL_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ def prepare(
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
     metrics = build_metrics(config, values)
     check_user_metrics(federation, model, metrics)
+    if nbytes(model.state_dict()) >= LARGE_MODEL_BYTES:
+        return_large_blocks()
     if user_code.is_reference(config.model.name):
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
