@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedloom.core.errors import UserError
+from fedloom.metrics import score
 from fedloom.metrics.curve import (
     STARTS,
     CurveOptions,
@@ -19,7 +20,7 @@ from fedloom.metrics.curve import (
     mean_of_all,
     smoothed,
 )
-from fedloom.metrics.measures import check, counts_rounds, is_measure, measured
+from fedloom.metrics.measures import check, counts_rounds, final_score, is_measure, measured
 from fedloom.metrics.records import ClientScores, Spread
 from support.golden import golden
 
@@ -256,3 +257,22 @@ def test_means_over_seeds_need_all_of_them() -> None:
         and mean_of_all([None]) is None
     )
     assert first_round({3: 0.5, 1: 0.5, 2: 0.1}, 0.5) == 1
+
+
+def test_the_score_of_a_task_is_written_as_in_tables() -> None:
+    curve = {1: 0.25, 2: 0.25}
+    own = ClientScores(metrics={"r2": Spread(0.5, 0.1, 0.2)})
+    r2, share = score.SCORES["regression"], score.SCORES["multilabel"]
+    assert final_score(r2, curve, None, personal=False) == 0.25
+    assert final_score(share, curve, None, personal=False) == 25.0
+    assert final_score(r2, curve, own, personal=True) == 0.5
+    # the global model where clients have no other; nothing where theirs could not be scored
+    assert final_score(r2, curve, ClientScores(), personal=True) == 0.25
+    assert final_score(r2, curve, ClientScores(unscored={0: "it failed"}), personal=True) is None
+
+
+def test_the_score_of_classes_is_the_measure() -> None:
+    scores = ClientScores(Spread(0.1, 0.0, 0.1), Spread(0.7, 0.0, 0.6))
+    for personal, measure in ((False, "accuracy"), (True, "personal")):
+        found = final_score(score.SCORES["classification"], CURVE, scores, personal)
+        assert found == measured(measure, CURVE, scores)

@@ -97,7 +97,7 @@ def plot(comparison: Comparison, folder: Path, wanted: Plots) -> dict[str, str]:
     if wanted.by is not None:
         figures, what = by_setting(comparison.all_runs, wanted.by), score_name(comparison)
         heading = f"{what[:1].upper()}{what[1:]} by {wanted.by}"
-        draw["effects"] = lambda path: plots.effects(figures, path, heading)
+        draw["effects"] = lambda path: plots.effects(figures, path, heading, comparison.score.axis)
     paths = {name: folder / f"{name}.png" for name in draw}
     return {name: str(paths[name]) for name, make in draw.items() if drawn(make, paths[name])}
 

@@ -39,7 +39,7 @@ def show_sweep(
     comparison = compare_sweep(runs, [axis.setting for axis in axes], options)
     points, score = sweep_points(combinations, comparison)
     picture = folder / "sweep.png"
-    shown = drawn(lambda path: plot_sweep(points, path, score), picture)
+    shown = drawn(lambda path: plot_sweep(points, path, score, comparison.score.axis), picture)
     best = best_of(points)
     name = None if best is None else label(best.combination)
     if as_json:

@@ -49,7 +49,7 @@ def show_tuned(
         paths = {"picture": str(picture) if shown else None, "folder": str(folder)}
         print_json({**comparison.to_json(), "tuned": [_facts(one) for one in tuned], **paths})
         return
-    columns = ["method", "held-out %", "trials", "gave up", "chosen"]
+    columns = ["method", f"held-out {comparison.score.axis}", "trials", "gave up", "chosen"]
     print_table(table(columns, [_cells(one) for one in tuned], right=(1, 2, 3)))
     print_comparison("on test data", comparison, {"picture": str(picture)} if shown else {})
 
@@ -57,10 +57,12 @@ def show_tuned(
 def _cells(one: Tuned) -> list[str]:
     from rich.markup import escape
 
+    from fedloom.metrics.score import SCORES
     from fedloom.settings.search_space import label
 
+    digits = SCORES[one.config.task].digits(2)
     counts = [str(len(one.trials)), str(one.gave_up)]
-    return [escape(one.method), f"{one.score:.2f}", *counts, escape(label(one.chosen))]
+    return [escape(one.method), f"{one.score:.{digits}f}", *counts, escape(label(one.chosen))]
 
 
 def _facts(one: Tuned) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from fedloom.experiment.build import (
     build_sampler,
     check_model,
     load_data,
+    named_data,
     partition_rows,
     resolve_device,
 )
@@ -227,8 +228,11 @@ def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray, tuple[
     """
     config = load(raw)
     check_partition(config.data.partition)
+    whole = named_data(config.data.name)
+    if "task" not in raw:
+        config = config.model_copy(update={"task": whole.task})
     check_data_settings(config)
-    dataset = load_data(config)
+    dataset = load_data(config, whole)
     rows = partition_rows(config, dataset)
     names = dataset.classes if dataset.task == "classification" else ("samples",)
     return config, client_counts(dataset, rows), names

@@ -25,7 +25,8 @@ from fedloom.experiment.study import Study, Trial, import_optuna
 from fedloom.experiment.tuning_space import check_over, check_space, search_space, with_values
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import mean_of_all
-from fedloom.metrics.measures import measured
+from fedloom.metrics.measures import final_score
+from fedloom.metrics.score import SCORES
 from fedloom.runs.lock import Lock
 from fedloom.settings.config import DEFAULTS, Config, load
 from fedloom.settings.overrides import overlay
@@ -74,7 +75,7 @@ class Tuned:
 
     @property
     def score(self) -> float:
-        """Of the best trial, on the held-out samples, in percent."""
+        """Of the best trial, on the held-out samples; in percent, if it is a share."""
         score = self.trials[self.best].score
         assert score is not None
         return score
@@ -183,7 +184,8 @@ class Tuning:
         for method, combination in asked.items():
             score = self._score(plans[method])
             studies[method].tell(score)
-            result = "gave up" if score is None else f"{score:.2f} %"
+            of = SCORES[self._configs[method].task]
+            result = "gave up" if score is None else f"{score:.{of.digits(2)}f}{of.unit}"
             count = f"trial {number + 1} of {self.budget.trials}"
             say(f"{method}, {count}: {result} with {label(combination)}")
 
@@ -194,7 +196,7 @@ class Tuning:
         return plan_seeds(name, settings, self.budget.seeds, folder, self._data)
 
     def _score(self, plans: Sequence[PlannedRun]) -> float | None:
-        """The mean over seeds, in percent; None if one of them gave up."""
+        """The mean over seeds; None if one of them gave up."""
         if any(gave_up(planned.path) for planned in plans):
             return None
         return mean_of_all([self._score_of_run(planned.path) for planned in plans])
@@ -202,7 +204,8 @@ class Tuning:
     def _score_of_run(self, path: Path) -> float | None:
         run = read_run(path)
         scores = None if run.result is None else run.result.client_scores
-        return measured(self.measure, run.history.accuracy, scores)
+        score, personal = SCORES[run.config.task], self.measure == "personal"
+        return final_score(score, run.history.accuracy, scores, personal)
 
     def _tuned(self, method: str, study: Study) -> Tuned:
         trials = study.trials[: self.budget.trials]

@@ -59,7 +59,13 @@ def analyze(
 
     The figures name as `cut_short` what ran out of time.
     """
-    with one_thread(), deterministic(resolve_device(run.prepared.config.device)):
+    config = run.prepared.config
+    if config.task != "classification":
+        raise UserError(
+            f"the task of this run is {config.task}, and an analysis is of the cross-entropy of "
+            "classes; analyse a run of task=classification"
+        )
+    with one_thread(), deterministic(resolve_device(config.device)):
         return _analyze(AnalysisInputs(run, options, watch))
 
 

@@ -15,6 +15,7 @@ from fedloom.core.spec import Param, call, parameters, parse
 from fedloom.metrics import curve as curves
 from fedloom.metrics.curve import LAST, Curve, final_accuracy, first_round, smoothed, up_to
 from fedloom.metrics.records import EMPTY_SCORES, ClientScores
+from fedloom.metrics.score import Score
 
 Of = Annotated[
     float, Param("share of the run after which it is read; 1 is its end", above=0, high=1)
@@ -130,6 +131,23 @@ def measured(text: str, curve: Curve, scores: ClientScores | None = None) -> flo
     given = {name: value for name, value in offered.items() if name in parameters(function)}
     value: float | None = call("measure", spec.name, function, spec.args, **given)
     return value
+
+
+def final_score(
+    score: Score, curve: Curve, scores: ClientScores | None, personal: bool
+) -> float | None:
+    """The score of a task at the end of a run, as tables write it; None if it is not known.
+
+    personal: of the models that the clients end with, the mean over clients; of the global model,
+    where clients have no others and no test samples of their own.
+    """
+    if personal:
+        known = _present(scores)
+        if (spread := known.spread_of(score.clients)) is not None:
+            return score.scale * spread.mean
+        if known.unscored:
+            return None
+    return score.scale * final_accuracy(curve, LAST)
 
 
 def check(text: str, rounds: int, every: int, scores: ClientScores | None = EMPTY_SCORES) -> None:

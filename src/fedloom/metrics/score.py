@@ -36,6 +36,11 @@ class Score:
         return " %" if self.is_share else ""
 
     @property
+    def axis(self) -> str:
+        """What an axis counts whose title has the name already."""
+        return "%" if self.is_share else self.name
+
+    @property
     def scale(self) -> float:
         """From the stored number to the one that is written."""
         return 100.0 if self.is_share else 1.0

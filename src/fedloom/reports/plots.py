@@ -162,7 +162,7 @@ def _gains(recall: Sequence[float | None], baseline: Sequence[float | None]) -> 
     ]
 
 
-def effects(results: Sequence[CellResult], path: Path | None, title: str) -> Any:
+def effects(results: Sequence[CellResult], path: Path | None, title: str, axis: str = "%") -> Any:
     """Plot the rows of a table from left to right, one colour per column; the figure.
 
     Error bars are the standard deviation over seeds; printed numbers are hollow circles. Rows that
@@ -178,7 +178,7 @@ def effects(results: Sequence[CellResult], path: Path | None, title: str) -> Any
         line = _line_style(style) if are_values else ""
         _draw_column(axes, positions, of_column, line, style.light)
     _name_rows(axes, rows)
-    axes.set(ylabel="%", title=wrapped(title))
+    axes.set(ylabel=axis, title=wrapped(title))
     has_printed = any(result.printed for result in results)
     error_bars = "bars: std over seeds" if any(result.std for result in results) else ""
     hollow = "hollow: printed" if has_printed else ""

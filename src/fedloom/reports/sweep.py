@@ -14,8 +14,8 @@ from fedloom.core.user_code import is_reference
 from fedloom.experiment.stored_run import StoredRun, gave_up
 from fedloom.methods.registry import entry
 from fedloom.metrics.curve import CurveOptions, mean_of_all
-from fedloom.metrics.measures import measured
-from fedloom.metrics.score import ACCURACY
+from fedloom.metrics.measures import final_score
+from fedloom.metrics.score import ACCURACY, SCORES
 from fedloom.reports.client_scores import final_scores, is_personalised
 from fedloom.reports.comparison import Comparison, compare_runs
 from fedloom.reports.comparison_row import ComparisonRow
@@ -29,10 +29,10 @@ def by_setting(runs: Sequence[StoredRun], setting: str) -> list[CellResult]:
 
     The figure is the clients' score if any method gives clients models of their own, else accuracy.
     """
-    measure = "personal" if any(map(is_personalised, runs)) else "accuracy"
+    personal, score = any(map(is_personalised, runs)), SCORES[runs[0].config.task]
     groups: dict[tuple[Any, str], list[float | None]] = {}
     for run in runs:
-        value = measured(measure, run.history.accuracy, final_scores(run))
+        value = final_score(score, run.history.accuracy, final_scores(run), personal)
         group = (value_of(run.config, setting), run.config.title)
         groups.setdefault(group, []).append(value)
     name = setting.rpartition(".")[2]

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedloom.core.errors import UserError
 from fedloom.experiment.tune import Tuned
+from fedloom.metrics.score import SCORES
 from fedloom.reports.paper_table import CellResult
 from fedloom.reports.plots import effects
 from fedloom.reports.sweep import SweepPoint, best_of, rank
@@ -20,21 +21,21 @@ DOTS, BEST = "#0072B2", "#D55E00"
 DECADE = 10  # from this ratio of values on, their axis is logarithmic
 
 
-def plot_sweep(points: Sequence[SweepPoint], path: Path, score: str) -> None:
+def plot_sweep(points: Sequence[SweepPoint], path: Path, score: str, axis: str = "%") -> None:
     """Draw one or two settings as lines, with a line for each value of the second.
 
     With more settings, too many lines or combinations at random there is a panel for each setting,
-    with a dot for each combination. score: what is drawn, in words.
+    with a dot for each combination. score: what is drawn, in words. axis: what it is counted in.
     """
     settings = [name for name, _ in points[0].combination]
     counts = [len({repr(value) for value in _values(points, n)}) for n in range(len(settings))]
     is_grid = np.prod(counts) == len(points)
     if len(settings) <= 2 and is_grid and counts[-1] <= MAX_LINES:
-        effects(_as_table(points), path, f"{score.capitalize()} by {' and '.join(settings)}")
+        effects(_as_table(points), path, f"{score.capitalize()} by {' and '.join(settings)}", axis)
     elif len(settings) == 1:
-        effects(_as_table(points), path, f"{score.capitalize()} by {settings[0]}")
+        effects(_as_table(points), path, f"{score.capitalize()} by {settings[0]}", axis)
     else:
-        _panels(points, settings, path, score)
+        _panels(points, settings, path, score, axis)
 
 
 def _values(points: Sequence[SweepPoint], number: int) -> list[Any]:
@@ -61,7 +62,9 @@ def _short(setting: str, value: Any) -> str:
     return f"{setting.rpartition('.')[2]}={value}"
 
 
-def _panels(points: Sequence[SweepPoint], settings: Sequence[str], path: Path, score: str) -> None:
+def _panels(
+    points: Sequence[SweepPoint], settings: Sequence[str], path: Path, score: str, axis: str
+) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -77,7 +80,7 @@ def _panels(points: Sequence[SweepPoint], settings: Sequence[str], path: Path, s
         _panel(axes, _values(points, number), points, best)
         axes.set_xlabel(setting)
         if number % columns == 0:
-            axes.set_ylabel(f"{score}, %")
+            axes.set_ylabel(f"{score}, {axis}" if axis == "%" else score)
     for axes in panels[len(settings) :]:
         axes.set_visible(False)
     figure.suptitle(
@@ -120,4 +123,6 @@ def plot_progress(tuned: Sequence[Tuned], path: Path) -> None:
         for number in shown
         for one in tuned
     ]
-    effects(results, path, "Best score so far on held-out samples, by trial")
+    score = SCORES[tuned[0].config.task]
+    title = f"Best {score.name} so far on held-out samples, by trial"
+    effects(results, path, title, score.axis)
