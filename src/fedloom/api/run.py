@@ -22,7 +22,7 @@ from fedloom.core.params import Params
 from fedloom.core.warn import warn_user
 from fedloom.data.sources.array_kinds import AXES
 from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
-from fedloom.experiment.build import resolve_auto, resolve_device
+from fedloom.experiment.build import resolve_auto, server_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.execute import execute
 from fedloom.experiment.identity import check_same_data
@@ -174,7 +174,7 @@ class Run:
                 f"the samples have shape {array.shape[1:]} each, and the model takes "
                 f"{tuple(dataset.shape)}; pass an array with one row per sample"
             )
-        tensor = torch.as_tensor(array).to(resolve_device(self.config.device))
+        tensor = torch.as_tensor(array).to(server_device(prepared.config))
         return prepared.clients.normalise(tensor)
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -223,7 +223,9 @@ class Run:
 
     @cached_property
     def _prepared(self) -> PreparedRun:
-        config = self.config.model_copy(update={"engine": "inprocess"})
+        # weights in memory are where the server's process has them
+        device = self.config.device if self._trained is None else str(server_device(self.config))
+        config = self.config.model_copy(update={"engine": "inprocess", "device": device})
         prepared = prepare(config, self._inputs.dataset, values=self._inputs.values)
         check_same_data(self._stored.name, self._stored.identity, prepared.identity.data)
         return prepared

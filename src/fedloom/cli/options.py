@@ -66,7 +66,9 @@ Engine = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    _option("--workers", help="Worker processes of the pool or of Ray; 0: one per core."),
+    _option(
+        "--workers", help="Worker processes of the pool or of Ray; 0: one per core, or per GPU."
+    ),
 ]
 Device = Annotated[str | None, _option("--device", help="auto, cpu, cuda or mps.")]
 Strict = Annotated[

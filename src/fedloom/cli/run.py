@@ -207,14 +207,14 @@ def finish(
 
 def _replay(settings: Config, path: Path, client: int, as_json: bool) -> None:
     """Run one client of the next round and show its reply; the run is left as it is."""
-    from fedloom.experiment.build import resolve_device
+    from fedloom.experiment.build import server_device
     from fedloom.experiment.identity import check_same_data
     from fedloom.experiment.prepare import prepare
     from fedloom.experiment.train import replay_client
     from fedloom.runs.folder import RunFolder
 
     with (
-        RunFolder.open(path, resolve_device(settings.device)) as folder,
+        RunFolder.open(path, server_device(settings)) as folder,
         prepare(settings) as prepared,
     ):
         check_same_data(str(path), folder.identity(), prepared.identity.data)

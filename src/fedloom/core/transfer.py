@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
+
+from fedloom.core.params import Params
 
 
 def to_device(t: Tensor, device: torch.device) -> Tensor:
@@ -18,6 +22,11 @@ def to_device(t: Tensor, device: torch.device) -> Tensor:
         t = t.pin_memory()
     # on MPS, memory that is not pinned might be freed before it is copied
     return t.to(device, non_blocking=device.type != "mps")
+
+
+def all_to_device(tensors: Mapping[str, Tensor], device: torch.device) -> Params:
+    """Every tensor on the device, as `to_device` brings it there."""
+    return {name: to_device(t, device) for name, t in tensors.items()}
 
 
 def in_float64(t: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
-"""The pool engine: worker processes on this machine, one core each. The same bits as in-process.
+"""The pool engine: worker processes on this machine, each with one core or, in turn, one GPU.
 
-Data and broadcast are in shared memory; memories are sent and replies returned through arenas of
-each worker. A worker that dies, hangs or sends nonsense is replaced and its clients run again: an
-answer depends only on the broadcast, the client's memories and its key. A client that costs too
-many workers is absent from the round.
+On CPUs it gives the same bits as in-process. Data and broadcast are in shared memory; memories are
+sent and replies returned through arenas of each worker, all on the CPU: a worker with a GPU moves
+them there and back. A worker that dies, hangs or sends nonsense is replaced and its clients run
+again: an answer depends only on the broadcast, the client's memories and its key. A client that
+costs too many workers is absent from the round.
 """
 
 from __future__ import annotations
@@ -167,8 +168,13 @@ class Pool:
     def start(self, recipe: Facts) -> None:
         """Send the recipe of the federation to every worker. It replaces an earlier one."""
         self.recipe = {**recipe, "number": self.recipe.get("number", 0) + 1}
-        for worker in self.workers:
-            worker.build(self.recipe)
+        for number, worker in enumerate(self.workers):
+            worker.build(self._recipe_of(number))
+
+    def _recipe_of(self, worker: int) -> Facts:
+        """The recipe for the worker of this number, which says on which device it runs."""
+        devices = self.recipe.get("devices") or ["cpu"]
+        return {**self.recipe, "device": devices[worker % len(devices)]}
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         self._discard_unread(sent.timeout)
@@ -265,9 +271,10 @@ class Pool:
     def _new_worker_for(self, lost: WorkerHandle) -> WorkerHandle:
         """A new worker in place of one that is dead or hangs, which is killed."""
         lost.close(grace=0)
-        worker = self.workers[self.workers.index(lost)] = self._new_worker()
+        number = self.workers.index(lost)
+        worker = self.workers[number] = self._new_worker()
         if self.recipe:
-            worker.build(self.recipe)
+            worker.build(self._recipe_of(number))
         return worker
 
     def _new_worker(self) -> WorkerHandle:
@@ -310,7 +317,8 @@ def open(workload: Workload) -> tuple[Federation, Pool]:
     """A pool for the workload: a new one, or the one that is open already."""
     pool = workload.open_engine
     if not isinstance(pool, Pool):
-        pool = Pool(workload.workers or usable_cores(), workload.fork_server)
+        workers = workload.workers or len(workload.recipe.devices) or usable_cores()
+        pool = Pool(workers, workload.fork_server)
     try:
         return pool.load(workload.recipe), pool
     except BaseException:

@@ -68,7 +68,6 @@ _ENTRIES = (
         "the pool",
         "clients in parallel, in worker processes on this machine",
         "fedloom.engines.pool:open",
-        cpu_only=True,
         uses_workers=True,
         uses_fork_server=True,
     ),

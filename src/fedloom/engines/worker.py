@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from fedloom.core.client import Broadcast, task_for
+from fedloom.core.determinism import deterministic
 from fedloom.core.server import Absent
+from fedloom.core.transfer import all_to_device
 from fedloom.engines.arena import Arena
 from fedloom.engines.inprocess import InProcess
 from fedloom.engines.malloc import keep_freed_memory
@@ -20,7 +22,8 @@ from fedloom.engines.workload import build_federation
 class Worker:
     """One federation on an in-process engine, with arenas that are shared with the pool.
 
-    boxes: the inboxes, then as many outboxes.
+    boxes: the inboxes, then as many outboxes. Arenas are on the CPU: what is read from them is
+    moved to the worker's own device, and answers are copied from there.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class Worker:
         self.build_error = None
         self.last_broadcast: tuple[int, Broadcast] | None = None
         try:
+            self.device = current_device(recipe["device"])
+            self.deterministic = recipe.get("deterministic", True)
             self.engine = InProcess(build_federation(recipe, self.data.read(recipe["layout"])))
         except Exception as error:
             self.build_error = f"{type(error).__name__}: {error}"
@@ -67,10 +72,12 @@ class Worker:
     def run_client(self, request: Facts) -> Facts:
         """One client's answer."""
         box = request["box"]
-        memories = unflatten(self.inboxes[box].read(request["memories"]), "memories")
+        given = all_to_device(self.inboxes[box].read(request["memories"]), self.device)
+        memories = unflatten(given, "memories")
         slots = {slot: memories.get(slot, {}) for slot in request["slots"]}
         task = task_for(request["work"], request["client"], slots)
-        answer = self.engine.run_client(self._broadcast(request), task)
+        with deterministic(self.device, self.deterministic):
+            answer = self.engine.run_client(self._broadcast(request), task)
         try:
             return self._sent(answer, box)
         except Exception as error:  # what the user's method made of its answer
@@ -88,7 +95,8 @@ class Worker:
         """The broadcast of the request; read again only if it is a new one."""
         facts = request["broadcast"]
         if self.last_broadcast is None or self.last_broadcast[0] != facts["number"]:
-            groups = unflatten(self.broadcast.read(facts["layout"]), "sent")
+            received = all_to_device(self.broadcast.read(facts["layout"]), self.device)
+            groups = unflatten(received, "sent")
             shared = {name: groups.get(f"shared {name}", {}) for name in facts["shared"]}
             sent = Broadcast(
                 request["work"],
@@ -99,6 +107,17 @@ class Worker:
             )
             self.last_broadcast = facts["number"], sent
         return self.last_broadcast[1]
+
+
+def current_device(name: str) -> torch.device:
+    """The device of that name, as the current one: this process is to use no other GPU.
+
+    Pinned memory, for one, belongs to the current GPU, whichever the tensors are for.
+    """
+    device = torch.device(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
 
 
 def main(connection: int, *arenas: int) -> None:

@@ -28,13 +28,16 @@ class Recipe:
 
     build: "module:function" of a function that takes the message and the tensors and returns the
     Federation. settings: the settings as text. dataset: facts about the data set that are not
-    tensors. tensors: the data, which an engine shares with its workers.
+    tensors. tensors: the data, which an engine shares with its workers. devices: the GPUs that
+    workers take in turn; none: they run on the CPU. deterministic: as in the settings.
     """
 
     build: str
     settings: str
     dataset: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+    devices: tuple[str, ...] = ()
+    deterministic: bool = True
 
     def message(self, **more: Any) -> Facts:
         """The recipe without its tensors, as JSON for a worker; `more` is what the engine adds."""
@@ -42,6 +45,8 @@ class Recipe:
             "build": self.build,
             "settings": self.settings,
             "dataset": dict(self.dataset),
+            "devices": self.devices,
+            "deterministic": self.deterministic,
             "sys_path": _import_path(),
             "allowed": user_code.allowed(),
             **more,

@@ -40,6 +40,7 @@ from fedloom.data.parts import Parts
 from fedloom.data.subset import renormalised, subset
 from fedloom.data.tasks import with_task
 from fedloom.data.validation import evaluated_on, hold_out
+from fedloom.engines.registry import ENGINES
 from fedloom.experiment.build_solver import build_solver
 from fedloom.experiment.memory_layout import arrange
 from fedloom.experiment.run_task import run_task
@@ -107,7 +108,7 @@ def _split_rows(config: Config, dataset: Dataset) -> tuple[Parts, Parts]:
 def build_clients(config: Config, dataset: Dataset, rows: Sequence[np.ndarray]) -> Clients:
     """The training data, split among the clients."""
     augment.check_data(config.data.augment, dataset)
-    dtype, device = getattr(torch, config.dtype), resolve_device(config.device)
+    dtype, device = getattr(torch, config.dtype), server_device(config)
     return federate(dataset, rows, augment.build(config.data.augment), dtype, device)
 
 
@@ -115,7 +116,7 @@ def own_test_batches(
     config: Config, dataset: Dataset, rows: Sequence[np.ndarray]
 ) -> OwnTestBatches:
     """The test samples, split among the clients by these rows."""
-    dtype, device = getattr(torch, config.dtype), resolve_device(config.device)
+    dtype, device = getattr(torch, config.dtype), server_device(config)
     clients = clients_of(dataset.test, rows, normaliser(dataset, dtype, device), device=device)
     return OwnTestBatches(clients, config.evaluate.batch)
 
@@ -134,7 +135,7 @@ def build_federation(
     clients' own test samples, if models are scored on them.
     """
     method = method or build_method(config.method_specs, values)
-    device, dtype, key = resolve_device(config.device), getattr(torch, config.dtype), root(config)
+    device, dtype, key = server_device(config), getattr(torch, config.dtype), root(config)
     init, layout = key.fold("init"), resolve_layout(config)
     plain = partial(build_model, config.model, dataset, init, dtype, device, values)
     test = place(dataset.test, device)
@@ -226,6 +227,27 @@ def resolve_layout(config: Config) -> str:
     from_user = user_code.is_reference(config.model.name)
     on_cpu = resolve_device(config.device).type == "cpu"
     return "channels_last" if on_cpu and not from_user else "contiguous"
+
+
+def server_device(config: Config) -> torch.device:
+    """The device of the process that runs the rounds: the CPU if workers train the clients."""
+    entry = ENGINES.get(config.engine)
+    if entry is not None and entry.uses_workers:
+        return torch.device("cpu")
+    return resolve_device(config.device)
+
+
+def worker_devices(config: Config) -> tuple[str, ...]:
+    """The GPUs among which workers are distributed; none if they run on the CPU.
+
+    "cuda", and "auto" on a machine with GPUs, are all of them; "cuda:1" is that one alone.
+    """
+    device = resolve_device(config.device)
+    if device.type == "cpu":
+        return ()
+    if device.type == "cuda" and device.index is None:
+        return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+    return (str(device),)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
-from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, resolve_device
+from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, server_device
 from fedloom.experiment.callbacks import Callback, Message, ignore
 from fedloom.experiment.identity import check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
@@ -63,7 +63,7 @@ def execute(
             check_same_data(str(other), stored_identity(other), prepared.identity.data)
         if path is None:
             return train(prepared, None, callbacks, stop, warn, inform)
-        with _open(path, config, resuming) as folder:
+        with _open(path, config, running, resuming) as folder:
             if rounds_of is not None:
                 copy_rounds(folder, rounds_of)
             return train(prepared, folder, callbacks, stop, warn, inform)
@@ -79,8 +79,8 @@ def check_same_settings(path: Path, config: Config) -> None:
         )
 
 
-def _open(path: Path, config: Config, resuming: bool) -> RunFolder:
-    device = resolve_device(config.device)
+def _open(path: Path, config: Config, running: Config, resuming: bool) -> RunFolder:
+    device = server_device(running)
     return (
         RunFolder.open(path, device) if resuming else RunFolder.create(path, config.text(), device)
     )

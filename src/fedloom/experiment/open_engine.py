@@ -20,7 +20,7 @@ from fedloom.core.simulation import Engine
 from fedloom.core.user_code import short_reference
 from fedloom.data import augment
 from fedloom.data.augment import Augment
-from fedloom.data.client import Clients, Normaliser, OwnTestBatches, normaliser
+from fedloom.data.client import Clients, Normaliser, OwnTestBatches, normaliser, place
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice, WorkEstimate, fastest_engine
@@ -32,6 +32,8 @@ from fedloom.experiment.build import (
     build_federation,
     resolve_auto,
     resolve_device,
+    server_device,
+    worker_devices,
 )
 from fedloom.models.summary import rough_macs
 from fedloom.runs.checkpoint import newest_manifest
@@ -125,7 +127,7 @@ def choose_engine(
     if config.engine != AUTO:
         entry = registry.entry(config.engine)
         if values and entry.uses_workers:
-            return EngineChoice("inprocess", warning=_cannot_import(entry, config, values))
+            return _without_workers(entry, config, values)
         return EngineChoice(entry.name)
     if values:
         return EngineChoice("inprocess")
@@ -148,8 +150,16 @@ def resume_config(config: Config, path: Path) -> Config:
 
 
 def build_in_worker(message: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Federation:
-    """The federation of a recipe: its settings, with the data in memory that workers share."""
+    """The federation of a recipe: its settings, with the data in memory that workers share.
+
+    The message names the device of a worker, to which the data are copied; the server's process
+    has none, and stays on the CPU.
+    """
     config = load(tomllib.loads(message["settings"]))
+    if "device" in message:
+        own = {"engine": "inprocess", "device": message["device"]}
+        config = config.model_copy(update=own)
+    device = server_device(config)
     facts: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in message["dataset"].items()
@@ -157,11 +167,12 @@ def build_in_worker(message: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     train = Split(tensors["train.x"], tensors["train.y"])
     test = Split(tensors["test.x"], tensors["test.y"])
     dataset = Dataset(train=train, test=test, **facts)
-    normalise = normaliser(dataset, getattr(torch, config.dtype))
-    clients = _shared_clients(train, tensors, "", normalise, augment.build(config.data.augment))
+    normalise = normaliser(dataset, getattr(torch, config.dtype), device)
+    change = augment.build(config.data.augment)
+    clients = _shared_clients(place(train, device), tensors, "", normalise, change)
     own_test = None
     if config.evaluate.on == "own":
-        owners = _shared_clients(test, tensors, "test.", normalise)
+        owners = _shared_clients(place(test, device), tensors, "test.", normalise)
         own_test = OwnTestBatches(owners, config.evaluate.batch)
     return build_federation(config, dataset, clients, own_test=own_test)
 
@@ -175,6 +186,7 @@ def _shared_clients(
 ) -> Clients:
     """The clients that `_client_tensors` was given, with the same prefix."""
     rows, starts, stops = (tensors[f"{prefix}{name}"] for name in ("rows", "starts", "stops"))
+    rows = rows.to(split.x.device)
     return Clients(split, rows, starts.numpy(), stops.numpy(), normalise, augment)
 
 
@@ -201,7 +213,8 @@ def _recipe(config: Config, dataset: Dataset, clients: Clients, federation: Fede
     names = ("name", "kind", "classes", "mean", "std", "task")
     facts = {name: getattr(dataset, name) for name in names}
     build = f"{__name__}:{build_in_worker.__name__}"
-    return Recipe(build, resolve_auto(config).text(), facts, tensors)
+    settings, devices = resolve_auto(config).text(), worker_devices(config)
+    return Recipe(build, settings, facts, tensors, devices, config.deterministic)
 
 
 def _built_with(
@@ -248,8 +261,19 @@ def _fewer_workers(workers: int, config: Config) -> str:
     )
 
 
-def _cannot_import(entry: EngineEntry, config: Config, values: Values) -> str:
-    """The warning that workers cannot use these objects."""
+def _without_workers(entry: EngineEntry, config: Config, values: Values) -> EngineChoice:
+    """The in-process engine, with a warning that workers cannot use these objects.
+
+    Not for a GPU: this process has built everything on the CPU, since workers were to train.
+    """
+    cannot, remedy = _cannot_import(entry, config, values)
+    if not _on_cpu(config):
+        raise UserError(f"{cannot}; use --engine inprocess. {remedy}")
+    return EngineChoice("inprocess", warning=f"{cannot}; running in-process. {remedy}")
+
+
+def _cannot_import(entry: EngineEntry, config: Config, values: Values) -> tuple[str, str]:
+    """That workers cannot use these objects, and what to do about it."""
     names = " and ".join(
         f"{'model' if key == config.model.name else 'method'} '{short_reference(key)}'"
         for key in values
@@ -257,8 +281,8 @@ def _cannot_import(entry: EngineEntry, config: Config, values: Values) -> str:
     them = "it" if len(values) == 1 else "them"
     return (
         f"engine '{entry.name}' runs clients in other processes, which cannot import {names} "
-        f"(defined in a notebook or script); running in-process. "
-        f"Put {them} into a module to use {entry.label}."
+        "(defined in a notebook or script)",
+        f"Put {them} into a module to use {entry.label}.",
     )
 
 

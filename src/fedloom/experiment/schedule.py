@@ -18,7 +18,7 @@ from fedloom.core.child_process import module_command
 from fedloom.core.errors import RunError, UserError, raise_all
 from fedloom.core.spec import parse
 from fedloom.core.user_code import is_allowed
-from fedloom.experiment.build import resolve_auto, resolve_device
+from fedloom.experiment.build import resolve_auto, server_device
 from fedloom.experiment.identity import CurrentData, check_same_data, stored_identity
 from fedloom.experiment.job_memory import MemoryGate
 from fedloom.experiment.open_engine import resume_config
@@ -51,7 +51,7 @@ class PlannedRun:
 
     def open(self) -> RunFolder:
         """The folder of the run: the existing one, or a new one."""
-        device = resolve_device(self.config.device)
+        device = server_device(self.config)
         if (self.path / CONFIG).exists():
             return RunFolder.open(self.path, device)
         return RunFolder.create(self.path, self.config.text(), device)

@@ -20,7 +20,7 @@ from fedloom.core.round_report import RoundReport
 from fedloom.core.simulation import init_state, resume_state
 from fedloom.core.state import ClientStore, MemoryStore, ServerState
 from fedloom.core.valid_replies import valid_replies
-from fedloom.experiment.build import resolve_device
+from fedloom.experiment.build import server_device
 from fedloom.experiment.callbacks import (
     Callback,
     CallbackList,
@@ -90,7 +90,7 @@ def train(
     own: list[Callback] = [RejectionNotes(warn), low_loss, *([] if folder else [kept])]
     callback = CallbackList([*callbacks, *own])
     store: ClientStore = folder.store if folder else MemoryStore()
-    device, wanted = resolve_device(prepared.config.device), prepared.config.deterministic
+    device, wanted = server_device(prepared.config), prepared.config.deterministic
     with one_thread(), deterministic(device, wanted):
         state = (
             resume_state(prepared.simulation, restored.state, warn)

@@ -191,9 +191,15 @@ class Config(Settings):
         "auto: the fastest for this run, by a calibration that is stored",
     )
     workers: int = Field(
-        0, ge=0, le=MAX_COUNT, description="worker processes of the pool or of Ray; 0: one per core"
+        0,
+        ge=0,
+        le=MAX_COUNT,
+        description="worker processes of the pool or of Ray; 0: one per core, or per GPU",
     )
-    device: str = Field("cpu", description="auto, cpu, cuda or mps")
+    device: str = Field(
+        "cpu",
+        description="auto, cpu, cuda, cuda:1 or mps; with the pool, cuda is every GPU, in turn",
+    )
     dtype: Literal["float32", "float64"] = Field("float32", description="type of weights and data")
     precision: Literal["full", "bf16", "fp16"] = Field(
         "full",

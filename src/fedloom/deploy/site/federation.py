@@ -49,6 +49,7 @@ def site_federation(
 ) -> tuple[Config, Federation]:
     """The settings, the model, the method and the site's own clients, as agreed."""
     config = trusted_config(_settings(agreement), trust, agreement.code, data.site)
+    config = config.model_copy(update={"engine": "inprocess"})  # a site has no workers
     dataset = encoded(data, agreement)
     check_memory(config.model, dataset, getattr(torch, config.dtype))
     numbers = tuple(agreement.clients_of(data.site))
