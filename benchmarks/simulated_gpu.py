@@ -70,17 +70,19 @@ class DeviceTensor(Tensor):
 
     @staticmethod
     def __new__(cls, host: Tensor) -> DeviceTensor:
-        made: DeviceTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls,
-            host.shape,
-            strides=host.stride(),
-            storage_offset=host.storage_offset(),
-            dtype=host.dtype,
-            layout=host.layout,
-            device=torch.device(DEVICE),
-            requires_grad=False,
-            dispatch_sizes_strides_policy="sizes",  # which operations in place may change
-        )
+        # a wrapper made in inference mode could not be a view of one that was not
+        with torch.inference_mode(False):
+            made: DeviceTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+                cls,
+                host.shape,
+                strides=host.stride(),
+                storage_offset=host.storage_offset(),
+                dtype=host.dtype,
+                layout=host.layout,
+                device=torch.device(DEVICE),
+                requires_grad=False,
+                dispatch_sizes_strides_policy="sizes",  # which operations in place may change
+            )
         made.host = host
         return made
 

@@ -14,6 +14,7 @@ import torch
 
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.transfer import all_to_device
+from fedloom.data.dataset import Dataset, Split
 from fedloom.engines import pool as pool_module
 from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.pool import Pool, WorkerHandle
@@ -134,11 +135,39 @@ def test_each_worker_trains_on_its_device(mixed_pool: Pool, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("one_gpu_one_cpu")
-def test_exchange_evaluation_on_own_data_and_finale_work_too(mixed_pool: Pool) -> None:
-    method = f"{USER_METHODS}:everything"
-    changes: dict[str, Any] = {**FEW_CLIENTS, "evaluate": {"batch": 250, "on": "own"}}
+def test_exchange_evaluation_and_finale_work_too(mixed_pool: Pool) -> None:
     alone, on_devices = (
-        train(prepare_small(method, pool, **changes)).result for pool in (None, mixed_pool)
+        train(prepare_small(f"{USER_METHODS}:everything", pool, **FEW_CLIENTS)).result
+        for pool in (None, mixed_pool)
+    )
+    assert replace(on_devices, seconds=0.0) == replace(alone, seconds=0.0)
+
+
+def data_of_three_users() -> Dataset:
+    draws = torch.Generator().manual_seed(1)
+
+    def split(samples: int) -> Split:
+        users = torch.arange(3).repeat(samples)
+        return Split(torch.randn(3 * samples, 4, generator=draws), users % 2, users)
+
+    return Dataset("users", "table", split(9), split(4), ("no", "yes"), users=tuple("abc"))
+
+
+@pytest.mark.usefixtures("one_gpu_one_cpu")
+def test_clients_are_scored_on_their_own_test_data(mixed_pool: Pool) -> None:
+    settings = {
+        "rounds": 2,
+        "model": "mlp",
+        "method": "ditto",
+        "data": {"name": "users", "partition": "user", "clients": 3},
+        "train": {"steps": 2, "batch": 4},
+        "sample": {"per_round": 2},
+        "evaluate": {"on": "own"},
+        "guard": {"strict": True},
+    }
+    alone, on_devices = (
+        train(prepare(load({**settings, "engine": engine}), data_of_three_users(), pool)).result
+        for engine, pool in (("inprocess", None), ("pool", mixed_pool))
     )
     assert replace(on_devices, seconds=0.0) == replace(alone, seconds=0.0)
 
