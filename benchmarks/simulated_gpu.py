@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, inference_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -71,7 +71,7 @@ class DeviceTensor(Tensor):
     @staticmethod
     def __new__(cls, host: Tensor) -> DeviceTensor:
         # a wrapper made in inference mode could not be a view of one that was not
-        with torch.inference_mode(False):
+        with inference_mode(False):
             made: DeviceTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
                 cls,
                 host.shape,
