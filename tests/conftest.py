@@ -6,6 +6,7 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -15,6 +16,10 @@ sys.path.insert(
 
 from fedloom.engines.forkserver import ForkServer
 from support.skip_check import pytest_addoption, pytest_configure  # noqa: F401
+
+# how long an example takes says something about the machine, not about the law that is tested
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # doctests are looked for in every module, and this one needs Flower's environment
 collect_ignore = [] if find_spec("flwr") else ["support/flower_in_memory.py"]

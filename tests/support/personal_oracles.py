@@ -74,7 +74,7 @@ class ClientModel:
     def __init__(
         self, world: World, client: int, start: State, names: set[str] | None = None
     ) -> None:
-        self.model, self.data, self.loss = world.build(), world.clients[client], world.loss
+        self.model, self.data, self.objective = world.build(), world.clients[client], world.loss
         self.model.load_state_dict(start)
         self.weights = {
             n: w for n, w in self.model.named_parameters() if names is None or n in names
@@ -89,7 +89,7 @@ class ClientModel:
 
     def gradient(self, batch: Batch) -> State:
         self.model.zero_grad()
-        self.loss(self.model, self.data.x[batch], self.data.y[batch]).backward()
+        self.objective(self.model, self.data.x[batch], self.data.y[batch]).backward()
         return {n: w.grad.clone() for n, w in self.weights.items()}
 
     def here(self) -> State:

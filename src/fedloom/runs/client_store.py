@@ -343,7 +343,10 @@ class SqliteStore:
     def _query(self, sql: str, args: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
         with self._readable_errors():
             db = self._connection()
-            yield from db.execute(sql, args) if db is not None else ()
+            # `yield from` would close the cursor of a query that an error has cut short, which
+            # fails once the database is closed
+            for row in db.execute(sql, args) if db is not None else ():  # noqa: UP028
+                yield row
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -107,7 +107,10 @@ def test_what_is_open_or_wrong_is_said(x, options, says, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"kind": "sound"}, "no kind of data 'sound' (choices: image, signal, table, volume)"),
+        (
+            {"kind": "sound"},
+            "no kind of data 'sound' (choices: image, signal, table, text, volume)",
+        ),
         ({"kind": "signal", "channels": "middle"}, "no place of the channels 'middle'"),
         ({"channels": "last"}, "set kind='signal' or kind='volume'"),
     ],
