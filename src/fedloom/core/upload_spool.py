@@ -27,11 +27,21 @@ Uploads = Mapping[str, Params]  # by name
 
 
 class Place(NamedTuple):
-    """Where a tensor is in the file. form: a tensor without memory, of its type and strides."""
+    """Where a tensor is in the file, and its form.
+
+    Plain numbers: a tensor without memory would also do, but its few bytes would lie in the gap
+    that a freed model leaves in the heap, into which the next model would no longer fit.
+    """
 
     offset: int
-    form: Tensor
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
     device: torch.device
+
+    def empty(self) -> Tensor:
+        """A tensor of this form in main memory."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +81,12 @@ class UploadSpool:
         return StoredUploads(self, places, size)
 
     def _write(self, tensor: Tensor) -> Place:
-        form = torch.empty_like(tensor, device="meta")
-        place = Place(self._end, form, tensor.device)
+        # without the gaps that a view may have
+        stride = torch.empty_like(tensor, device="meta").stride()
+        place = Place(self._end, tuple(tensor.shape), stride, tensor.dtype, tensor.device)
         dense = tensor.detach().cpu()
-        if dense.stride() != form.stride():
-            dense = torch.empty_strided(form.shape, form.stride(), dtype=form.dtype).copy_(dense)
+        if dense.stride() != stride:
+            dense = place.empty().copy_(dense)
         with _readable_errors():
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="fedloom-")  # noqa: SIM115 (__exit__)
@@ -86,8 +97,7 @@ class UploadSpool:
 
     def read(self, place: Place) -> Tensor:
         """The tensor at a place: the same bits in the same layout."""
-        form = place.form
-        tensor = torch.empty_strided(form.shape, form.stride(), dtype=form.dtype)
+        tensor = place.empty()
         with _readable_errors():
             assert self._file is not None
             self._file.seek(place.offset)
