@@ -21,8 +21,11 @@ from support.skip_check import pytest_addoption, pytest_configure  # noqa: F401
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# doctests are looked for in every module, and this one needs Flower's environment
-collect_ignore = [] if find_spec("flwr") else ["support/flower_in_memory.py"]
+# doctests are looked for in every module; importing the first one changes fedloom, as its workers
+# need it, and the second needs Flower's environment
+collect_ignore = ["support/simulated_worker.py"]
+if not find_spec("flwr"):
+    collect_ignore.append("support/flower_in_memory.py")
 
 
 @pytest.fixture(scope="session")
