@@ -133,7 +133,7 @@ class Sgd:
     """Mini-batch gradient descent for a number of epochs, or of steps if `steps` is given.
 
     clip: bound on the global norm of the loss gradient, before weight decay.
-    reset: start the optimiser anew every round; otherwise its state is one of the client's
+    reset: restart the optimiser every round; otherwise its state is one of the client's
     memories.
     precision: the arithmetic of a step (core/precision.py).
     """
