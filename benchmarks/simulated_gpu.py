@@ -121,8 +121,13 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def register() -> None:
-    """Make the name of the device known to torch, once in a process."""
+    """Make the name of the device known to torch, once in a process.
+
+    Backward passes then run in the calling thread. In the thread that torch starts for a device,
+    they may still hold tensors of Python when the interpreter ends, which aborts the process.
+    """
     _setup_privateuseone_for_python_backend(NAME)
+    torch.autograd.set_multithreading_enabled(False)
 
 
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], traffic: Traffic) -> Any:

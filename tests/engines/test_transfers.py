@@ -39,6 +39,23 @@ def counted(rows: tuple[str, ...], folder: Path) -> dict[str, Any]:
     return counts
 
 
+def test_backward_passes_run_in_the_calling_thread() -> None:
+    """In another thread they may outlive the interpreter, which aborts the process at its end."""
+    code = """
+import threading, torch
+from benchmarks.simulated_gpu import DEVICE, SimulatedGpu, register
+register()
+threads = []
+with SimulatedGpu():
+    x = torch.ones(3).to(DEVICE).requires_grad_()
+    x.register_hook(lambda _: threads.append(threading.current_thread()))
+    (x * x).sum().backward()
+assert threads == [threading.main_thread()], threads
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def waits_of_one_step(counts: dict[str, Any]) -> float:
     return sum(float(counts[part]["waits"]) for part in ("step", "client", "round"))
 
