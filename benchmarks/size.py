@@ -3,11 +3,11 @@
     python -m benchmarks.size [--only cohort,huge,clients,scaffold,pool] [--json FILE]
                               [--source FOLDER]
 
-Every run is a `fedloom run`, observed from outside twenty times per second. Memory is the
-proportional set size (PSS), summed over the processes, at its largest. The page cache, which holds
-what a process has written to a file until the disk has it, is not part of it. Bytes written are
-those that the kernel counts for the processes, less those of files that were deleted before they
-reached the disk.
+Every run is a `fedloom run`, observed from outside. Memory is the largest resident set size of its
+process, which the kernel records: samples miss peaks that are shorter than their distance, such as
+those of an evaluation. The page cache, which holds what a process has written to a file until the
+disk has it, is not part of it. Bytes written are those that the kernel counts for the processes,
+less those of files that were deleted before they reached the disk.
 
 cohort     FedAvg, 10 million parameters: peak memory with 10, 50 and 200 clients per round.
 huge       FedAvg, 100 million parameters, 10 clients per round: peak memory in models.
@@ -15,7 +15,8 @@ clients    a million clients of 12 samples, 100 per round: time to the first rou
            top of the data.
 scaffold   SCAFFOLD, 10 million parameters, 10 clients per round: bytes written per round, relative
            to what changes: the clients' states and the server's.
-pool       seconds per round of 10 clients with 10 million parameters, pool against in-process.
+pool       seconds per round of 10 clients with 10 million parameters, pool against in-process, in
+           turns. The first rounds are left out: memory is used for the first time there.
 
 --source: the `src` folder of another version, measured in place of this one and saved as "before".
 Exceeding a limit fails the benchmark.
@@ -36,15 +37,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import cpu, fail, family, fedloom_run, memory, save
+from benchmarks.measure import cpu, fail, family, fedloom_run, save
 
-INTERVAL = 0.05  # seconds between two samples
+INTERVAL = 0.05  # seconds between two looks at the processes
 MIB = 2**20
 WIDTH_10M, WIDTH_100M = 350_000, 3_300_000  # of one hidden layer, 20 features and 10 classes
-COHORTS = (10, 50, 200)
+COHORTS, COHORT_TURNS = (10, 50, 200), 3
 COHORT, MILLION = 10, 1_000_000
 DATA_MIB = 12 * MILLION * (20 * 4 + 2 * 8) / MIB  # samples, labels and users of the million
-SCAFFOLD_ROUNDS, POOL_ROUNDS = 4, 6
+SCAFFOLD_ROUNDS = 4
+POOL_TURNS, POOL_ROUNDS, POOL_FIRST_ROUNDS = 3, 12, 3
 LIMITS = {
     "extra models of 200 clients": 1.0,
     "models": 10.0,
@@ -65,7 +67,6 @@ class Observed:
 
     peak_mib: float
     first: tuple[float, float]
-    cpu_seconds: float
     written_mib: float
     round_seconds: list[float]
 
@@ -91,17 +92,18 @@ def observe(source: Path | None, *options: str) -> Observed:
                 stdout=output,
                 stderr=output,
             )
-        peak, first, used, written = 0.0, (0.0, 0.0), 0.0, 0.0
-        while process.poll() is None:
+        first, used, written = (0.0, 0.0), 0.0, 0.0
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
             members = family(process.pid)
-            peak, used = max(peak, memory(members)), max(used, cpu(members))
-            written = max(written, written_mib(members))
+            used, written = max(used, cpu(members)), max(written, written_mib(members))
             if not first[0] and recorded(run):
                 first = time.perf_counter() - started, used
             time.sleep(INTERVAL)
+        _, status, usage = ended
+        process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             sys.exit(log.read_text()[-2000:])
-        return Observed(peak, first, used, written, recorded(run))
+        return Observed(usage.ru_maxrss / 1024, first, written, recorded(run))
 
 
 def recorded(run: Path) -> list[float]:
@@ -142,14 +144,21 @@ def settings(width: int, clients: int, cohort: int, rounds: int, *more: str) -> 
 
 
 def cohort(source: Path | None) -> dict[str, float]:
-    """Peak memory by the number of clients per round, in models."""
+    """Peak memory by the number of clients per round, in models: medians over turns.
+
+    A run takes up to a model more or less than the same run before, by the gaps in its heap.
+    """
     model = model_mib(WIDTH_10M)
-    models = {}
-    for size in COHORTS:
-        seen = observe(source, "--method", "fedavg", *settings(WIDTH_10M, COHORTS[-1], size, 2))
-        models[f"models of {size} clients"] = seen.peak_mib / model
-    low, *_, high = models.values()
-    return {**models, f"extra models of {COHORTS[-1]} clients": high - low}
+    peaks: dict[int, list[float]] = {size: [] for size in COHORTS}
+    for _ in range(COHORT_TURNS):
+        for size, found in peaks.items():
+            options = settings(WIDTH_10M, COHORTS[-1], size, 2)
+            found.append(observe(source, "--method", "fedavg", *options).peak_mib / model)
+    medians = {size: statistics.median(found) for size, found in peaks.items()}
+    return {
+        **{f"models of {size} clients": median for size, median in medians.items()},
+        f"extra models of {COHORTS[-1]} clients": medians[COHORTS[-1]] - medians[COHORTS[0]],
+    }
 
 
 def huge(source: Path | None) -> dict[str, float]:
@@ -188,15 +197,16 @@ def scaffold(source: Path | None) -> dict[str, float]:
 
 def pool(source: Path | None) -> dict[str, float]:
     """Seconds per round, in-process and with a pool of two workers."""
-    figures = {}
-    for engine in ("inprocess", "pool"):
-        options = settings(WIDTH_10M, COHORT, COHORT, POOL_ROUNDS, f"engine={engine}")
-        seen = observe(source, "--method", "fedavg", *options, "--workers", "2")
-        figures[f"{engine}_seconds"] = statistics.median(seen.round_seconds[1:])
-        figures[f"{engine}_cpu_seconds"] = seen.cpu_seconds
+    seconds: dict[str, list[float]] = {"inprocess": [], "pool": []}
+    for _ in range(POOL_TURNS):
+        for engine, found in seconds.items():
+            options = settings(WIDTH_10M, COHORT, COHORT, POOL_ROUNDS, f"engine={engine}")
+            seen = observe(source, "--method", "fedavg", *options, "--workers", "2")
+            found += seen.round_seconds[POOL_FIRST_ROUNDS:]
+    medians = {engine: statistics.median(found) for engine, found in seconds.items()}
     return {
-        **figures,
-        "pool_of_inprocess": figures["pool_seconds"] / figures["inprocess_seconds"],
+        **{f"{engine}_seconds": median for engine, median in medians.items()},
+        "pool_of_inprocess": medians["pool"] / medians["inprocess"],
     }
 
 

@@ -82,7 +82,13 @@ def test_norms_are_found_at_any_depth() -> None:
 
 @pytest.mark.parametrize(
     "norm",
-    [nn.GroupNorm(1, 4), nn.LayerNorm(4), nn.InstanceNorm1d(4, affine=True), nn.BatchNorm2d(4)],
+    [
+        nn.GroupNorm(1, 4),
+        nn.LayerNorm(4),
+        nn.RMSNorm(4),
+        nn.InstanceNorm1d(4, affine=True),
+        nn.BatchNorm2d(4),
+    ],
 )
 def test_every_kind_of_norm_is_a_norm(norm: nn.Module) -> None:
     chain = Chain({"only": nn.Sequential(nn.Sequential(nn.Linear(4, 4), norm))})

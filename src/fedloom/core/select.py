@@ -11,7 +11,13 @@ from fedloom.core.chain import Chain
 Selector = Callable[[Chain], frozenset[str]]
 
 BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
-NORMS = (*BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
+NORMS = (
+    *BATCH_NORMS,
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.modules.instancenorm._InstanceNorm,
+)
 
 
 def everything(chain: Chain) -> frozenset[str]:

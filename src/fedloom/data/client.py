@@ -14,7 +14,7 @@ from fedloom.core.checksum import samples_checksum
 from fedloom.core.transfer import to_device
 from fedloom.data.augment import Augment
 from fedloom.data.dataset import Dataset, Split
-from fedloom.data.parts import all_rows, part_sizes
+from fedloom.data.parts import all_rows, part_sizes, row_type
 
 Batch = tuple[Tensor, Tensor]
 
@@ -150,7 +150,7 @@ def clients_of(
     sizes = part_sizes(parts)
     stops = np.cumsum(sizes)
     starts = stops - sizes
-    rows = torch.from_numpy(all_rows(parts).astype(np.int64, copy=False)).to(device)
+    rows = torch.from_numpy(all_rows(parts).astype(row_type(len(split)), copy=False)).to(device)
     return Clients(place(split, device), rows, starts, stops, normalise, augment)
 
 

@@ -46,6 +46,11 @@ class Pieces(Sequence[np.ndarray]):
         return Pieces(self.rows, self.starts[numbers], self.stops[numbers])
 
 
+def row_type(samples: int) -> type[np.signedinteger]:
+    """The type of the numbers of rows: of 32 bits if these are enough for the samples."""
+    return np.int32 if samples < 2**31 else np.int64
+
+
 def part_sizes(parts: Parts) -> np.ndarray:
     """The number of rows of each client."""
     if isinstance(parts, Pieces):

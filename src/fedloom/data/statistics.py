@@ -11,7 +11,7 @@ import numpy as np
 from fedloom.data.dataset import Dataset
 from fedloom.data.parts import all_rows, part_sizes
 
-CLIENTS_AT_ONCE = 2**16  # that are counted in one table; there may be millions
+CLIENTS_AT_ONCE = 2**14  # that are counted in one table; there may be millions
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Heterogeneity:
 def class_counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:
     """Samples per client and class, (clients, classes)."""
     rows, sizes = all_rows(parts), part_sizes(parts)
-    counts = np.zeros((len(parts), classes), dtype=np.int64)
+    counts = np.zeros((len(parts), classes), dtype=np.int32)  # there may be a million clients
     start = 0
     for first in range(0, len(parts), CLIENTS_AT_ONCE):
         some = sizes[first : first + CLIENTS_AT_ONCE]

@@ -52,12 +52,15 @@ def _draw_samples(key: Key, centres: Tensor, users: int, samples: int) -> tuple[
     generator = key.generator()
     shift = 0.5 * torch.randn(users, 1, FEATURES, generator=generator)
     two_classes = torch.randint(0, CLASSES, (users, 2), generator=generator)
-    y = two_classes.gather(1, torch.randint(0, 2, (users, samples), generator=generator))
+    second = torch.randint(0, 2, (users, samples), generator=generator, dtype=torch.uint8).bool()
+    y = torch.where(second, two_classes[:, 1:], two_classes[:, :1])
     x = torch.empty(users, samples, FEATURES)
+    means = torch.empty(0, FEATURES)
     for some in _pieces(users, samples):
         drawn = x[some]
         torch.randn(drawn.shape, generator=generator, out=drawn)
-        drawn += centres[y[some]].add_(shift[some])
+        torch.index_select(centres, 0, y[some].view(-1), out=means.resize_(0))
+        drawn += means.view(drawn.shape).add_(shift[some])
     return x.view(-1, FEATURES), y.view(-1)
 
 

@@ -12,8 +12,10 @@ import torch
 from fedloom.core.client import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import Evaluation
+from fedloom.core.params import nbytes
 from fedloom.core.server import Absent
 from fedloom.core.state import ClientStore, ServerState
+from fedloom.engines.malloc import return_free_pages
 from fedloom.experiment.prepare import PreparedRun
 from fedloom.metrics.evaluate import (
     global_scores,
@@ -26,6 +28,7 @@ from fedloom.metrics.evaluate import (
 from fedloom.metrics.records import ClientScores
 from fedloom.metrics.score import SCORES
 
+TRIMMED_MODEL_BYTES = 2**25  # with smaller models, a round leaves little
 NO_TEST_SAMPLE = "it has no test sample"
 
 
@@ -35,6 +38,8 @@ def evaluate(prepared: PreparedRun, state: ServerState, store: ClientStore) -> d
     settings, last = prepared.config.evaluate, state.round == prepared.config.rounds
     scores: dict[str, Any] = {}
     if state.round % settings.every == 0 or last:
+        if nbytes(state.params) >= TRIMMED_MODEL_BYTES:
+            return_free_pages()
         scores |= _evaluate_global_model(prepared, state)
     if settings.personal_every and state.round % settings.personal_every == 0 and not last:
         personal = score_personal_models(prepared, state, store)

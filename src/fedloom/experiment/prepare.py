@@ -36,7 +36,7 @@ from fedloom.data.partition import check as check_partition
 from fedloom.data.statistics import client_counts
 from fedloom.engines import registry
 from fedloom.engines.choose import EngineChoice
-from fedloom.engines.malloc import return_large_blocks
+from fedloom.engines.malloc import blocks_returned, return_large_blocks
 from fedloom.experiment.build import (
     NO_VALUES,
     Values,
@@ -124,7 +124,8 @@ def prepare(
     data are not in this process.
     """
     method = check_names(config, values)
-    data = local_data(config, dataset) if remote is None else remote.data
+    with blocks_returned():
+        data = local_data(config, dataset) if remote is None else remote.data
     dataset, clients = data.dataset, data.clients
     identity = RunIdentity(made_with(), data.used, config.code())
     federation = build_federation(config, dataset, clients, values, method, data.own_test)

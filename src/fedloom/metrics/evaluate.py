@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from fedloom.metrics.records import ClientScores, Spread
 from fedloom.metrics.registry import Metric
 from fedloom.metrics.score import SCORES
 
-CLIENTS_AT_ONCE = 2**16  # whose tables are in memory; there may be millions
+CLIENTS_AT_ONCE = 2**14  # whose tables are in memory; there may be millions
 
 
 def class_groups(counts: Tensor) -> dict[str, list[int]]:
@@ -55,9 +56,12 @@ def score_clients(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor,
     """
     rows = len(counts)
     tables = [torch.split(t.expand(rows, -1), CLIENTS_AT_ONCE) for t in (recall, seen, counts)]
-    scores = [_score_some(*some) for some in zip(*tables, strict=True)]
-    weighted, mean_recall = zip(*scores, strict=True)
-    return torch.cat(weighted), torch.cat(mean_recall)
+    # made beforehand: between the large intermediate results, the scores would leave gaps
+    scores = torch.empty(2, rows, dtype=torch.float64)
+    pieces = zip(*tables, torch.split(scores, CLIENTS_AT_ONCE, dim=1), strict=True)
+    for *some, target in pieces:
+        target[0], target[1] = _score_some(*some)
+    return scores[0], scores[1]
 
 
 def _score_some(recall: Tensor, seen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,8 +104,8 @@ def metric_scores(
 
 def spread(scores: Tensor, lower_is_better: bool = False) -> Spread:
     """Mean, standard deviation and the mean of the worst tenth over clients."""
-    ordered = torch.sort(scores, descending=lower_is_better).values
-    worst = ordered[: max(1, len(scores) // 10)]
+    ordered = torch.from_numpy(np.sort(scores.numpy()))  # without the positions that torch makes
+    worst = (ordered.flip(0) if lower_is_better else ordered)[: max(1, len(scores) // 10)]
     return Spread(float(scores.mean()), float(scores.std(unbiased=False)), float(worst.mean()))
 
 
@@ -112,8 +116,14 @@ def global_scores(result: ClassCounts, counts: Tensor) -> ClientScores:
         spread(weighted),
         spread(recall),
         class_recall=tuple(round(float(r), 6) for r in result.recall),
-        group_recall=recall_by_group(result, class_groups(counts.sum(0))),
+        group_recall=recall_by_group(result, class_groups(_by_class(counts))),
     )
+
+
+def _by_class(counts: Tensor) -> Tensor:
+    """The samples of all clients by class. A sum of the whole would make a copy of 64 bits each."""
+    parts = [some.sum(0) for some in torch.split(counts, CLIENTS_AT_ONCE)]
+    return torch.stack(parts).sum(0)
 
 
 def global_scores_on_own(

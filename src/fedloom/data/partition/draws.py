@@ -10,7 +10,7 @@ import numpy as np
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.spec import Param
-from fedloom.data.parts import Parts, Pieces
+from fedloom.data.parts import Parts, Pieces, row_type
 
 Alpha = Annotated[
     float,
@@ -56,10 +56,9 @@ def point_mass(
 
 def rows_by_class(labels: np.ndarray) -> Pieces:
     """The rows of every class that occurs, in the order of the data."""
-    order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return Pieces(order, starts, np.append(starts[1:], len(labels)))
+    sizes = np.bincount(labels - labels.min())
+    rows = np.argsort(labels, kind="stable").astype(row_type(len(labels)), copy=False)
+    return Pieces.consecutive(rows, sizes[sizes > 0])
 
 
 def check_enough_samples(samples: int, clients: int, min_size: int, scheme: str) -> None:
