@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import pytest
 
+from fedloom.core.errors import UserError
 from fedloom.core.signature import Param, parameters
 from fedloom.experiment.tuning_space import parameter_range, search_space, with_values
 from fedloom.methods.registry import entry, names
@@ -45,6 +46,20 @@ def test_a_guarantee_of_privacy_is_never_tuned() -> None:
     tuned = {axis.setting for axis in search_space(load({"method": "fedmix"}), ())}
     assert "method.fedmix.lam" in tuned
     assert not tuned & {f"method.fedmix.{name}" for name in ("delta", "epsilon", "clip", "noise")}
+
+
+@pytest.mark.parametrize("method", names())
+def test_the_learning_rate_is_varied_where_it_is_used(method: str) -> None:
+    """pFedMe and Per-FedAvg have learning rates of their own."""
+    varied = [axis.setting for axis in search_space(load({"method": method}), ())]
+    assert ("train.lr" in varied) is (method not in ("pfedme", "perfedavg"))
+    assert len(varied) == len(set(varied)) and varied
+
+
+def test_a_method_with_nothing_to_vary_is_rejected() -> None:
+    given = {name: p.default for name, p in parameters(entry("pfedme").make).items()}
+    with pytest.raises(UserError, match="'pfedme' has nothing to vary"):
+        search_space(load({"method": {"name": "pfedme", "pfedme": given}}), ())
 
 
 def test_what_the_user_has_fixed_stays() -> None:

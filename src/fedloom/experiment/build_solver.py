@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fedloom.core.method import Method
 from fedloom.core.optimisers import AdamRule, DecayGroups, SGDRule, SharpnessAware
@@ -56,6 +57,14 @@ def training_conflicts(train: TrainSettings, method: Method) -> Iterator[str]:
             f"which does not work with train.optimiser={train.optimiser}, whose steps are not "
             "proportional to gradients; set train.optimiser=sgd"
         )
+
+
+def uses_learning_rate(train: TrainSettings, method: Method) -> bool:
+    """Whether a phase of the method would train otherwise with another train.lr."""
+    run = build_solver(train, rounds=1)
+    faster = replace(run, lr=2 * run.lr)
+    phases = (*method.phases, *method.finale)
+    return any(phase.solver_for(run) != phase.solver_for(faster) for phase in phases)
 
 
 def _unused(

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.signature import Parameter, parameters
+from fedloom.experiment.build_solver import uses_learning_rate
 from fedloom.experiment.prepare import check_names
 from fedloom.methods.registry import entry
 from fedloom.settings.config import DEFAULTS, Config, load
@@ -40,10 +41,10 @@ def check_over(over: Sequence[Axis], configs: Sequence[Config]) -> None:
 def search_space(config: Config, over: Sequence[Axis]) -> list[Axis]:
     """The axes of a method: those shared by all, then its own.
 
-    Without a shared setting in `over` the learning rate is varied.
+    Without a shared setting in `over` the learning rate is varied, if the method uses it.
     """
     shared = [axis for axis in over if not axis.setting.startswith(OWN)]
-    if not shared:
+    if not shared and uses_learning_rate(config.train, check_names(config)):
         shared = [Axis("train.lr", around(config.train.lr))]
     given = {axis.setting: axis for axis in over}
     own = []
@@ -56,7 +57,14 @@ def search_space(config: Config, over: Sequence[Axis]) -> list[Axis]:
             elif values is not None:
                 own.append(Axis(setting, values))
     unknown = [axis for axis in given.values() if _is_of(axis, config)]
-    return [*shared, *own, *unknown]  # an unknown parameter is reported when its values are checked
+    axes = [*shared, *own, *unknown]  # an unknown one is reported when its values are checked
+    if not axes:
+        names = "+".join(spec.name for spec in config.method_specs)
+        raise UserError(
+            f"method '{names}' has nothing to vary: it does not use train.lr, and all its own "
+            "parameters are given; leave one out, or add --over"
+        )
+    return axes
 
 
 def parameter_range(parameter: Parameter) -> Range | None:
