@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -11,12 +14,15 @@ from safetensors.torch import load_file
 from cli import talk
 from fedloom.core.errors import UserError
 from fedloom.core.params import sha256
+from fedloom.experiment.callbacks import RunStart
 from fedloom.experiment.execute import execute
 from trackers.following import METRICS, PERSONAL, accuracies, cut_off, resume, settings
 
 pytest.importorskip("mlflow", reason='needs: pip install "fedloom[mlflow]"')
 
 from fedloom.trackers.mlflow import ENVIRONMENT, MLflow
+
+RUNS = 3  # that begin at the same time
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +117,36 @@ def test_runs_of_a_comparison_side_by_side(desk: Path) -> None:
     assert {run.info.run_name for run in runs} == {"fedavg-s0", "fedprox-s0"}
     for run in runs:
         assert [step for step, _ in history(client, run, "accuracy")] == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["new/store", "file:{desk}/store"])
+def test_runs_that_begin_at_the_same_time_share_an_experiment(
+    desk: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder accepts two experiments of one name, and only one of them would be shown."""
+    from mlflow import MlflowClient
+    from mlflow.store.tracking.file_store import FileStore
+
+    check = FileStore._validate_experiment_does_not_exist
+
+    def check_slowly(store: FileStore, name: str) -> None:
+        check(store, name)
+        time.sleep(0.2)  # so that all runs check before any of them makes the experiment
+
+    monkeypatch.setattr(FileStore, "_validate_experiment_does_not_exist", check_slowly)
+    together, where = Barrier(RUNS), where.format(desk=desk)
+
+    def begin(number: int) -> None:
+        tracker = MLflow(where)
+        together.wait()
+        tracker.open_log(RunStart("FedAvg", settings(seed=number), clients=8, rounds=4))
+
+    with ThreadPoolExecutor(RUNS) as threads:
+        list(threads.map(begin, range(RUNS)))
+    folder = where.removeprefix("file:")
+    client = MlflowClient(tracking_uri=Path(folder).resolve().as_uri())
+    assert sorted(found.name for found in client.search_experiments()) == ["Default", "fedloom"]
+    assert len(stored(folder)[1]) == RUNS
 
 
 def test_the_user_s_configuration_is_used(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from filelock import FileLock
 
 import fedloom
 from fedloom.core.errors import UserError
@@ -73,8 +77,10 @@ class MLflow(Tracker):
         memory = LogMemory(start.folder, self.name, _without_password(address))
         run = None if memory.name is None else _existing(client, memory.name)
         if run is None:
+            with _alone(_folder(self.where)):
+                experiment = _experiment_id(client, self.experiment)
             run = client.create_run(
-                _experiment_id(client, self.experiment),
+                experiment,
                 run_name=run_name(start.config),
                 tags={"fedloom.version": fedloom.__version__},
             )
@@ -88,9 +94,34 @@ class MLflow(Tracker):
 
 def _address(where: str) -> str:
     """The address of a store; a folder becomes a file: address."""
-    if "://" in where or where.startswith(("file:", "databricks")):
-        return where
-    return Path(where).resolve().as_uri()
+    folder = _folder(where)
+    return where if folder is None else folder.as_uri()
+
+
+def _folder(where: str) -> Path | None:
+    """The folder of a store; None if it is a database or a server.
+
+    >>> _folder("file:///data/my%20runs"), _folder("http://127.0.0.1:5000")
+    (PosixPath('/data/my runs'), None)
+    """
+    if where.startswith("file:"):
+        return Path(url2pathname(urlsplit(where).path)).resolve()
+    return None if "://" in where or where.startswith("databricks") else Path(where).resolve()
+
+
+@contextmanager
+def _alone(folder: Path | None) -> Iterator[None]:
+    """Keep other runs from making the store or an experiment in this folder meanwhile.
+
+    In a folder, MLflow would make two experiments of one name; databases and servers refuse the
+    second one. The lock is next to the folder, because MLflow fills only a folder that it makes.
+    """
+    if folder is None:
+        yield
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
+        yield
 
 
 def _look(where: str) -> str:
