@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 from typing import Any
 
 import torch
 from earlier_results import RESULTS, ROOT, as_text
 
+from fedloom.claims.commits import fixed_at, git
+from fedloom.claims.suites import suites
 from fedloom.diagnostics.cost.count import Cost, count_cost
 from fedloom.diagnostics.cost.measure import measure
 from fedloom.inspect import cost_tables
@@ -77,9 +78,15 @@ def memory_figures() -> list[dict[str, Any]]:
     ]
 
 
+def timed_steps() -> dict[str, Any]:
+    """What the benchmark has stored of FedAlign's methods."""
+    stored: dict[str, Any] = json.loads(STEPS.read_text(encoding="utf-8"))["fedalign"]
+    return stored
+
+
 def time_figures() -> list[dict[str, Any]]:
     """Seconds per step of FedAlign's methods on ResNet-56, by turn."""
-    methods = json.loads(STEPS.read_text(encoding="utf-8"))["fedalign"]["methods"]
+    methods = timed_steps()["methods"]
     return [
         figure(TABLE, name, "step_seconds", "step_seconds", *turns(row))
         for name, row in methods.items()
@@ -88,7 +95,7 @@ def time_figures() -> list[dict[str, Any]]:
 
 def time_gate() -> dict[str, Any]:
     """Timed steps are a fair test only if the machine had nothing else to do."""
-    load = json.loads(STEPS.read_text(encoding="utf-8"))["fedalign"].get("load")
+    load = timed_steps().get("load")
     if load is None:
         return {"met": None, "why": "the load of the machine was not recorded"}
     why = f"load {load:.1f} before the timing; at most {QUIET} is a quiet machine"
@@ -104,18 +111,14 @@ def turns(row: dict[str, Any]) -> list[float]:
 def main() -> None:
     """Count everything and write the file."""
     torch.set_num_threads(1)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    commit = git(ROOT, "rev-parse", "HEAD") or ""
     result = {
         "format": 1,
         "suite": "cost",
-        "commit": commit.stdout.strip(),
+        "commit": commit,
+        "fixed_at": fixed_at(suites()["cost"], commit),
         "scale": "the papers' models and inputs; traffic on ResNet-8, memory on VGG at batch 10",
+        "extended": timed_steps().get("extended", False),
         "gate": {"met": True, "why": "counted, not measured"},
         "gate_by_claim": {f"fedalign/{name}": time_gate() for name in TIMED},
         "figures": [*table_figures(), *traffic_figures(), *memory_figures(), *time_figures()],

@@ -12,7 +12,7 @@ from docparts.result_store import all_results
 from fedloom.claims.claim import PAPERS, Claim, PrintedNumber
 from fedloom.claims.evidence import OUTCOMES, counts, verdicts
 from fedloom.claims.judgement import Judgement
-from fedloom.claims.sentences import number
+from fedloom.claims.sentences import number, repetitions
 from fedloom.claims.statistics import LEVEL
 from fedloom.claims.suites import suites
 from fedloom.claims.verdict import Verdict
@@ -114,7 +114,7 @@ def _ours(found: Judgement) -> str:
         low, high = (number(found, end) for end in found.interval)
         level = "" if found.level == LEVEL else f" ({100 * found.level:.0f} %)"
         lines[-1] += _unbroken(f" [{low}, {high}]{level}")
-    seeds = "counted" if found.is_counted else f"{found.seeds} seed{'s' * (found.seeds != 1)}"
+    seeds = "counted" if found.is_counted else repetitions(found)
     more = f"; {found.seeds_to_decide} would decide" if found.seeds_to_decide else ""
     return "<br>".join([*lines, f"{seeds}{more}"])
 

@@ -109,13 +109,24 @@ def test_one_counted_cost_decides(ratio: float, outcome: str) -> None:
     assert "counted" in found.sentence
 
 
+def moon_takes(*seconds: float) -> Verdict:
+    """The verdict on MOON's step time, with these seconds by turn; FedAvg takes one."""
+    about = {"preset": "fedalign/table5", "column": "step_seconds", "metric": "step_seconds"}
+    rows = {"moon": list(seconds), "fedavg": [1.0] * len(seconds)}
+    timed = result_file(*(figure(row, values, **about) for row, values in rows.items()))
+    found = verdict(claim("fedalign/time-moon-3x"), timed)
+    assert found is not None
+    return found
+
+
 def test_one_timing_does_not_decide() -> None:
     """A timed cost has an error, which needs repetitions."""
-    rows = {"moon": 3.0, "fedavg": 1.0}
-    about = {"preset": "fedalign/table5", "column": "step_seconds", "metric": "step_seconds"}
-    timed = result_file(*(figure(row, [value], **about) for row, value in rows.items()))
-    found = verdict(claim("fedalign/time-moon-3x"), timed)
-    assert found is not None and found.outcome == "not decided"
+    assert moon_takes(3.0).outcome == "not decided"
+
+
+def test_timings_are_repeated_in_turns() -> None:
+    assert "95%, 3 turns;" in moon_takes(3.0, 3.01, 3.02).sentence
+    assert "turns would halve the interval" in moon_takes(3.3, 3.5, 3.7).sentence
 
 
 def test_an_order_agrees_only_if_every_pair_does() -> None:

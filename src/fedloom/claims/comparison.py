@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+Unit = Literal["seed", "turn"]
 Cell = tuple[str, str]  # the row and the column of a table
 
 
@@ -41,7 +43,8 @@ class Comparison:
     """A difference by seed and its region. A difference of logarithms is a log ratio.
 
     differences: None where a seed cannot be judged. required: it must lie in the region; if not,
-    it only must not lie outside. pair: the two samples, if they share no seeds.
+    it only must not lie outside. pair: the two samples, if they share no seeds. unit: what the
+    differences are repeated over; timings, which have no seed, are repeated in turns.
     """
 
     label: str
@@ -51,3 +54,4 @@ class Comparison:
     required: bool = True
     is_share: bool = False
     pair: tuple[Sequence[float], Sequence[float]] | None = None
+    unit: Unit = "seed"

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from fedloom.claims import statistics as st
-from fedloom.claims.comparison import Cell, Comparison, Read, Region, Series
+from fedloom.claims.comparison import Cell, Comparison, Read, Region, Series, Unit
 from fedloom.core.errors import UserError
 
 COUNTED = {"macs", "stored_parameters", "bytes", "bytes_up_and_down", "peak_bytes"}
+TIMED = {"step_seconds"}  # in turns of a benchmark
 TO_TARGET = {"rounds_to_target", "seconds_to_target"}
 
 
@@ -66,7 +67,8 @@ class Rule(BaseModel, ABC):
         ours, theirs = read(above), read(below)
         seeds = [seed for seed in sorted(ours.values) if seed in theirs.values]
         found = {seed: self._difference(seed, ours, theirs) for seed in seeds}
-        return Comparison(label, found, region, self.is_log, required)
+        unit: Unit = "turn" if self.metric in TIMED else "seed"
+        return Comparison(label, found, region, self.is_log, required, unit=unit)
 
     def _difference(self, seed: int, ours: Series, theirs: Series) -> float | None:
         a, b = ours.values[seed], theirs.values[seed]

@@ -19,19 +19,21 @@ def describe(found: Judgement) -> str:
 
 
 def _measured(found: Judgement) -> str:
-    label, seeds = found.comparison.label, found.seeds
-    plural = "" if seeds == 1 else "s"
+    label, times = found.comparison.label, repetitions(found)
     if found.mean is None:
-        return f"{label}, {seeds} seed{plural}"
+        return f"{label}, {times}"
     if found.interval is None:
-        return f"{label} {number(found, found.mean)}, {seeds} seed{plural}"
+        return f"{label} {number(found, found.mean)}, {times}"
     low, high = (number(found, end) for end in found.interval)
     if found.is_counted:
         return f"{label} {low}, counted"
     interval = f"[{low}, {high}]"
-    return (
-        f"{label} {number(found, found.mean)} {interval}, {found.level:.0%}, {seeds} seed{plural}"
-    )
+    return f"{label} {number(found, found.mean)} {interval}, {found.level:.0%}, {times}"
+
+
+def repetitions(found: Judgement) -> str:
+    """How many seeds, or turns of a timing, were compared."""
+    return f"{found.seeds} {found.comparison.unit}{'' if found.seeds == 1 else 's'}"
 
 
 def _wanted(comparison: Comparison) -> str:
@@ -45,7 +47,11 @@ def _wanted(comparison: Comparison) -> str:
 
 
 def _more_seeds(found: Judgement) -> str:
-    halve = f"{found.seeds_to_halve} seeds would halve the interval" if found.seeds_to_halve else ""
+    halve = (
+        f"{found.seeds_to_halve} {found.comparison.unit}s would halve the interval"
+        if found.seeds_to_halve
+        else ""
+    )
     decide = f"{found.seeds_to_decide} would decide if the mean stayed"
     return ", ".join(part for part in (halve, decide if found.seeds_to_decide else "") if part)
 
