@@ -1,13 +1,17 @@
-"""The commit that fixed a suite: the last change of suites.toml before the runs."""
+"""The commits of results: the one of the runs, and the one that had fixed their suite before."""
 
+import hashlib
+import io
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from fedloom.claims import suites
 from fedloom.claims.commits import PACKAGE, fixed_at
+from fedloom.claims.result_files import ResultFile, packaged_results
 from fedloom.claims.suites import suite
 
 WORDS = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
@@ -58,3 +62,44 @@ def test_it_is_not_known_if_the_suite_was_another_one(repository: Path) -> None:
 @pytest.mark.parametrize("commit", ["", "0" * 40, "HEAD", "--help"])
 def test_it_is_not_known_without_the_commit(repository: Path, commit: str) -> None:
     assert fixed_at(suite("mlb50"), commit, repository) == ""
+
+
+def source_at(commit: str) -> str:
+    """The checksum of fedloom's source files at a commit, as runs record it."""
+    packed = subprocess.run(
+        ["git", "archive", commit, "."], cwd=PACKAGE, capture_output=True, check=True
+    )
+    digest = hashlib.sha256()
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        for name in sorted(filter(lambda name: name.endswith(".py"), archive.getnames()), key=Path):
+            file = archive.extractfile(name)
+            assert file is not None
+            digest.update(f"{name} {hashlib.sha256(file.read()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def history() -> None:
+    """Skips a test where the repository or a part of its history is missing."""
+    try:
+        shallow = git(PACKAGE, "rev-parse", "--is-shallow-repository")
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("the history of the repository is not here")
+    if shallow == "true":
+        pytest.skip("the history of the repository is not here")
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("result", packaged_results(), ids=lambda result: result.suite)
+def test_results_name_commits_that_exist(result: ResultFile) -> None:
+    for commit in result.commit.split(", "):
+        assert git(PACKAGE, "cat-file", "-t", commit) == "commit"
+        if result.fixed_at:
+            git(PACKAGE, "merge-base", "--is-ancestor", result.fixed_at, commit)
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("commit", sorted({r.commit for r in packaged_results() if r.fixed_at}))
+def test_runs_were_made_with_the_source_of_the_commit_they_name(commit: str) -> None:
+    recorded = {r.machine["source"] for r in packaged_results() if r.commit == commit}
+    assert recorded == {source_at(commit)}
