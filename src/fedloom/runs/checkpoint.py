@@ -19,7 +19,6 @@ from fedloom.core import params
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import RunIdentity
 from fedloom.core.state import ServerState
-from fedloom.runs.client_store import DigestFacts
 from fedloom.runs.durable_files import (
     TMP_SUFFIX,
     file_error,
@@ -32,6 +31,7 @@ from fedloom.runs.durable_files import (
 from fedloom.runs.journal import Prefix
 from fedloom.runs.made_with import made_with
 from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, manifest_problem, read_manifest
+from fedloom.runs.memory_digest import DigestFacts
 from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 

@@ -45,7 +45,7 @@ from fedloom.core.regular_files import check_folder, check_regular
 from fedloom.core.state import ServerState
 from fedloom.runs import checkpoint
 from fedloom.runs.checkpoint import LoadedCheckpoint, StateCheck, any_state
-from fedloom.runs.client_store import MemoryDigest, SqliteStore, StoreDamaged
+from fedloom.runs.client_store import SqliteStore
 from fedloom.runs.durable_files import (
     PRIVATE_FOLDER,
     TMP_SUFFIX,
@@ -60,6 +60,8 @@ from fedloom.runs.durable_files import (
 from fedloom.runs.journal import Journal, begins_with, records
 from fedloom.runs.lock import Lock
 from fedloom.runs.manifest import Manifest
+from fedloom.runs.memory_database import DatabaseDamaged
+from fedloom.runs.memory_digest import MemoryDigest
 
 FORMAT = 2  # of the folder; another number means that other versions of fedloom cannot read it
 CONFIG = "config.toml"
@@ -303,7 +305,7 @@ class RunFolder:
     def _clients_problem(self, manifest: Manifest) -> str | None:
         try:
             digest = self.store.digest(manifest.round)
-        except StoreDamaged as error:
+        except DatabaseDamaged as error:
             return error.reason
         self._digests[manifest.round] = digest
         if digest.facts == manifest.clients:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedloom.core import json_checks as must_be
 from fedloom.core.identity import IDENTITY_CHECK, RunIdentity
-from fedloom.runs.client_store import DigestFacts
 from fedloom.runs.journal import Prefix
+from fedloom.runs.memory_digest import DigestFacts
 
 MANIFEST_FORMAT = 2
 
