@@ -36,7 +36,8 @@ from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
 from fedloom.metrics.records import History, RoundRecord, RunResult
 from fedloom.metrics.totals import RunTotals
-from fedloom.runs.folder import Restored, RunFolder
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.restored import Restored
 
 
 class Interrupted(RunError):
