@@ -34,7 +34,8 @@ from fedloom.experiment.low_loss_note import LowLossNote
 from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
-from fedloom.metrics.records import History, RoundRecord, RunResult
+from fedloom.metrics.history import History
+from fedloom.metrics.records import RoundRecord, RunResult
 from fedloom.metrics.totals import RunTotals
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.restored import Restored
