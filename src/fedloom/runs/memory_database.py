@@ -1,7 +1,7 @@
 """The SQLite file of the clients' memories: one table, and every commit reaches the disk.
 
-What its rows mean is the business of client_store.py. The file may come from someone else: if it
-holds anything but our table, it is rejected before the first query. Errors name the file and the
+What its rows mean is the business of runs/client_store.py. The file may come from someone else: if
+it holds anything but our table, it is rejected before the first query. Errors name the file and the
 remedy.
 """
 
