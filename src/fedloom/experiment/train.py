@@ -171,7 +171,8 @@ def _run_rounds(
             # a skipped round is always saved: a resumed run must not come to it again
             if _checkpoint_due(state, prepared) or stop_requested or record.skipped is not None:
                 engine = prepared.engine_choice.engine
-                folder.save(state, prepared.identity, engine=engine)
+                frozen = prepared.simulation.federation.frozen
+                folder.save(state, prepared.identity, frozen, engine=engine)
         callback.on_round(record)  # after the save: what the user is shown is safe
         if stop_requested and state.round < prepared.config.rounds:
             raise Interrupted(f"stopped after round {state.round} of {prepared.config.rounds}")

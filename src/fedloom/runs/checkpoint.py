@@ -1,8 +1,8 @@
 """Checkpoints: the server's state in a safetensors file, and a manifest with the checksums of all.
 
-The manifest is written last. It holds the checksums of the state, the settings, the metrics so far,
-the clients' memories, and of the manifest before it. A checkpoint is valid only if all of them
-still match. The last three are kept, to fall back on.
+The manifest is written last. It holds the checksums of the state, the frozen weights, the settings,
+the metrics so far, the clients' memories, and of the manifest before it. A checkpoint is valid only
+if all of them still match. The last three are kept, to fall back on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from fedloom.core import params
 from fedloom.core.identity import RunIdentity
 from fedloom.core.state import ServerState
+from fedloom.runs import frozen_weights
 from fedloom.runs.checkpoint_errors import no_valid_checkpoint
 from fedloom.runs.checkpoint_files import (
     manifest_path,
@@ -25,11 +26,12 @@ from fedloom.runs.checkpoint_files import (
     state_path,
 )
 from fedloom.runs.durable_files import read_if_exists, seal, sha256, unseal, write_durably
+from fedloom.runs.frozen_weights import StoredWeights
 from fedloom.runs.journal import Prefix
 from fedloom.runs.made_with import made_with
 from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, manifest_problem, read_manifest
 from fedloom.runs.memory_digest import DigestFacts
-from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened
+from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened, weight_path
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 
@@ -55,14 +57,21 @@ def save(
     metrics: Prefix,
     extra: Mapping[str, Any],
     identity: RunIdentity | None = None,
+    frozen: StoredWeights | None = None,
 ) -> Manifest:
-    """Write the state, then the manifest. identity: None if only this process is known."""
-    payload = pack(flattened(state))
+    """Write the state, then the manifest.
+
+    identity: None if only this process is known. frozen: the weights that are stored already and
+    not written again; None if there are none.
+    """
+    stored = frozen.names if frozen else frozenset()
+    payload = pack(flattened(state, without=stored))
     manifest = Manifest(
         format=MANIFEST_FORMAT,
         round=state.round,
         config_sha256=config_sha256,
         payload_sha256=sha256(payload),
+        frozen_sha256=frozen.sha256 if frozen else None,
         weights_sha256=params.sha256(state.params),
         clients=clients,
         metrics=metrics,
@@ -126,7 +135,7 @@ def _load(
     reason = _wrong_predecessor(folder, manifest) or check_run(manifest)
     if reason is not None:
         return reason
-    state = _read_state(state_path(folder, number), manifest, device)
+    state = _read_state(folder, manifest, device)
     if isinstance(state, str):
         return state
     if (reason := check_state(state)) is not None:
@@ -134,8 +143,9 @@ def _load(
     return manifest, state
 
 
-def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> ServerState | str:
+def _read_state(folder: Path, manifest: Manifest, device: torch.device | str) -> ServerState | str:
     """The state that a manifest describes, or why it is invalid."""
+    path = state_path(folder, manifest.round)
     payload = read_if_exists(path)
     if payload is None:
         return f"{path.name} is missing"
@@ -145,6 +155,10 @@ def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> S
         flat = unpack(payload, device)
     except MalformedTensors as error:
         return f"{path.name} cannot be read: {error}"
+    frozen = frozen_weights.load(folder, manifest.frozen_sha256, device)
+    if isinstance(frozen, str):
+        return frozen
+    flat |= {weight_path(name): tensor for name, tensor in frozen.items()}
     if sorted(paths(manifest.layout)) != sorted(flat):
         return f"{path.name} holds other tensors than its manifest says"
     state = unflattened(manifest.round, manifest.layout, flat)

@@ -2,8 +2,8 @@
 
 What it holds is listed in runs/folder_layout.py.
 
-A save takes these steps, each durable before the next: clients' memories, metrics, state, manifest;
-then old checkpoints are deleted. A crash
+A save takes these steps, each durable before the next: clients' memories, metrics, the frozen
+weights if they are not there yet, state, manifest; then old checkpoints are deleted. A crash
 
     before the manifest   leaves memories and metrics of a round without a manifest: `restore` goes
                           back to the last manifest and drops later versions of the memories and
@@ -20,7 +20,7 @@ So `restore` always returns a completed save, and the last one unless its files 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import RunIdentity
 from fedloom.core.regular_files import check_folder
 from fedloom.core.state import ServerState
-from fedloom.runs import checkpoint
+from fedloom.runs import checkpoint, frozen_weights
 from fedloom.runs.checkpoint import LoadedCheckpoint, StateCheck, any_state
 from fedloom.runs.checkpoint_errors import checkpoints_gone, no_valid_checkpoint
 from fedloom.runs.checkpoint_files import KEPT_CHECKPOINTS, keep_only, saved_rounds
@@ -59,6 +59,7 @@ from fedloom.runs.folder_layout import (
     with_header,
     without_header,
 )
+from fedloom.runs.frozen_weights import StoredWeights
 from fedloom.runs.journal import Journal, begins_with, records
 from fedloom.runs.lock import Lock
 from fedloom.runs.manifest import Manifest
@@ -82,6 +83,7 @@ class RunFolder:
         self.store = SqliteStore(path / CLIENTS, device, read_only=lock is None)
         self._journal = None if lock is None else Journal(path / METRICS)
         self._checks = FolderChecks(path, self.config_sha256, self.store)
+        self._frozen: StoredWeights | None = None  # once this process has stored them
 
     @classmethod
     def create(cls, path: Path, config_text: str, device: torch.device | str = "cpu") -> RunFolder:
@@ -145,17 +147,24 @@ class RunFolder:
         return records(data)
 
     def save(
-        self, state: ServerState, identity: RunIdentity | None = None, **extra: Any
+        self,
+        state: ServerState,
+        identity: RunIdentity | None = None,
+        frozen: Collection[str] = (),
+        **extra: Any,
     ) -> Manifest:
         """Write a checkpoint of everything, in the order described at the top of this module.
 
-        identity: what the rounds so far depend on; None if only this process is known.
+        identity: what the rounds so far depend on; None if only this process is known. frozen: the
+        weights of the model that never change.
         """
         journal, folder = self._open_journal(), self.path / CHECKPOINT
         clients = self.store.commit(state.round).facts
         metrics = journal.sync()
+        if self._frozen is None:
+            self._frozen = frozen_weights.store(folder, state.params, frozen)
         manifest = checkpoint.save(
-            folder, state, self.config_sha256, clients, metrics, extra, identity
+            folder, state, self.config_sha256, clients, metrics, extra, identity, self._frozen
         )
         kept = saved_rounds(folder)[:KEPT_CHECKPOINTS]
         keep_only(folder, kept.__contains__)

@@ -2,7 +2,8 @@
 
     config.toml      the format of the folder, and the complete settings the run began with
     metrics.jsonl    one line per round
-    checkpoint/      round-N.safetensors and MANIFEST-N.json of the last three checkpoints
+    checkpoint/      round-N.safetensors and MANIFEST-N.json of the last three checkpoints;
+                     frozen.safetensors, once for all, if the model has frozen weights
     clients.sqlite   the clients' memories; only if the method has memories
     clients/         large memories, a file each; only if there are any
     result.json      the summary of a finished run
