@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -123,6 +124,15 @@ def test_frozen_weights_are_in_no_message_and_no_memory(method: str, desk: Path)
     assert frozen and frozen <= state.keys()
     assert engine.names.isdisjoint(frozen)
     assert engine.names >= state.keys() - frozen
+
+
+def test_checkpoints_do_not_hold_frozen_weights_but_an_opened_run_has_them(desk: Path) -> None:
+    run = experiment(model=MODEL, engine="inprocess").run("run")
+    (*_, state) = sorted(Path("run/checkpoint").glob("round-*.safetensors"))
+    paths = safetensors.torch.load_file(state)
+    assert paths and not any(path.removeprefix("params/") in FROZEN for path in paths)
+    assert set(safetensors.torch.load_file("run/checkpoint/frozen.safetensors")) == set(FROZEN)
+    assert sha(fl.open("run")) == sha(run)
 
 
 def test_a_checkpoint_with_other_frozen_weights_is_rejected(desk: Path) -> None:

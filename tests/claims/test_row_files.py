@@ -12,7 +12,7 @@ from fedloom.claims.collect import collect, write_results, write_row_files
 from fedloom.claims.plan_suite import SuitePlan
 from fedloom.claims.row_files import read_log
 from fedloom.core.errors import UserError
-from fedloom.runs.folder import CONFIG, METRICS
+from fedloom.runs.folder_layout import CONFIG, METRICS
 from fedloom.settings.config import load
 from support.made_up_runs import plan
 

@@ -12,7 +12,7 @@ import pytest
 
 from cli.talk import TINY, Said, fedloom, lines, run
 from fedloom.experiment.stored_run import StoredRun, read_run
-from fedloom.metrics.records import EMPTY_SPREAD, ClientScores
+from fedloom.metrics.client_scores import EMPTY_SPREAD, ClientScores
 from fedloom.reports.client_scores import by_class, final_scores, training_counts
 from fedloom.reports.colours import styles
 from fedloom.reports.sweep import by_setting

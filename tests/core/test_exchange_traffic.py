@@ -11,7 +11,8 @@ from cli import talk
 from fedloom.experiment.build import resolve_auto
 from fedloom.experiment.prepare import prepare
 from fedloom.experiment.train import Interrupted, train
-from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.folder_layout import CONFIG
 from fedloom.settings.config import load
 from fedloom.settings.overrides import read
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.evaluate import ClassCounts, Evaluation, count_correct
 from fedloom.metrics import evaluate
+from fedloom.metrics.client_scores import Spread
 from fedloom.metrics.evaluate import (
     class_groups,
     global_scores,
@@ -22,7 +23,6 @@ from fedloom.metrics.evaluate import (
     spread,
     task_score,
 )
-from fedloom.metrics.records import Spread
 from fedloom.metrics.registry import chosen_metrics
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedloom.core.errors import UserError
 from fedloom.metrics import score
+from fedloom.metrics.client_scores import ClientScores, Spread
 from fedloom.metrics.curve import (
     STARTS,
     CurveOptions,
@@ -21,7 +22,6 @@ from fedloom.metrics.curve import (
     smoothed,
 )
 from fedloom.metrics.measures import check, counts_rounds, final_score, is_measure, measured
-from fedloom.metrics.records import ClientScores, Spread
 from support.golden import golden
 
 GOLDEN = golden("fedmlb/server_updates")

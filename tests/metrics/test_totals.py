@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fedloom.metrics.curve import first_round
-from fedloom.metrics.records import History, RoundRecord
+from fedloom.metrics.history import History
+from fedloom.metrics.records import RoundRecord
 from fedloom.metrics.totals import RunTotals
 
 ROUND = RoundRecord(1, (3, 5), {}, 0.7, 10, bytes_up=40, bytes_down=60, seconds=0.5)

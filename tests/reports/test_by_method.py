@@ -7,7 +7,8 @@ import pytest
 
 from fedloom.cli.options import gather
 from fedloom.experiment.stored_run import StoredRun
-from fedloom.metrics.records import History, RoundRecord
+from fedloom.metrics.history import History
+from fedloom.metrics.records import RoundRecord
 from fedloom.reports.by_method import by_method
 from fedloom.reports.comparison import compare_runs, described
 from fedloom.reports.rerun import compare_command, run_command

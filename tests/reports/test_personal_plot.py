@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
+from fedloom.metrics.client_scores import ClientScores, Spread
 from fedloom.metrics.curve import CurveOptions
-from fedloom.metrics.records import ClientScores, Spread
 from fedloom.reports.comparison import Comparison
 from fedloom.reports.comparison_row import ComparisonRow
 from fedloom.reports.personal_plot import draw

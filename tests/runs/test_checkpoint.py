@@ -1,4 +1,4 @@
-"""Checkpoints: which are kept, what each one verifies, and which is the fallback."""
+"""Checkpoints: what each one verifies, and which is the fallback."""
 
 import shutil
 import sqlite3
@@ -8,19 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedloom.core.errors import RunError, UserError
+from fedloom.core.errors import RunError
 from fedloom.core.params import sha256
 from fedloom.runs import checkpoint
+from fedloom.runs.checkpoint_files import saved_rounds
 from fedloom.runs.durable_files import seal, unseal
 from fedloom.runs.folder import RunFolder
 from runs import toy
-from runs.toy import names
-
-
-def test_the_last_three_checkpoints_are_kept(run: Path) -> None:
-    kept = [f"MANIFEST-{r}.json" for r in (3, 4, 5)] + [f"round-{r}.safetensors" for r in (3, 4, 5)]
-    assert names(run / "checkpoint") == kept
-    assert names(run) == ["checkpoint", "clients.sqlite", "config.toml", "lock", "metrics.jsonl"]
 
 
 def test_manifests_are_chained_and_complete(run: Path) -> None:
@@ -49,7 +43,7 @@ def test_restore_falls_back_to_the_newest_valid_checkpoint(run: Path, broken: in
             and "round-5.safetensors is missing" in restored.warnings[0]
         )
         assert toy.restored_round(folder) == 5 - broken
-        assert checkpoint.saved_rounds(run / "checkpoint") == list(range(5 - broken, 2, -1))
+        assert saved_rounds(run / "checkpoint") == list(range(5 - broken, 2, -1))
     assert toy.assert_resumes(run, last=7) == 5 - broken
 
 
@@ -74,18 +68,6 @@ def test_states_without_manifests_are_not_taken_for_a_new_run(run: Path) -> None
     for manifest in run.glob("checkpoint/MANIFEST*"):
         manifest.unlink()
     with RunFolder.open(run) as folder, pytest.raises(RunError, match="its manifest is missing"):
-        folder.restore()
-
-
-def test_an_edited_config_is_rejected(run: Path) -> None:
-    text = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(text.replace("0.05", "0.06"))
-    with (
-        RunFolder.open(run) as folder,
-        pytest.raises(
-            UserError, match=r"round 5, 4, 3: config\.toml is not the one .*put the file"
-        ),
-    ):
         folder.restore()
 
 
@@ -115,35 +97,9 @@ def test_a_state_that_does_not_match_its_manifest_is_rejected(run: Path) -> None
     assert toy.assert_resumes(run, last=6) == 4
 
 
-def test_half_written_files_of_a_crash_are_deleted(run: Path) -> None:
-    for name in (
-        "MANIFEST-5.json.tmp",
-        "round-2.safetensors.tmp",
-        "round-1.safetensors",
-        "notes.txt",
-    ):
-        (run / "checkpoint" / name).touch()
-    assert toy.assert_resumes(run, last=6) == 5
-    kept = (
-        [f"MANIFEST-{r}.json" for r in (4, 5, 6)]
-        + ["notes.txt"]
-        + [f"round-{r}.safetensors" for r in (4, 5, 6)]
-    )
-    assert names(run / "checkpoint") == kept
-
-
 def test_a_missing_older_manifest_does_no_harm(run: Path) -> None:
     (run / "checkpoint/MANIFEST-4.json").unlink()
     assert toy.assert_resumes(run, last=6) == 5
-
-
-def test_a_missing_database_is_detected(run: Path) -> None:
-    (run / "clients.sqlite").unlink()
-    with (
-        RunFolder.open(run) as folder,
-        pytest.raises(RunError, match=r"clients\.sqlite holds 0 memories that are not the \d+"),
-    ):
-        folder.restore()
 
 
 def test_a_locked_database_is_not_reported_as_damaged(
@@ -231,15 +187,3 @@ def test_the_caller_can_say_that_a_state_is_not_of_its_run(run: Path) -> None:
         restored = folder.restore(only_even)
     assert restored is not None and restored.state.round == 4
     assert "does not belong to this run: 5 is odd" in restored.warnings[0]
-
-
-def test_a_version_that_nobody_knows_is_no_reason_to_fail(run: Path) -> None:
-    path = run / "checkpoint/MANIFEST-5.json"
-    facts = unseal(path.read_bytes()) or {}
-    facts["identity"]["made_with"]["code_path"]["compiler"] = "7"
-    path.write_bytes(seal(facts))
-    with RunFolder.open(run) as folder:
-        restored = folder.restore()
-    assert restored is not None and restored.state.round == 5
-    (warning,) = restored.warnings
-    assert "was made with compiler 7, and this is compiler unset" in warning

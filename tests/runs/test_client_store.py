@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fedloom.core.errors import RunError
 from fedloom.runs import client_store
-from fedloom.runs.client_store import MemoryDigest, SqliteStore
+from fedloom.runs.client_store import SqliteStore
+from fedloom.runs.memory_digest import MemoryDigest
 from fedloom.runs.tensor_bytes import pack
 from runs.conftest import MEMORY
 from runs.toy import assert_same
@@ -198,10 +199,9 @@ def test_a_commit_that_fails_keeps_what_is_pending(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.remember(1, {"control": {"w": torch.zeros(200_000)}})
-    db = store._db
-    assert db is not None
-    pages = db.execute("PRAGMA page_count").fetchone()[0]
-    db.execute(f"PRAGMA max_page_count = {pages + 3}")
+    with store._database.transaction() as db:
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count = {pages + 3}")
     with pytest.raises(
         RunError, match=r"clients\.sqlite: database or disk is full; free some space"
     ):
@@ -243,50 +243,12 @@ def test_a_lost_row_and_an_extra_genuine_row_change_the_digest(store: SqliteStor
     assert store.digest(1).count == before.count - 1
 
 
-def test_every_commit_reaches_the_disk(store: SqliteStore) -> None:
-    assert store._db is not None
-    said = [
-        store._db.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("journal_mode", "synchronous")
-    ]
-    assert said == ["wal", 2]  # 2 is FULL: the log is synced at every commit
-
-
-def test_a_closed_store_is_a_single_file(store: SqliteStore) -> None:
-    store.close()
-    assert [p.name for p in store.path.parent.iterdir()] == ["clients.sqlite"]
-    assert (
-        store.path.read_bytes()[18:20] == b"\x01\x01"
-    )  # the header's format numbers: 2 would require a log file
-
-
-def test_a_free_list_that_would_overwrite_memories_is_detected(store: SqliteStore) -> None:
-    """Every row can still be read, but new ones would overwrite them."""
-    store.close()
-    data = bytearray(store.path.read_bytes())
-    data[32:40] = (2).to_bytes(4, "big") + (1).to_bytes(
-        4, "big"
-    )  # the header's list of free pages: page 2, one in all
-    store.path.write_bytes(data)
-    assert_same(SqliteStore(store.path).recall(3)["control"], value(3))
-    with pytest.raises(RunError, match="its pages do not fit together"):
-        SqliteStore(store.path).digest(1)
-
-
 def test_another_thread_may_recall(store: SqliteStore) -> None:
     found: list[float] = []
     thread = threading.Thread(target=lambda: found.extend(store.recall(2)["control"]["z"].tolist()))
     thread.start()
     thread.join()
     assert found == [2.0, 2.0]
-
-
-def test_a_file_that_is_no_database_is_detected(disk: Path) -> None:
-    (disk / "clients.sqlite").write_bytes(b"something else" * 100)
-    with pytest.raises(
-        RunError, match=r"clients\.sqlite: file is not a database; go back to an earlier"
-    ):
-        SqliteStore(disk / "clients.sqlite").recall(0)
 
 
 def test_a_reader_sees_committed_rows_while_the_store_is_open(store: SqliteStore) -> None:

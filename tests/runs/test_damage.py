@@ -48,6 +48,7 @@ def test_the_runs_have_every_kind_of_file(runs: list[Path]) -> None:
             "result.json.json",
         ),
         *("clients.sqlite.sqlite-shm", "MANIFEST.json", "round.safetensors", "lock"),
+        "frozen.safetensors.safetensors",
     }
 
 

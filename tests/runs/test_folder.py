@@ -1,9 +1,8 @@
-"""A run folder from its creation to its result."""
+"""A run folder while it is written and read: rounds, saves, one writer, disk errors."""
 
 import errno
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import torch
 
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.state import ServerState
-from fedloom.runs import checkpoint
-from fedloom.runs.durable_files import seal, sha256
-from fedloom.runs.folder import FORMAT, RunFolder
+from fedloom.runs.folder import RunFolder
 from fedloom.runs.lock import Lock
 from runs import toy
 from runs.toy import names
@@ -40,37 +37,6 @@ def test_the_same_round_may_be_saved_twice(disk: Path) -> None:
     assert toy.assert_resumes(disk / "run", last=3) == 2
 
 
-def test_other_versions_cause_a_warning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = checkpoint.made_with()
-    other = replace(now, torch="9.9", cpu="VSX", python="4.0", source="0" * 64)
-    monkeypatch.setattr(checkpoint, "made_with", lambda: other)
-    with RunFolder.open(run) as folder:
-        restored = folder.restore()
-    assert restored is not None and restored.state.round == 5
-    source, *others = restored.warnings
-    assert f"with fedloom source {now.source[:12]}, and this is fedloom source {12 * '0'}" in source
-    versions = {"torch": now.torch, "Python": now.python, "CPU": now.cpu}
-    for (what, then), warning in zip(versions.items(), others, strict=True):
-        assert f"was made with {what} {then}, and this is {what}" in warning
-        assert "last bits" in warning
-
-
-def test_existing_files_are_not_overwritten(run: Path, disk: Path) -> None:
-    with pytest.raises(
-        UserError, match=rf"holds a run already; resume it with `fedloom resume {run}`"
-    ):
-        RunFolder.create(run, toy.CONFIG)
-    (disk / "photos").mkdir()
-    (disk / "photos" / "cat.jpg").touch()
-    with pytest.raises(
-        UserError, match=r"photos is not empty \(it holds cat.jpg\); choose another --out"
-    ):
-        RunFolder.create(disk / "photos", toy.CONFIG)
-    with pytest.raises(UserError, match=r"cat.jpg is a file; choose another --out"):
-        RunFolder.create(disk / "photos" / "cat.jpg", toy.CONFIG)
-    assert names(disk / "photos") == ["cat.jpg"]
-
-
 def test_of_two_processes_that_create_one_folder_the_later_is_rejected(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,60 +50,6 @@ def test_of_two_processes_that_create_one_folder_the_later_is_rejected(
     with pytest.raises(UserError, match="holds a run already"):
         RunFolder.create(path, toy.CONFIG)
     assert (path / "config.toml").read_text() == "theirs"
-
-
-def test_a_folder_that_is_not_a_run_is_rejected(disk: Path) -> None:
-    for enter in (RunFolder.open, RunFolder.read_only):
-        with pytest.raises(
-            UserError,
-            match=r"is not the folder of a run: it has no config.toml and no checkpoint; make one",
-        ):
-            enter(disk)
-    assert names(disk) == []
-
-
-def test_a_config_that_is_not_text_is_rejected(run: Path) -> None:
-    whole = (run / "config.toml").read_bytes()
-    (run / "config.toml").write_bytes(whole + b"lr = \xff")
-    with pytest.raises(UserError, match=rf"config.toml is not text \(byte {len(whole) + 5}\)"):
-        RunFolder.open(run)
-    (run / "config.toml").write_bytes(whole)
-    RunFolder.open(run).close()
-
-
-def test_the_first_line_of_the_config_is_the_format_of_the_folder(run: Path) -> None:
-    text = (run / "config.toml").read_text()
-    assert text == f"# fedloom run folder, format 2\n{toy.CONFIG}" and FORMAT == 2
-    for enter in (RunFolder.open, RunFolder.read_only):
-        with enter(run) as folder:
-            assert folder.config_text == toy.CONFIG
-            assert folder.config_sha256 == sha256(text.encode())
-
-
-@pytest.mark.parametrize(
-    ("header", "written"),
-    [
-        ("", r"1 \(or without a version\)"),
-        ("# fedloom run folder\n", r"1 \(or without a version\)"),
-        ("# fedloom run folder, format 1\n", "1"),
-        ("# fedloom run folder, format 3\n", "3"),
-        ("# fedloom run folder, format two\n", r"1 \(or without a version\)"),
-        ("\n# fedloom run folder, format 2\n", r"1 \(or without a version\)"),
-    ],
-)
-def test_other_formats_are_rejected_and_left_as_they_are(
-    run: Path, header: str, written: str
-) -> None:
-    (run / "config.toml").write_text(header + toy.CONFIG)
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    for enter in (RunFolder.open, RunFolder.read_only):
-        with pytest.raises(
-            UserError,
-            match=rf"^{run} was written in run-folder format {written}, and this version of "
-            "fedloom reads format 2; start a new run, or use the version that wrote it$",
-        ):
-            enter(run)
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
 def test_a_folder_has_one_writer_at_a_time(run: Path) -> None:
@@ -175,31 +87,6 @@ def test_edited_metrics_are_rejected_by_readers(run: Path) -> None:
     (run / "metrics.jsonl").write_text(text.replace("0.5", "0.9", 1))
     with pytest.raises(RunError, match=r"metrics.jsonl is damaged or was edited; `fedloom resume"):
         RunFolder.read_only(run).metrics()
-
-
-def test_the_result(run: Path) -> None:
-    summary = {"accuracy": 0.75, "curve": [1, 2.5], "personal": {"mean": None}}
-    with RunFolder.open(run) as folder:
-        assert folder.result() is None
-        folder.finish(summary)
-    assert RunFolder.read_only(run).result() == summary
-    good = (run / "result.json").read_bytes()
-    assert json.loads(good)["format"] == FORMAT
-    for bad in (
-        good.replace(b"0.75", b"0.95"),
-        good[:-3],
-        b"",
-        b"[1]",
-        seal({"format": 2, "config_sha256": "other", "summary": {}}),
-        seal({"config_sha256": folder.config_sha256, "summary": {}}),
-        seal({"format": 3, "config_sha256": folder.config_sha256, "summary": {}}),
-    ):
-        (run / "result.json").write_bytes(bad)
-        with pytest.raises(
-            RunError,
-            match=r"result.json is damaged or belongs to other settings; delete it, and `fedloom",
-        ):
-            RunFolder.read_only(run).result()
 
 
 def test_paths_that_collide_are_rejected(disk: Path) -> None:

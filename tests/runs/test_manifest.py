@@ -65,12 +65,12 @@ def test_the_reason_names_the_field(run: Path) -> None:
 
 
 def test_another_format_is_named(run: Path) -> None:
-    assert MANIFEST_FORMAT == 2
+    assert MANIFEST_FORMAT == 3
     for path in (run / "checkpoint").glob("MANIFEST-*.json"):
         path.write_bytes(seal({**(unseal(path.read_bytes()) or {}), "format": 1}))
     with (
         RunFolder.open(run) as folder,
-        pytest.raises(RunError, match="has format 1, and this fedloom reads 2"),
+        pytest.raises(RunError, match="has format 1, and this fedloom reads 3"),
     ):
         folder.restore()
 

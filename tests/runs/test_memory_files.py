@@ -10,8 +10,9 @@ import pytest
 
 from fedloom.core.errors import RunError
 from fedloom.runs import client_store
-from fedloom.runs.client_store import SqliteStore, StoreDamaged
+from fedloom.runs.client_store import SqliteStore
 from fedloom.runs.folder import RunFolder
+from fedloom.runs.memory_database import DatabaseDamaged
 from runs import toy
 
 
@@ -100,9 +101,9 @@ def test_the_folder_may_not_be_a_link(run: Path, disk: Path) -> None:
 @pytest.mark.parametrize("seal", [10**15, "text", b"short", b"x" * 5000])
 def test_a_row_without_a_checksum_is_damage(run: Path, seal: object) -> None:
     store = SqliteStore(run / "clients.sqlite")
-    with store._transaction() as db:
+    with store._database.transaction() as db:
         db.execute("UPDATE memory SET seal = ?", (seal,))
-    with pytest.raises(StoreDamaged, match="missing"):
+    with pytest.raises(DatabaseDamaged, match="missing"):
         store.digest(5)
     store.close()
 

@@ -17,6 +17,7 @@ from fedloom.runs.folder import RunFolder
 
 CONFIG = '[train]\nlr = 0.05\nname = "toy"\n'
 CLIENTS = 6
+FROZEN = ("base.embedding", "base.a")  # of the model: the same in every round
 
 Done = Callable[[int], None]
 
@@ -28,11 +29,13 @@ def draw(*path: str | int, shape: tuple[int, ...] = (3,)) -> Tensor:
 def state(round: int) -> ServerState:
     """Unsorted nested names, a counter, a scalar, an empty tensor, bfloat16, empty groups."""
     params = {
+        "base.embedding": draw("e", shape=(4, 5)),
         "block.norm.weight": draw("w", round, shape=(2, 3)),
         "block.norm.num_batches_tracked": torch.tensor(2**53 + 1 + round),
         "a.scale": draw("s", round, shape=()),
         "a.none": torch.zeros(0, 4),
         "a.half": draw("h", round).to(torch.bfloat16),
+        "base.a": draw("b"),
     }
     memory = {
         "momentum of model": {
@@ -73,7 +76,7 @@ def run_rounds(folder: RunFolder, first: int, last: int, done: Done = lambda rou
         for client, memories in new_memories(round).items():
             folder.store.remember(client, memories)
         folder.append_metrics(line(round))
-        folder.save(state(round), best=round)
+        folder.save(state(round), frozen=FROZEN, best=round)
         done(round)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from fedloom.claims.plan_suite import SuiteCell, SuitePlan
 from fedloom.claims.suites import RunGroup, Suite, Target
 from fedloom.experiment.schedule import PlannedRun
-from fedloom.metrics.records import EMPTY_SCORES, ClientScores, RoundRecord, RunResult, Spread
+from fedloom.metrics.client_scores import EMPTY_SCORES, ClientScores, Spread
+from fedloom.metrics.records import RoundRecord, RunResult
 from fedloom.reports.paper_table import TableCell
 from fedloom.runs.folder import RunFolder
 from fedloom.settings.config import Config, load

@@ -19,8 +19,9 @@ import torch
 
 from fedloom.core import params
 from fedloom.core.params import Params
-from fedloom.runs.client_store import SqliteStore, _row_seal
+from fedloom.runs.client_store import SqliteStore
 from fedloom.runs.durable_files import seal, sha256, unseal
+from fedloom.runs.memory_digest import row_seal
 from fedloom.runs.tensor_bytes import pack, unpack
 
 Facts = dict[str, Any]
@@ -200,7 +201,7 @@ def forge_memories(run: Path, rng: random.Random) -> tuple[str, bool]:
         for row, *key, value in database.execute("SELECT rowid, * FROM memory").fetchall():
             client, slot, round, _ = key
             forged = _forged_memory(value, how, rng)
-            checksum = _row_seal(client, slot, round, forged)
+            checksum = row_seal(client, slot, round, forged)
             change = "UPDATE memory SET seal = ?, value = ? WHERE rowid = ?"
             database.execute(change, (checksum, forged, row))
     store = SqliteStore(run / "clients.sqlite", read_only=True)

@@ -28,7 +28,7 @@ from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.stored_run import read_run, run_config
 from fedloom.experiment.train import Interrupted, TrainedRun
 from fedloom.metrics.records import RoundRecord
-from fedloom.runs.folder import CONFIG
+from fedloom.runs.folder_layout import CONFIG
 from fedloom.settings.config import Config, load
 from trust.outcomes import FELL_BACK, IDENTICAL, REJECTED, WRONG
 

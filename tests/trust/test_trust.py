@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedloom.experiment.prepare import PreparedRun
-from fedloom.runs import client_store, durable_files, folder, journal
+from fedloom.runs import durable_files, folder, journal, memory_database
 from trust import disk_errors, kills, manifests, power, small_run
 from trust.outcomes import FAILURES, FELL_BACK, IDENTICAL, REJECTED, TRACEBACK, WRONG
 from trust.report import ATTACKS, Attack, available, failures, main, run
@@ -58,7 +58,7 @@ def test_a_kill_finds_a_run_that_does_not_cut_its_metrics(monkeypatch: pytest.Mo
 
 
 def test_a_power_loss_finds_names_that_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (durable_files, folder, client_store):
+    for module in (durable_files, folder, memory_database):
         monkeypatch.setattr(module, "sync_folder", lambda folder: None)
     assert power.attack(0.04, scenarios=kills.SCENARIOS[1:2])[WRONG] > 0
 

@@ -31,7 +31,8 @@ from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.experiment.train import TrainedRun
 from fedloom.metrics.evaluate import metric_values, score_clients, task_score
-from fedloom.metrics.records import History, RunResult
+from fedloom.metrics.history import History
+from fedloom.metrics.records import RunResult
 from fedloom.metrics.score import SCORES
 from fedloom.runs.tensor_bytes import pack
 from fedloom.settings.config import Config

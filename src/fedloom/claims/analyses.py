@@ -17,7 +17,7 @@ from fedloom.claims.suites import Analysis
 from fedloom.core.child_process import module_command
 from fedloom.core.errors import RunError, shortened
 from fedloom.experiment.stored_run import is_finished
-from fedloom.runs.folder import ANALYSIS, CONFIG
+from fedloom.runs.folder_layout import ANALYSIS, CONFIG
 
 
 def run_analyses(plan: SuitePlan, jobs: int, say: Callable[[str], None]) -> None:

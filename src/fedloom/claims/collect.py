@@ -24,7 +24,7 @@ from fedloom.experiment.stored_run import StoredRun, gave_up, read_run
 from fedloom.metrics.measures import measured
 from fedloom.reports.client_scores import final_scores
 from fedloom.runs.durable_files import write_durably
-from fedloom.runs.folder import ANALYSIS, CONFIG, METRICS
+from fedloom.runs.folder_layout import ANALYSIS, CONFIG, METRICS
 
 FORMAT = 1
 Json = dict[str, Any]

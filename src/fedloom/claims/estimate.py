@@ -26,7 +26,7 @@ from fedloom.experiment.stored_run import StoredRun, gave_up, read_run
 from fedloom.experiment.train import train
 from fedloom.methods.registry import build as build_method
 from fedloom.metrics.curve import evaluations
-from fedloom.runs.folder import CONFIG
+from fedloom.runs.folder_layout import CONFIG
 from fedloom.settings.config import DEFAULTS, Config, load
 from fedloom.settings.overrides import method_table, overlay
 

@@ -20,7 +20,7 @@ from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.curve import Curve
 from fedloom.metrics.measures import measured
 from fedloom.reports.client_scores import client_data, final_scores
-from fedloom.runs.folder import CONFIG
+from fedloom.runs.folder_layout import CONFIG
 
 Condition = Mapping[str, Any]
 

@@ -22,8 +22,9 @@ from fedloom.claims.plan_suite import SuiteCell, SuitePlan
 from fedloom.core.errors import UserError
 from fedloom.experiment.schedule import folder_name
 from fedloom.experiment.stored_run import StoredRun
+from fedloom.metrics.client_scores import ClientScores
 from fedloom.metrics.curve import Curve
-from fedloom.metrics.records import ClientScores, RoundRecord
+from fedloom.metrics.records import RoundRecord
 from fedloom.runs.durable_files import write_durably
 from fedloom.settings import toml
 

@@ -82,7 +82,7 @@ def run(
     Example: fedloom run --method fedprox --rounds 3 --clients 20 --per-round 5 --seed 1
     """
     with prefork(engine) as fork_server:
-        from fedloom.runs.folder import check_vacant
+        from fedloom.runs.folder_layout import check_vacant
         from fedloom.settings.config import load
 
         settings = load(o.gather(config, preset, locals(), set_))

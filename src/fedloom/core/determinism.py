@@ -29,8 +29,9 @@ def fork_rng(device: torch.device | None = None) -> Iterator[None]:
     device: the GPU; None: the current one, if any is in use. To read the state of all GPUs would
     start those that nobody uses, and take some hundred megabytes of each.
     """
-    if device is None and torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        device = torch.device("cuda", torch.cuda.current_device())
+    if device is None and torch.cuda.is_available():
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        device = torch.device("cuda", torch.cuda.current_device()) if in_use else None
     with torch.random.fork_rng([device] if device is not None and device.type == "cuda" else []):
         yield
 

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 import torch
@@ -107,12 +106,7 @@ class UploadSpool:
     def __enter__(self) -> UploadSpool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             self._file.close()
 

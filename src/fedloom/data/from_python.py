@@ -64,25 +64,22 @@ def as_dataset(
     Text columns of a DataFrame are one-hot encoded (columns.py); a missing number becomes the
     median of the training rows, and an extra 0/1 column marks it.
     """
+    options = Options(client_ids, target, client, kind, channels, task)
     if isinstance(data, Dataset):
-        options = {
+        given = {
             "test": test is not None,
-            "client_ids": client_ids is not None,
-            "target": target is not None,
-            "client": client is not None,
-            "kind": kind is not None,
-            "channels": channels is not None,
+            **options.given("client_ids", "target", "client", "kind", "channels"),
             "name": name is not None,
             "test_share": test_share != DEFAULT_TEST_SHARE,
             "seed": seed != 0,
         }
-        reject_options(options, "a fedloom Dataset already has its splits, clients and name")
+        reject_options(given, "a fedloom Dataset already has its splits, clients and name")
         return with_task(data, task)
     check_test_share(test_share)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed={seed!r} must be a whole number (0 holds out every k-th sample)")
-    said = Options(client_ids, target, client, kind, channels, learning_task(task).name)
-    train_samples, test_samples = read_values(data, test, said)
+    learning_task(task)  # raises if there is no such task, before anything is read
+    train_samples, test_samples = read_values(data, test, options)
     about = {"format": "python", "source": type(data).__name__}
     how = Assembly(test_share, seed, task=task)
     dataset = dataset_from_samples("", train_samples, test_samples, how, about)

@@ -30,9 +30,9 @@ from fedloom.engines.flower.status import StatusBoard
 from fedloom.experiment.callbacks import Callback, RunStart
 from fedloom.experiment.run_data import RemoteFederation
 from fedloom.metrics.records import RoundRecord
-from fedloom.runs.checkpoint import saved_rounds
+from fedloom.runs.checkpoint_files import saved_rounds
 from fedloom.runs.durable_files import read_if_exists, write_durably
-from fedloom.runs.folder import CHECKPOINT, CONFIG
+from fedloom.runs.folder_layout import CHECKPOINT, CONFIG
 from fedloom.settings.config import Config
 
 AGREEMENT = "deployment.json"

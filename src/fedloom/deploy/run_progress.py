@@ -9,7 +9,7 @@ from rich.console import Console
 from fedloom.experiment.callbacks import RunStart
 from fedloom.experiment.progress import Progress
 from fedloom.experiment.stored_run import read_run
-from fedloom.runs.folder import CONFIG, METRICS
+from fedloom.runs.folder_layout import CONFIG, METRICS
 
 
 class RunProgress:

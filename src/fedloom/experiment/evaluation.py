@@ -17,6 +17,7 @@ from fedloom.core.server import Absent
 from fedloom.core.state import ClientStore, ServerState
 from fedloom.engines.malloc import return_free_pages
 from fedloom.experiment.prepare import PreparedRun
+from fedloom.metrics.client_scores import ClientScores
 from fedloom.metrics.evaluate import (
     global_scores,
     global_scores_on_own,
@@ -25,7 +26,6 @@ from fedloom.metrics.evaluate import (
     personal_scores,
     task_score,
 )
-from fedloom.metrics.records import ClientScores
 from fedloom.metrics.score import SCORES
 
 TRIMMED_MODEL_BYTES = 2**25  # with smaller models, a round leaves little

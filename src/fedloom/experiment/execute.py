@@ -17,8 +17,10 @@ from fedloom.experiment.reuse import check_same_rounds, copy_rounds
 from fedloom.experiment.run_data import RemoteFederation
 from fedloom.experiment.stored_run import run_config
 from fedloom.experiment.train import TrainedRun, train
-from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import Config, first_difference, load
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.folder_layout import CONFIG
+from fedloom.settings.config import Config, load
+from fedloom.settings.difference import first_difference
 
 if TYPE_CHECKING:
     from fedloom.engines.forkserver import ForkServer

@@ -37,7 +37,7 @@ from fedloom.experiment.build import (
 )
 from fedloom.models.summary import rough_macs
 from fedloom.runs.checkpoint import newest_manifest
-from fedloom.runs.folder import CHECKPOINT
+from fedloom.runs.folder_layout import CHECKPOINT
 from fedloom.settings.config import Config, load
 
 if TYPE_CHECKING:

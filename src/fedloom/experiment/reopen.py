@@ -19,7 +19,8 @@ from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_device
 from fedloom.experiment.identity import check_same_data
 from fedloom.experiment.prepare import PreparedRun, check_client, prepare
-from fedloom.runs.folder import CONFIG, RunFolder
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.folder_layout import CONFIG
 from fedloom.settings.config import load_file
 
 REMEDY = "put the earlier data back to look at its models"

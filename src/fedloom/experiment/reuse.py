@@ -18,8 +18,10 @@ from fedloom.core.spec import Spec
 from fedloom.experiment.identity import stored_identity
 from fedloom.experiment.stored_run import is_finished
 from fedloom.methods.registry import build
-from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import Config, first_difference, load_file
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.folder_layout import CONFIG
+from fedloom.settings.config import Config, load_file
+from fedloom.settings.difference import first_difference
 
 # Settings that the bits of a round do not depend on; of the method, those that leave rounds alone.
 IRRELEVANT = ("method", "workers", "checkpoint_every")

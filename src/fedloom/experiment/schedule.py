@@ -26,8 +26,10 @@ from fedloom.experiment.prepare import check_names, cohort_conflicts
 from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds, rounds_key
 from fedloom.experiment.stored_run import is_finished, run_config
 from fedloom.metrics.curve import CurveOptions, evaluations
-from fedloom.runs.folder import CONFIG, RunFolder
-from fedloom.settings.config import DEFAULTS, Config, first_difference, load
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.folder_layout import CONFIG
+from fedloom.settings.config import DEFAULTS, Config, load
+from fedloom.settings.difference import first_difference
 from fedloom.settings.overrides import overlay
 from fedloom.settings.search_space import Combination, label
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from fedloom.core.errors import RunError
 from fedloom.core.identity import RunIdentity
-from fedloom.metrics.records import History, RoundRecord, RunResult
-from fedloom.runs.folder import CONFIG, METRICS, RESULT, RunFolder
+from fedloom.metrics.history import History
+from fedloom.metrics.records import RoundRecord, RunResult
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.folder_layout import CONFIG, METRICS, RESULT
 from fedloom.settings.config import Config, load_file
 
 if TYPE_CHECKING:

@@ -34,9 +34,11 @@ from fedloom.experiment.low_loss_note import LowLossNote
 from fedloom.experiment.prepare import PreparedRun, check_client
 from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
-from fedloom.metrics.records import History, RoundRecord, RunResult
+from fedloom.metrics.history import History
+from fedloom.metrics.records import RoundRecord, RunResult
 from fedloom.metrics.totals import RunTotals
-from fedloom.runs.folder import Restored, RunFolder
+from fedloom.runs.folder import RunFolder
+from fedloom.runs.restored import Restored
 
 
 class Interrupted(RunError):
@@ -169,7 +171,8 @@ def _run_rounds(
             # a skipped round is always saved: a resumed run must not come to it again
             if _checkpoint_due(state, prepared) or stop_requested or record.skipped is not None:
                 engine = prepared.engine_choice.engine
-                folder.save(state, prepared.identity, engine=engine)
+                frozen = prepared.simulation.federation.frozen
+                folder.save(state, prepared.identity, frozen, engine=engine)
         callback.on_round(record)  # after the save: what the user is shown is safe
         if stop_requested and state.round < prepared.config.rounds:
             raise Interrupted(f"stopped after round {state.round} of {prepared.config.rounds}")

@@ -22,7 +22,7 @@ import numpy as np
 from fedloom.core.errors import UserError
 from fedloom.diagnostics.landscape import Landscape, save_png
 from fedloom.runs.durable_files import TMP_SUFFIX, file_error, write_durably
-from fedloom.runs.folder import ANALYSIS
+from fedloom.runs.folder_layout import ANALYSIS
 
 FOLDER = ANALYSIS
 OLD_SUFFIX = ".old"

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from fedloom.core.errors import unknown_name
 from fedloom.data.longtail import class_sizes
-from fedloom.settings.config import DataSettings
+from fedloom.settings.data import DataSettings
 
 
 @dataclass(frozen=True)

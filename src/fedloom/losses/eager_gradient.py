@@ -28,5 +28,7 @@ def eager_gradient(value: Tensor, weights: Sequence[Tensor]) -> Tensor:
     The scalar must not depend on any other tensor that is being trained.
     """
     grads = torch.autograd.grad(value, weights, allow_unused=True, materialize_grads=True)
-    scalar: Tensor = _PrecomputedGradient.apply(value.detach(), grads, *weights)  # type: ignore[no-untyped-call]
+    scalar: Tensor = _PrecomputedGradient.apply(  # type: ignore[no-untyped-call]
+        value.detach(), grads, *weights
+    )
     return scalar

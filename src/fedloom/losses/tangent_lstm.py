@@ -45,7 +45,9 @@ def states(layer: Any, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     bias = layer.bias_ih_l0 + layer.bias_hh_l0 if layer.bias else None
     a = F.linear(x.transpose(0, 1), layer.weight_ih_l0, bias)
     a_tangent = F.linear(t.transpose(0, 1), layer.weight_ih_l0).expand_as(a)
-    values, tangents = _Recurrence.apply(a, a_tangent, layer.weight_hh_l0)  # type: ignore[no-untyped-call]
+    values, tangents = _Recurrence.apply(  # type: ignore[no-untyped-call]
+        a, a_tangent, layer.weight_hh_l0
+    )
     return values.transpose(0, 1), tangents.transpose(0, 1)
 
 

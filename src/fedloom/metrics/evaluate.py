@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedloom.core.evaluate import ClassCounts, Evaluation
-from fedloom.metrics.records import ClientScores, Spread
+from fedloom.metrics.client_scores import ClientScores, Spread
 from fedloom.metrics.registry import Metric
 from fedloom.metrics.score import SCORES
 

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.spec import Param, call, parameters, parse
 from fedloom.metrics import curve as curves
+from fedloom.metrics.client_scores import EMPTY_SCORES, ClientScores
 from fedloom.metrics.curve import LAST, Curve, final_accuracy, first_round, smoothed, up_to
-from fedloom.metrics.records import EMPTY_SCORES, ClientScores
 from fedloom.metrics.score import Score
 
 Of = Annotated[

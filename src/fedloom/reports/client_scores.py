@@ -18,9 +18,9 @@ from fedloom.experiment.build import load_data, named_data, partition_rows
 from fedloom.experiment.identity import check_same_data, used_data
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.methods.registry import build as build_method
+from fedloom.metrics.client_scores import EMPTY_SCORES, ClientScores
 from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.evaluate import score_clients
-from fedloom.metrics.records import EMPTY_SCORES, ClientScores
 from fedloom.settings.config import Config
 
 REMEDY = "put the earlier data back, or leave out --client"

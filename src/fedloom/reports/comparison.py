@@ -15,7 +15,8 @@ from fedloom.core.user_code import short_reference
 from fedloom.data.partition import complete
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.metrics.curve import CurveOptions
-from fedloom.metrics.records import FORMAT, History
+from fedloom.metrics.history import History
+from fedloom.metrics.record_json import FORMAT
 from fedloom.metrics.score import Score
 from fedloom.reports.by_method import method_title
 from fedloom.reports.client_scores import final_scores, is_personalised

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedloom.metrics.client_scores import ClientScores
 from fedloom.metrics.curve import Curve, CurveOptions, mean_of_all
-from fedloom.metrics.records import ClientScores
 from fedloom.metrics.score import ACCURACY, Score
 
 

@@ -23,7 +23,7 @@ from fedloom.reports.comparison import compare_runs
 from fedloom.reports.page.facts import Kept
 from fedloom.reports.page.html import element
 from fedloom.reports.page.page import document, render
-from fedloom.runs.folder import ANALYSIS, METRICS, RESULT
+from fedloom.runs.folder_layout import ANALYSIS, METRICS, RESULT
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")

@@ -1,50 +1,38 @@
 """Checkpoints: the server's state in a safetensors file, and a manifest with the checksums of all.
 
-The manifest is written last. It holds the checksums of the state, the settings, the metrics so far,
-the clients' memories, and of the manifest before it. A checkpoint is valid only if all of them
-still match. The last three are kept, to fall back on.
+The manifest is written last. It holds the checksums of the state, the frozen weights, the settings,
+the metrics so far, the clients' memories, and of the manifest before it. A checkpoint is valid only
+if all of them still match. The last three are kept, to fall back on.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 
 from fedloom.core import params
-from fedloom.core.errors import RunError, UserError
 from fedloom.core.identity import RunIdentity
 from fedloom.core.state import ServerState
-from fedloom.runs.client_store import DigestFacts
-from fedloom.runs.durable_files import (
-    TMP_SUFFIX,
-    file_error,
-    read_if_exists,
-    seal,
-    sha256,
-    unseal,
-    write_durably,
+from fedloom.runs import frozen_weights
+from fedloom.runs.checkpoint_errors import no_valid_checkpoint
+from fedloom.runs.checkpoint_files import (
+    manifest_path,
+    rounds_with_state,
+    saved_rounds,
+    state_path,
 )
+from fedloom.runs.durable_files import read_if_exists, seal, sha256, unseal, write_durably
+from fedloom.runs.frozen_weights import StoredWeights
 from fedloom.runs.journal import Prefix
 from fedloom.runs.made_with import made_with
 from fedloom.runs.manifest import MANIFEST_FORMAT, Manifest, manifest_problem, read_manifest
-from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened
+from fedloom.runs.memory_digest import DigestFacts
+from fedloom.runs.state_layout import flattened, layout_of, paths, unflattened, weight_path
 from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
-
-KEPT_CHECKPOINTS = 3
-CONFIG_CHANGED = "config.toml is not the one this run began with (edited or damaged)"
-
-_LAST_BITS = "the result may differ in its last bits from an uninterrupted run"
-_EFFECTS = dict.fromkeys(
-    ("fedloom", "fedloom source"), "the result may differ from an uninterrupted run"
-)
-_FILE_NAMES = re.compile(
-    rf"(?:MANIFEST-(\d+)\.json|round-(\d+)\.safetensors)({re.escape(TMP_SUFFIX)})?"
-)
 
 
 @dataclass(frozen=True)
@@ -56,20 +44,9 @@ class LoadedCheckpoint:
     rejected: dict[int, str]
 
 
-Check = Callable[[Manifest], str | None]  # returns why the checkpoint is invalid, or None
-StateCheck = Callable[
-    [ServerState], str | None
-]  # returns why the state is not of this run, or None
-
-_Kind = Literal["half-written", "manifest", "state"]
-
-
-class _File(NamedTuple):
-    """A file of the checkpoint folder. Sorted, a manifest comes before its state."""
-
-    round: int
-    kind: _Kind
-    path: Path
+# why the run does not fit the checkpoint, and why the state cannot be one of the run; or None
+RunCheck = Callable[[Manifest], str | None]
+StateCheck = Callable[[ServerState], str | None]
 
 
 def save(
@@ -80,14 +57,21 @@ def save(
     metrics: Prefix,
     extra: Mapping[str, Any],
     identity: RunIdentity | None = None,
+    frozen: StoredWeights | None = None,
 ) -> Manifest:
-    """Write the state, then the manifest. identity: None if only this process is known."""
-    payload = pack(flattened(state))
+    """Write the state, then the manifest.
+
+    identity: None if only this process is known. frozen: the weights that are stored already and
+    not written again; None if there are none.
+    """
+    stored = frozen.names if frozen else frozenset()
+    payload = pack(flattened(state, without=stored))
     manifest = Manifest(
         format=MANIFEST_FORMAT,
         round=state.round,
         config_sha256=config_sha256,
         payload_sha256=sha256(payload),
+        frozen_sha256=frozen.sha256 if frozen else None,
         weights_sha256=params.sha256(state.params),
         clients=clients,
         metrics=metrics,
@@ -98,37 +82,9 @@ def save(
         extra=dict(extra),
     )
     text = seal(asdict(manifest))
-    write_durably(_payload_path(folder, state.round), payload)
-    write_durably(_manifest_path(folder, state.round), text)
+    write_durably(state_path(folder, state.round), payload)
+    write_durably(manifest_path(folder, state.round), text)
     return manifest
-
-
-def version_warnings(manifest: Manifest) -> list[str]:
-    """A warning for each change of software or processor since the checkpoint."""
-    changes = manifest.identity.made_with.changes(made_with())
-    return [
-        f"the checkpoint of round {manifest.round} was made with {what} {then}, "
-        f"and this is {what} {now}: {_EFFECTS.get(what, _LAST_BITS)}"
-        for what, (then, now) in changes.items()
-    ]
-
-
-def saved_rounds(folder: Path) -> list[int]:
-    """The rounds that have a manifest, newest first."""
-    return sorted((file.round for file in _files(folder) if file.kind == "manifest"), reverse=True)
-
-
-def keep_only(folder: Path, wanted: Callable[[int], bool]) -> None:
-    """Delete the checkpoints of other rounds and half-written files that a crash left.
-
-    A manifest is deleted before its state.
-    """
-    for file in sorted(_files(folder)):
-        if not wanted(file.round) or file.kind == "half-written":
-            try:
-                file.path.unlink()
-            except OSError as error:
-                raise file_error(file.path, error) from error
 
 
 def newest_manifest(folder: Path) -> Manifest | None:
@@ -143,21 +99,21 @@ def any_state(state: ServerState) -> None:
 
 def load_newest(
     folder: Path,
-    checks: Sequence[Check],
+    check_run: RunCheck,
     device: torch.device | str = "cpu",
     check_state: StateCheck = any_state,
 ) -> LoadedCheckpoint | None:
-    """The newest checkpoint that passes every check; None if no save was ever completed.
+    """The newest checkpoint that passes both checks; None if no save was ever completed.
 
     Raises an error if there are checkpoints, but none of them is valid.
     """
     rejected: dict[int, str] = {}
     for number in saved_rounds(folder):
-        checkpoint = _load(folder, number, checks, device, check_state)
+        checkpoint = _load(folder, number, check_run, device, check_state)
         if not isinstance(checkpoint, str):
             return LoadedCheckpoint(*checkpoint, rejected)
         rejected[number] = checkpoint
-    states = [file.round for file in _files(folder) if file.kind == "state"]
+    states = rounds_with_state(folder)
     # a single state without a manifest: the first save was interrupted
     if not rejected and len(states) <= 1:
         return None
@@ -168,7 +124,7 @@ def load_newest(
 def _load(
     folder: Path,
     number: int,
-    checks: Sequence[Check],
+    check_run: RunCheck,
     device: torch.device | str,
     check_state: StateCheck,
 ) -> tuple[Manifest, ServerState] | str:
@@ -176,10 +132,10 @@ def _load(
     manifest = _read_manifest(folder, number)
     if isinstance(manifest, str):
         return manifest
-    for check in (lambda m: _wrong_predecessor(folder, m), *checks):
-        if (reason := check(manifest)) is not None:
-            return reason
-    state = _read_state(_payload_path(folder, number), manifest, device)
+    reason = _wrong_predecessor(folder, manifest) or check_run(manifest)
+    if reason is not None:
+        return reason
+    state = _read_state(folder, manifest, device)
     if isinstance(state, str):
         return state
     if (reason := check_state(state)) is not None:
@@ -187,8 +143,9 @@ def _load(
     return manifest, state
 
 
-def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> ServerState | str:
+def _read_state(folder: Path, manifest: Manifest, device: torch.device | str) -> ServerState | str:
     """The state that a manifest describes, or why it is invalid."""
+    path = state_path(folder, manifest.round)
     payload = read_if_exists(path)
     if payload is None:
         return f"{path.name} is missing"
@@ -198,6 +155,10 @@ def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> S
         flat = unpack(payload, device)
     except MalformedTensors as error:
         return f"{path.name} cannot be read: {error}"
+    frozen = frozen_weights.load(folder, manifest.frozen_sha256, device)
+    if isinstance(frozen, str):
+        return frozen
+    flat |= {weight_path(name): tensor for name, tensor in frozen.items()}
     if sorted(paths(manifest.layout)) != sorted(flat):
         return f"{path.name} holds other tensors than its manifest says"
     state = unflattened(manifest.round, manifest.layout, flat)
@@ -208,7 +169,7 @@ def _read_state(path: Path, manifest: Manifest, device: torch.device | str) -> S
 
 def _read_manifest(folder: Path, number: int) -> Manifest | str:
     """The manifest of a round, or why it cannot be read."""
-    path = _manifest_path(folder, number)
+    path = manifest_path(folder, number)
     facts = unseal(read_if_exists(path))
     if facts is None:
         return f"{path.name} is damaged"
@@ -227,7 +188,7 @@ def _previous(folder: Path, number: int) -> dict[str, Any] | None:
     earlier = next((r for r in saved_rounds(folder) if r < number), None)
     if earlier is None:
         return None
-    data = read_if_exists(_manifest_path(folder, earlier)) or b""
+    data = read_if_exists(manifest_path(folder, earlier)) or b""
     return {"round": earlier, "sha256": sha256(data)}
 
 
@@ -239,66 +200,9 @@ def _wrong_predecessor(folder: Path, manifest: Manifest) -> str | None:
     previous = manifest.previous
     if previous is None:
         return None
-    data = read_if_exists(_manifest_path(folder, previous["round"]))
+    data = read_if_exists(manifest_path(folder, previous["round"]))
     if data is None or unseal(data) is None or sha256(data) == previous["sha256"]:
         return None
     return (
         f"it does not follow the checkpoint of round {previous['round']}, so it is from another run"
     )
-
-
-def no_valid_checkpoint(run: Path, rejected: Mapping[int, str]) -> RunError | UserError:
-    """The error for a run without a valid checkpoint. rejected: why, by round."""
-    rounds_by_reason: dict[str, list[str]] = {}
-    for number, reason in rejected.items():
-        rounds_by_reason.setdefault(reason, []).append(str(number))
-    reasons = "; ".join(
-        f"round {', '.join(numbers)}: {reason}" for reason, numbers in rounds_by_reason.items()
-    )
-    restart = _restart(run)
-    if CONFIG_CHANGED in rounds_by_reason:
-        return UserError(
-            f"{run} cannot be resumed: {reasons}; put the file back as it was, or {restart}"
-        )
-    return RunError(
-        f"{run} has no valid checkpoint: {reasons}; restore the files from a copy, or {restart}"
-    )
-
-
-def checkpoints_gone(run: Path, rounds: int) -> RunError:
-    """The error for a run that had checkpoints, and whose checkpoint folder holds none now."""
-    return RunError(
-        f"{run} has {rounds} rounds in metrics.jsonl, but its checkpoints are gone from "
-        f"{run}/checkpoint; put them back from a copy, or {_restart(run)}"
-    )
-
-
-def _restart(run: Path) -> str:
-    return (
-        f"start again with `fedloom run --config {run}/config.toml --out NEW` (nothing was deleted)"
-    )
-
-
-def _manifest_path(folder: Path, number: int) -> Path:
-    return folder / f"MANIFEST-{number}.json"
-
-
-def _payload_path(folder: Path, number: int) -> Path:
-    return folder / f"round-{number}.safetensors"
-
-
-def _files(folder: Path) -> list[_File]:
-    """The files in the folder that are part of a checkpoint; others are ignored."""
-    try:
-        paths = list(folder.iterdir())
-    except OSError as error:
-        raise file_error(folder, error) from error
-    files = []
-    for path in paths:
-        if (match := _FILE_NAMES.fullmatch(path.name)) is not None:
-            manifest, state, temporary = match.groups()
-            kind: _Kind = "manifest" if manifest else "state"
-            if temporary:
-                kind = "half-written"
-            files.append(_File(int(manifest or state), kind, path))
-    return files

@@ -8,26 +8,28 @@ from typing import Any
 
 from fedloom.core import json_checks as must_be
 from fedloom.core.identity import IDENTITY_CHECK, RunIdentity
-from fedloom.runs.client_store import DigestFacts
 from fedloom.runs.journal import Prefix
+from fedloom.runs.memory_digest import DigestFacts
 
-MANIFEST_FORMAT = 2
+MANIFEST_FORMAT = 3
 
 
 @dataclass(frozen=True)
 class Manifest:
     """The contents of a manifest.
 
-    clients: the digest of the clients' memories. metrics: length and checksum of the metrics so
-    far. layout: the names of the server's tensors, in order. identity: what the rounds so far
-    depend on besides the settings. previous: round and checksum of the manifest before this one.
-    extra: facts of the caller.
+    frozen_sha256: of the file with the frozen weights; None if the model has none. clients: the
+    digest of the clients' memories. metrics: length and checksum of the metrics so far. layout: the
+    names of the server's tensors, in order. identity: what the rounds so far depend on besides the
+    settings. previous: round and checksum of the manifest before this one. extra: facts of the
+    caller.
     """
 
     format: int
     round: int
     config_sha256: str
     payload_sha256: str
+    frozen_sha256: str | None
     weights_sha256: str
     clients: DigestFacts
     metrics: Prefix
@@ -45,6 +47,7 @@ _FIELDS = must_be.fields(
         "round": must_be.integer(),
         "config_sha256": must_be.checksum(),
         "payload_sha256": must_be.checksum(),
+        "frozen_sha256": must_be.optional(must_be.checksum()),
         "weights_sha256": must_be.checksum(),
         "clients": must_be.fields({"count": must_be.integer(), "digest": must_be.checksum()}),
         "metrics": must_be.fields({"bytes": must_be.integer(), "sha256": must_be.checksum()}),

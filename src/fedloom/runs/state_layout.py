@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -12,8 +12,13 @@ from fedloom.core.params import Params
 from fedloom.core.state import ServerState
 
 
-def flattened(state: ServerState) -> Params:
-    """All tensors by their paths. Raises if two paths are the same."""
+def weight_path(name: str) -> str:
+    """The path of a tensor of the model."""
+    return f"params/{name}"
+
+
+def flattened(state: ServerState, without: Collection[str] = ()) -> Params:
+    """All tensors by their paths, less these of the model. Raises if two paths are the same."""
     flat = state.tensors()
     groups = [state.params, *state.shared.values()]
     groups += [group for memory in state.memory.values() for group in memory.values()]
@@ -22,6 +27,8 @@ def flattened(state: ServerState) -> Params:
             "two tensors of the server have the same path; "
             "leave '/' out of the names of stages and exchanges"
         )
+    for name in without:
+        del flat[weight_path(name)]
     return flat
 
 
@@ -43,7 +50,7 @@ def layout_of(state: ServerState) -> dict[str, Any]:
 
 def paths(layout: Mapping[str, Any]) -> Iterator[str]:
     """The paths of all tensors of a layout, as `ServerState.tensors` names them."""
-    yield from (f"params/{name}" for name in layout["params"])
+    yield from map(weight_path, layout["params"])
     for key, names in layout["shared"].items():
         yield from (f"shared/{key}/{name}" for name in names)
     for stage, groups in layout["memory"].items():

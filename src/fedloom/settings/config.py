@@ -7,16 +7,11 @@ Names with arguments (a method, a model, a partition, a sampler) may be written 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedloom.core.errors import raise_all, shown, shown_text
 from fedloom.core.signature import MAX_COUNT
@@ -25,136 +20,13 @@ from fedloom.core.user_code import checksums, note_origin, short_reference
 from fedloom.engines.registry import CHOICES as ENGINE_CHOICES
 from fedloom.engines.registry import check_name as check_engine
 from fedloom.settings import toml
+from fedloom.settings.data import DataSettings
+from fedloom.settings.evaluate import EvaluateSettings
 from fedloom.settings.fields import Settings, SpecField
+from fedloom.settings.guard import GuardSettings
 from fedloom.settings.overrides import normalised, read, references
 from fedloom.settings.problems import describe_problem
 from fedloom.settings.train import TrainSettings
-
-
-class DataSettings(Settings):
-    """What the clients hold."""
-
-    name: str = Field("fashion-mnist", description="a data set; see: fedloom data list")
-    classes: int | None = Field(
-        None, ge=2, le=MAX_COUNT, description="keep only this many classes, the first ones"
-    )
-    per_class: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_COUNT,
-        description="keep only this many training samples per class, the first ones",
-    )
-    pixels: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_COUNT,
-        description="shrink images to this many pixels per side, by averaging",
-    )
-    mean: tuple[Annotated[float, Field(strict=True)], ...] | None = Field(
-        None,
-        description="normalisation mean per channel, of pixels in [0, 1] and of signals in their "
-        "own units; default: the data set's",
-    )
-    std: tuple[Annotated[float, Field(gt=0, strict=True)], ...] | None = Field(
-        None, description="normalisation standard deviations; set mean and std together"
-    )
-    standardise: bool = Field(
-        True,
-        description="regression: train on targets of mean 0 and deviation 1; predictions and "
-        "metrics are in the units of the data",
-    )
-    clients: int = Field(
-        20, ge=0, le=MAX_COUNT, description="number of clients; 0: one per user of the data"
-    )
-    partition: SpecField = Field(
-        Spec("dirichlet", {"alpha": 0.3}), description="how training data are split among clients"
-    )
-    longtail: float = Field(
-        1.0,
-        ge=1,
-        le=MAX_COUNT,
-        description="imbalance factor of a long-tailed training set; 1 keeps it as it is",
-    )
-    augment: tuple[SpecField, ...] = Field((), description="augmentations, in order")
-    validation: float = Field(
-        0.0,
-        ge=0,
-        le=0.9,
-        description="hold out this share of every client's training samples and evaluate on them "
-        "instead of the test data, which is then not used; 0: evaluate on the test data",
-    )
-
-
-class EvaluateSettings(Settings):
-    """When and how models are evaluated."""
-
-    every: int = Field(
-        1,
-        ge=1,
-        le=MAX_COUNT,
-        description="rounds between two evaluations; the last round is always evaluated",
-    )
-    batch: int = Field(
-        100,
-        ge=1,
-        le=MAX_COUNT,
-        description="samples per evaluation batch; one that fits the CPU cache is fastest",
-    )
-    target: float | None = Field(
-        None, gt=0, lt=1, description="report the first round that reaches this accuracy, or R2"
-    )
-    on: Literal["test", "own"] = Field(
-        "test",
-        description="models are scored on the test split; own: each client's on its own part of "
-        "it, which needs data whose users are the clients",
-    )
-    metrics: tuple[str, ...] | None = Field(
-        None,
-        description="metrics besides the score, as names or file.py:function; default: none for "
-        "classification, all of the task otherwise",
-    )
-    personal: bool = Field(
-        True, description="at the end, score every client's own model if the method has them"
-    )
-    personal_every: int = Field(
-        0,
-        ge=0,
-        le=MAX_COUNT,
-        description="rounds between two scorings of the clients' own models; 0: only at the end",
-    )
-
-    @model_validator(mode="after")
-    def _fits(self) -> EvaluateSettings:
-        if self.personal_every and not self.personal:
-            raise ValueError(
-                f"personal_every={self.personal_every} needs personal=true; "
-                "set evaluate.personal=true"
-            )
-        return self
-
-
-class GuardSettings(Settings):
-    """Which replies of clients are accepted, and what happens without enough of them."""
-
-    min_replies: int = Field(
-        1,
-        ge=1,
-        le=MAX_COUNT,
-        description="valid replies that a round needs; with fewer, it is skipped",
-    )
-    max_skipped: int = Field(
-        5,
-        ge=0,
-        le=MAX_COUNT,
-        description="rounds in a row that may be skipped before the run stops",
-    )
-    max_norm: float = Field(
-        1e4,
-        gt=0,
-        description="largest norm of an update and of the model, in units of the initial weights'",
-    )
-    timeout: float = Field(3600, gt=0, description="seconds that a client may take")
-    strict: bool = Field(False, description="stop the run at the first reply that is not valid")
 
 
 class Config(Settings):
@@ -298,26 +170,6 @@ def load(raw: Mapping[str, Any], origin: str = "settings") -> Config:
         problems = [describe_problem(e, Config, DEFAULTS) for e in error.errors()]
     raise_all(problems, origin)
     raise AssertionError
-
-
-def first_difference(theirs: Config, ours: Config, ignore: Collection[str] = ()) -> str | None:
-    """The first setting in which two configs differ, with both values; None if there is none."""
-    names = [name for name in Config.model_fields if name not in ignore]
-    then, now = theirs.model_dump(mode="json"), ours.model_dump(mode="json")
-    for name in names:
-        if then[name] != now[name]:
-            path, old, new = _narrowed(name, then[name], now[name])
-            return f"{path} is {shown(old)} there and {shown(new)} here"
-    return None
-
-
-def _narrowed(path: str, then: Any, now: Any) -> tuple[str, Any, Any]:
-    """The first difference inside a table of settings."""
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for name in {**then, **now}:
-            if then.get(name) != now.get(name):
-                return _narrowed(f"{path}.{name}", then.get(name), now.get(name))
-    return path, then, now
 
 
 def load_file(path: Path) -> Config:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fedloom.metrics.records import ClientScores, RoundRecord, RunResult, Spread
+from fedloom.metrics.client_scores import ClientScores, Spread
+from fedloom.metrics.records import RoundRecord, RunResult
 from fedloom.settings.config import Config
 
 Value = bool | int | float | str

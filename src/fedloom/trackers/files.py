@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedloom.metrics.records import RoundRecord, RunResult
-from fedloom.runs.folder import CONFIG, METRICS, RESULT
+from fedloom.runs.folder_layout import CONFIG, METRICS, RESULT
 from fedloom.runs.tensor_bytes import pack
 from fedloom.settings.config import Config
 

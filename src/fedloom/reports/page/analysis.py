@@ -14,7 +14,7 @@ from fedloom.experiment.stored_run import StoredRun
 from fedloom.reports.page.facts import Facts
 from fedloom.reports.page.html import Html, element, joined, note, section, table
 from fedloom.reports.page.results import named
-from fedloom.runs.folder import ANALYSIS
+from fedloom.runs.folder_layout import ANALYSIS
 
 COLUMNS = (
     "method",
