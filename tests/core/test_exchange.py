@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.exchange import notices
 from fedloom.core.method import Exchange, Method, Phase
 from fedloom.core.params import Params, nbytes
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.round import rounds
 from fedloom.core.simulation import Simulation, init_state, resume_state
 from fedloom.core.state import MemoryStore, ServerState

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import ClientTask
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.request import ClientTask
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster, TaskQueue
 from support.ray_scenarios import SOME_METHODS

@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, ClientTask, Federation, job_for
+from fedloom.core.client import job_for
 from fedloom.core.errors import UserError
+from fedloom.core.federation import Federation
 from fedloom.core.job import Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange, Method
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.spec import Param, argument_problems, parameters
 from fedloom.exchange import averaged_data
 from fedloom.exchange.averaged_data import (

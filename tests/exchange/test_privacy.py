@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
 from fedloom.core.exchange import notices
+from fedloom.core.federation import Federation
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.exchange.averaged_data import averaged_data_exchange

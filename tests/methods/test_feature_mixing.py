@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError
 from fedloom.core.exchange import notices
 from fedloom.core.method import Method
 from fedloom.core.params import Params, nbytes, sha256
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.simulation import init_state, resume_state

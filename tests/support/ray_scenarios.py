@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.simulation import init_state
 from fedloom.engines import ray as module
 from fedloom.engines.ray import RayCluster

@@ -25,26 +25,26 @@ them again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, ClientTask, Federation, Task
 from fedloom.core.errors import RunError, shortened
+from fedloom.core.federation import Federation
 from fedloom.core.job import Data
 from fedloom.core.key import Key
 from fedloom.core.method import Exchange
 from fedloom.core.params import Params, nbytes
+from fedloom.core.request import Ask, Broadcast, ClientTask
 from fedloom.core.server import Absent, Memory
 from fedloom.core.state import ClientStore, ServerState
 from fedloom.core.tensor_checks import first_not_finite, type_problem
 
 MEMORY_NAME, LEDGER = "exchange", "ledger"  # where the ledger is in the server's memory
 
-Ask = Callable[[Broadcast, Iterable[Task]], Iterator[tuple[int, Any]]]  # `Simulation.ask`
 Notify = Callable[[str], None]  # shows a message to the user
 Reject = Callable[[int, str], object]  # takes a client whose answer is left out, and the reason
 Answers = Mapping[int, Mapping[str, Params]]  # by client, then by name of the exchange

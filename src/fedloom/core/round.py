@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from fedloom.core import exchange
 from fedloom.core.chain import Chain
-from fedloom.core.client import ClientTask, Federation
 from fedloom.core.exchange import NoValidAnswer
+from fedloom.core.federation import Federation
 from fedloom.core.job import build_isolated
 from fedloom.core.params import nbytes
+from fedloom.core.request import ClientTask
 from fedloom.core.roles import Roles
 from fedloom.core.round_report import (
     RoundReport,

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from fedloom.core import exchange
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import evaluation_problem
 from fedloom.core.exchange import Notify
+from fedloom.core.federation import Federation
 from fedloom.core.frozen_base import BASE
 from fedloom.core.guard import Guard
 from fedloom.core.params import clone
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.roles import Roles
 from fedloom.core.sampler import Sampler
 from fedloom.core.server import Absent

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
 from fedloom.core.exchange import LEDGER, MEMORY_NAME, first_exchanges
+from fedloom.core.federation import Federation
 from fedloom.core.params import Params, zeros_view
 from fedloom.core.roles import Roles
 from fedloom.core.server import Cohort, Memory, Reply

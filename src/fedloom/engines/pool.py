@@ -21,8 +21,9 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
+from fedloom.core.federation import Federation
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.server import Absent
 from fedloom.engines.arena import Arena, Layout
 from fedloom.engines.forkserver import GRACE_SECONDS, ForkServer

@@ -31,8 +31,9 @@ import torch
 from torch import Tensor
 
 import fedloom
-from fedloom.core.client import Broadcast, Federation, Task, task_for
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.federation import Federation
+from fedloom.core.request import Broadcast, Task, task_for
 from fedloom.core.server import Absent
 from fedloom.engines.inprocess import InProcess, late
 from fedloom.engines.malloc import keep_freed_memory
