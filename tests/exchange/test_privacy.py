@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import notices
+from fedloom.core.exchange_before_run import notices
 from fedloom.core.federation import Federation
 from fedloom.core.key import Key
 from fedloom.core.method import Method

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import notices
+from fedloom.core.exchange_before_run import notices
 from fedloom.core.method import Method
 from fedloom.core.params import Params, nbytes, sha256
 from fedloom.core.request import Broadcast, Task

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError
-from fedloom.core.exchange import ask_every_round, training_broadcast
+from fedloom.core.exchange_in_round import ask_every_round, training_broadcast
 from fedloom.core.params import sha256
 from fedloom.core.request import ClientTask
 from fedloom.core.round import rounds

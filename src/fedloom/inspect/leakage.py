@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import ask_every_round
+from fedloom.core.exchange_in_round import ask_every_round
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import Params

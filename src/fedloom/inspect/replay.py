@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import ask_every_round, training_broadcast
+from fedloom.core.exchange_in_round import ask_every_round, training_broadcast
 from fedloom.core.key import Key
 from fedloom.core.params import Params, add
 from fedloom.core.request import ClientTask
