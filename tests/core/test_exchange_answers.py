@@ -14,7 +14,7 @@ from fedloom.core.request import Broadcast, Task
 from fedloom.core.simulation import init_state
 from fedloom.core.state import ServerState
 from fedloom.engines.inprocess import InProcess
-from fedloom.exchange.averaged_data import averaged_data_exchange
+from fedloom.exchange.averaged_data_exchange import averaged_data_exchange
 from support.exchanges import blending
 from support.simulate import initial_model, make_simulation, simulate
 

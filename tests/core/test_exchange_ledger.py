@@ -9,7 +9,7 @@ from fedloom.core.params import nbytes
 from fedloom.core.round import rounds
 from fedloom.core.simulation import resume_state
 from fedloom.core.state import MemoryStore
-from fedloom.exchange.averaged_data import averaged_data_exchange
+from fedloom.exchange.averaged_data_exchange import averaged_data_exchange
 from fedloom.methods.scaffold import scaffold
 from support.exchanges import blending, other_data
 from support.models import CLASSES

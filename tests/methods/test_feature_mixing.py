@@ -20,7 +20,7 @@ from fedloom.core.simulation import init_state, resume_state
 from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore
 from fedloom.engines.inprocess import InProcess
-from fedloom.exchange.averaged_data import averaged_data_exchange
+from fedloom.exchange.averaged_data_exchange import averaged_data_exchange
 from fedloom.methods.fedadam import fedadam
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.fedbn import fedbn

@@ -8,7 +8,7 @@ import torch
 from fedloom.core.method import Method, Phase
 from fedloom.core.simulation import Simulation
 from fedloom.engines.inprocess import InProcess
-from fedloom.exchange.averaged_data import averaged_data_exchange
+from fedloom.exchange.averaged_data_exchange import averaged_data_exchange
 from fedloom.losses.mixup import interpolated, with_one_hot_labels
 from support.clients import TensorClient
 from support.models import CLASSES
