@@ -29,8 +29,8 @@ from fedloom.core.server import Absent, Reply
 from fedloom.core.tensor_checks import type_problem
 from fedloom.core.valid_replies import ValidReplies
 from fedloom.engines.arena import Arena
-from fedloom.engines.pool import WorkerHandle
 from fedloom.engines.wire import pack
+from fedloom.engines.worker_handle import WorkerHandle
 from trust import mutations
 from trust.outcomes import ACCEPTED, REJECTED, WRONG, Outcomes, judged
 
