@@ -18,11 +18,12 @@ import numpy as np
 
 from benchmarks.simulated_gpu import DEVICE, SimulatedGpu, register
 from benchmarks.transfers import BATCH, CLASSES, CLIENTS, SAMPLES, build, dataset
-from fedloom.core.client import Broadcast, ClientTask, Federation
+from fedloom.core.federation import Federation
 from fedloom.core.guard import Guard
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.simulation import Simulation, init_state

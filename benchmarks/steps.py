@@ -33,10 +33,11 @@ import torch
 
 from benchmarks.measure import fail, save
 from benchmarks.passes import Passes
-from fedloom.core.client import Broadcast, ClientTask, Work, answer
+from fedloom.core.client import answer
 from fedloom.core.job import Progress
 from fedloom.core.key import Key
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, ClientTask, Work
 from fedloom.core.round import rounds
 from fedloom.core.simulation import init_state
 from fedloom.core.state import MemoryStore

@@ -29,11 +29,12 @@ from torch import nn
 from benchmarks.measure import save
 from benchmarks.simulated_gpu import DEVICE, SimulatedGpu, Traffic, register
 from fedloom.core.chain import Chain
-from fedloom.core.client import TEST_PIECES, Broadcast, ClientTask, EvaluationTask, Federation
+from fedloom.core.federation import TEST_PIECES, Federation
 from fedloom.core.guard import Guard
 from fedloom.core.job import Job, build_isolated
 from fedloom.core.key import Key
 from fedloom.core.method import Method
+from fedloom.core.request import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.simulation import Simulation, init_state

@@ -13,10 +13,11 @@ from torch import nn
 import fedloom as fl
 from api.test_run import StopAfter
 from api.tiny import experiment, sha
-from fedloom.core.client import Broadcast, ClientTask, Federation, Task
+from fedloom.core.federation import Federation
 from fedloom.core.frozen_base import BASE
 from fedloom.core.job import ModelPool
 from fedloom.core.params import nbytes
+from fedloom.core.request import Broadcast, ClientTask, Task
 from fedloom.core.roles import Roles
 from fedloom.core.select import everything, nothing
 from fedloom.core.server import Absent, Reply

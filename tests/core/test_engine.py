@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientError, ClientTask, Task
+from fedloom.core.client_error import ClientError
 from fedloom.core.errors import RunError
 from fedloom.core.job import Job
 from fedloom.core.method import Method, Phase
 from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, ClientTask, Task
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.select import blocks, norms

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError
 from fedloom.core.guard import Guard
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport, TooManySkipped
 from fedloom.core.server import Absent, Cohort, Reply, Stage, apply_mean, mean, no_memory

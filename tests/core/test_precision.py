@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from fedloom.core import precision
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.errors import UserError
+from fedloom.core.federation import Federation
 from fedloom.core.guard import Guard
 from fedloom.core.key import Key
 from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.precision import Kind, Overflow, Precision
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.server import Reply

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedloom.core import upload_spool
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import RunError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone, uniform
 from fedloom.core.server import Absent, Cohort, Memory, Stage, apply_mean, no_memory

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import count_correct
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.server import Absent
 from fedloom.data.dataset import Dataset, Split
 from fedloom.data.own_test import own_test_rows

@@ -12,8 +12,8 @@ import torch
 
 from deploy.three_sites import HOSPITALS, table_config
 from fedloom.core import user_code
-from fedloom.core.client import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.errors import UserError
+from fedloom.core.request import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.server import Absent
 from fedloom.deploy.agreement import agree
 from fedloom.deploy.outline import run_data

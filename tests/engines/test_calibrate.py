@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import Federation
+from fedloom.core.federation import Federation
 from fedloom.data.client import ClientData
 from fedloom.engines import calibrate, choose
 from fedloom.engines.calibrate import Timing

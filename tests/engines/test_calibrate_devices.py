@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast
+from fedloom.core.request import Broadcast
 from fedloom.engines import calibrate, choose, vectorised
 from fedloom.engines.calibrate import Timing
 from fedloom.engines.choose import EngineChoice

@@ -17,7 +17,8 @@ from fedloom.core.transfer import all_to_device
 from fedloom.data.dataset import Dataset, Split
 from fedloom.engines import pool as pool_module
 from fedloom.engines.forkserver import ForkServer
-from fedloom.engines.pool import Pool, WorkerHandle
+from fedloom.engines.pool import Pool
+from fedloom.engines.worker_handle import WorkerHandle
 from fedloom.engines.workload import Recipe, Workload, usable_cores
 from fedloom.experiment import open_engine
 from fedloom.experiment.build import server_device, worker_devices

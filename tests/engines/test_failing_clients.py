@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import Broadcast, ClientTask
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.server import Absent, Reply
 from fedloom.core.simulation import init_state
 from fedloom.engines.forkserver import ForkServer

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import Broadcast, ClientError, ClientTask
+from fedloom.core.client_error import ClientError
 from fedloom.core.errors import RunError
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.engines.forkserver import ForkServer
 from fedloom.engines.pool import Pool
 from fedloom.experiment.train import train

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from fedloom.core.client import ClientTask
 from fedloom.core.errors import RunError, UserError
-from fedloom.engines import ray as module
+from fedloom.core.request import ClientTask
+from fedloom.core.server import Absent
 from fedloom.engines.ray import RayCluster, TaskQueue
+from fedloom.engines.ray_worker import check_versions, versions
 from support.ray_scenarios import SOME_METHODS
 from support.small_run import EVERY_METHOD
 
@@ -165,25 +166,31 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("what", ["fedloom", "torch", "CPU capability"])
 def test_a_node_with_other_versions_is_rejected(what: str) -> None:
-    module._check_versions(module._versions())
+    check_versions(versions())
     with pytest.raises(RunError, match=f"has {what} other, and this one"):
-        module._check_versions({**module._versions(), what: "other"})
+        check_versions({**versions(), what: "other"})
 
 
 def test_the_queue_is_lazy_and_takes_clients_back() -> None:
     asked: list[int] = []
-    queue = TaskQueue(asked.append(c) or ClientTask(c) for c in range(3))  # type: ignore[func-returns-value]
+    tasks = (asked.append(c) or ClientTask(c) for c in range(3))  # type: ignore[func-returns-value]
+    queue = TaskQueue(tasks, timeout=None)
     first = queue.next()
     assert first is not None and asked == [0]
-    assert queue.put_back(first, "death", most=3)
+    assert list(queue.after_loss(first, None)) == []
     assert queue.next() is first and asked == [0]
     assert [getattr(queue.next(), "client", None) for _ in range(3)] == [1, 2, None]
-    assert queue.put_back(first, "death", most=3)
-    assert queue.next() is first
-    assert queue.put_back(first, "timeout", most=2), "deaths and timeouts are counted apart"
-    assert queue.next() is first
-    assert not queue.put_back(first, "death", most=3)
+    absent = Absent(0, "lost")
+    assert list(queue.after_loss(first, absent)) == [(0, absent)]
     assert queue.next() is None
+
+
+def test_workers_that_do_not_start_end_the_run_at_the_third() -> None:
+    queue = TaskQueue([], timeout=None)
+    queue.count_failed_start("first")
+    queue.count_failed_start("second")
+    with pytest.raises(RunError, match=r"3 workers of the Ray cluster died while starting.* third"):
+        queue.count_failed_start("third")
 
 
 def test_the_namespace_has_only_loopback_and_passes_the_exit_code_on() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.job import Job
 from fedloom.core.method import Extra, Method, Outcome, Phase
 from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.select import blocks
 from fedloom.core.solver import Schedule, Sgd
 from fedloom.core.spec import parse

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientError, ClientTask
+from fedloom.core.client_error import ClientError
 from fedloom.core.method import Phase
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.server import Reply
 from fedloom.core.spec import parse
 from fedloom.engines import vectorised

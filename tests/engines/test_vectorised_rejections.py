@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
+from fedloom.core.federation import Federation
 from fedloom.core.method import Method, Phase
 from fedloom.core.optimisers import AdamRule, SGDRule, SharpnessAware
 from fedloom.core.params import sha256

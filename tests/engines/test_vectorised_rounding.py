@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask, Federation
+from fedloom.core.federation import Federation
 from fedloom.core.key import Key
 from fedloom.core.optimisers import SGDRule
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.server import Reply
 from fedloom.core.solver import Sgd
 from fedloom.engines.inprocess import InProcess

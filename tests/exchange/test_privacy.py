@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import notices
+from fedloom.core.exchange_before_run import notices
+from fedloom.core.federation import Federation
 from fedloom.core.key import Key
 from fedloom.core.method import Method
-from fedloom.exchange.averaged_data import averaged_data_exchange
+from fedloom.exchange.averaged_data_exchange import averaged_data_exchange
 from fedloom.exchange.privacy import Release, check_budget, describe_guarantee, epsilon, max_mu
 from support.clients import tiny_clients
 from support.models import nested

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.params import Params, sha256
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.simulation import Engine
 from fedloom.core.state import ClientStore
 from fedloom.experiment.callbacks import Callback

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.compose import join
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import notices
+from fedloom.core.exchange_before_run import notices
 from fedloom.core.method import Method
 from fedloom.core.params import Params, nbytes, sha256
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.simulation import init_state, resume_state
 from fedloom.core.solver import Sgd
 from fedloom.core.state import MemoryStore
 from fedloom.engines.inprocess import InProcess
-from fedloom.exchange.averaged_data import averaged_data_exchange
+from fedloom.exchange.averaged_data_exchange import averaged_data_exchange
 from fedloom.methods.fedadam import fedadam
 from fedloom.methods.fedavgm import fedavgm
 from fedloom.methods.fedbn import fedbn

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.solver import Sgd
 from fedloom.core.spec import Spec
 from fedloom.core.step import Step

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.sampler import everyone
 from fedloom.core.spec import parse
 from fedloom.engines.inprocess import InProcess

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.core.client import Federation
+from fedloom.core.federation import Federation
 from fedloom.engines.flower.delivery import Delivery, Patience
 from fedloom.engines.flower.engine import CheckReport, FlowerEngine, Setup
 from fedloom.engines.flower.messages import (

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.simulation import init_state
-from fedloom.engines import ray as module
+from fedloom.engines import lost_workers
 from fedloom.engines.ray import RayCluster
 from fedloom.experiment.train import train
 from support.small_run import EVERY_METHOD, FEW_CLIENTS, USER_METHODS, prepare_small, sha_per_round
@@ -97,7 +97,7 @@ def deaths(cluster: RayCluster, lives: Path) -> Seen:
 
 def crowded() -> Seen:
     """A second engine in a cluster that has no core left."""
-    module.STARTUP_SECONDS = 0.5
+    lost_workers.STARTUP_SECONDS = 0.5
     late = RayCluster(1)
     late.share({})
     late.start({"build": "nowhere:federation"})

@@ -8,13 +8,15 @@ import torch
 from safetensors.torch import load, save
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask, Federation, Task, job_for
+from fedloom.core.client import job_for
+from fedloom.core.federation import Federation
 from fedloom.core.guard import Guard
 from fedloom.core.job import Data, Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.learning_task import CLASSIFICATION, LearningTask
 from fedloom.core.method import Method
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, ClientTask, Task
 from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
 from fedloom.core.sampler import Sampler, uniform

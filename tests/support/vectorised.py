@@ -10,12 +10,13 @@ import pytest
 from torch import nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.federation import Federation
 from fedloom.core.guard import Guard
 from fedloom.core.job import Data
 from fedloom.core.key import Key
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
 from fedloom.core.simulation import Simulation, init_state

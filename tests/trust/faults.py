@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, Task
 from fedloom.core.key import Key
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.server import Reply
 from fedloom.core.simulation import Engine
 from fedloom.core.user_code import allow

@@ -20,16 +20,17 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import ClientError, ClientTask
+from fedloom.core.client_error import ClientError
 from fedloom.core.evaluate import ClassCounts, Evaluation, evaluation_problem
 from fedloom.core.learning_task import CLASSIFICATION
+from fedloom.core.request import ClientTask
 from fedloom.core.round_report import mean_loss
 from fedloom.core.server import Absent, Reply
 from fedloom.core.tensor_checks import type_problem
 from fedloom.core.valid_replies import ValidReplies
 from fedloom.engines.arena import Arena
-from fedloom.engines.pool import WorkerHandle
 from fedloom.engines.wire import pack
+from fedloom.engines.worker_handle import WorkerHandle
 from trust import mutations
 from trust.outcomes import ACCEPTED, REJECTED, WRONG, Outcomes, judged
 

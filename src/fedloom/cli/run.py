@@ -172,7 +172,7 @@ def finish(
     **how: Any,
 ) -> RunResult:
     """Train to the last round with a progress display; Ctrl-C finishes the round and stops."""
-    from fedloom.core.client import ClientError
+    from fedloom.core.client_error import ClientError
     from fedloom.core.round_report import TooManySkipped
     from fedloom.experiment.execute import execute
     from fedloom.experiment.interrupt import graceful_interrupt

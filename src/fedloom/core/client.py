@@ -7,31 +7,21 @@ The server sends a Broadcast to all clients of a round and a Task for each answe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
-
-from torch import Tensor
+from typing import Any
 
 from fedloom.core.chain import Chain
-from fedloom.core.errors import RunError, UserError
-from fedloom.core.evaluate import Evaluation, Metrics, evaluate_model
+from fedloom.core.errors import UserError
+from fedloom.core.evaluate import Evaluation, evaluate_model
+from fedloom.core.federation import Batches, Federation
 from fedloom.core.frozen_base import BASE, check_base
-from fedloom.core.job import Data, Job, ModelPool, Progress
-from fedloom.core.keeper import CarriedMemories, MemoryKeeper
-from fedloom.core.key import Key
-from fedloom.core.learning_task import CLASSIFICATION, LearningTask
+from fedloom.core.job import Job, ModelPool, Progress
 from fedloom.core.method import Method, Outcome, Phase
-from fedloom.core.params import Params
-from fedloom.core.server import Absent, Reply
+from fedloom.core.params import Params, without
+from fedloom.core.request import Broadcast, ClientTask, EvaluationTask, Task, Work
+from fedloom.core.server import Reply
 from fedloom.core.solver import DescentResult, Objective, Solver
-
-Work = Literal["train", "exchange", "exchange every round", "personalise", "score", "evaluate"]
-
-# Pieces into which the test data are split; constant, so that all engines add in the same order.
-TEST_PIECES = 16
-
-Batches = Sequence[tuple[Tensor, Tensor]]
 
 # The branch of the random key for each kind of work with a client.
 _KEY_BRANCH: dict[Work, str] = {
@@ -41,144 +31,6 @@ _KEY_BRANCH: dict[Work, str] = {
     "personalise": "finale",
     "score": "finale",
 }
-
-
-@dataclass(frozen=True)
-class Federation:
-    """What a worker needs to simulate any client.
-
-    build     builds the model that is trained.
-    clients   the clients' training data.
-    solver    the run's solver; a phase may use another.
-    test      test batches, on which models are scored.
-    classes   number of classes; of outputs, for tasks without classes.
-    task      what is learned.
-    own_test  every client's own test batches, if models are scored on them instead.
-    metrics   what is computed from predictions on test data, by name.
-    frozen    the weights that the model froze, by name. Every process has them from `build`, so
-              they are not sent; base is their checksum, which is.
-    keeper    where the clients' memories are between rounds.
-    secret    known to this process only; noise that protects data is drawn with it.
-    """
-
-    method: Method
-    build: Callable[[], Chain]
-    clients: Sequence[Data]
-    solver: Solver
-    key: Key
-    test: Batches = ()
-    classes: int = 0
-    task: LearningTask = CLASSIFICATION
-    own_test: Sequence[Batches] | None = None
-    frozen: frozenset[str] = frozenset()
-    base: Params = field(default_factory=dict)
-    keeper: MemoryKeeper = field(default_factory=CarriedMemories)
-    secret: str = ""
-    metrics: Metrics = field(default_factory=dict)
-
-    def sent(self, params: Mapping[str, Tensor]) -> Params:
-        """The tensors of a model that travel: all but the frozen ones."""
-        return _without(self.frozen, params)
-
-    @property
-    def test_pieces(self) -> int:
-        """The number of pieces in which the server's model is evaluated."""
-        return TEST_PIECES if self.own_test is None else len(self.clients)
-
-    def test_piece(self, piece: int) -> Batches:
-        """One piece of the test data: a share of all of them, or those of one client."""
-        if self.own_test is not None:
-            return self.own_test[piece]
-        count = len(self.test)
-        return self.test[piece * count // TEST_PIECES : (piece + 1) * count // TEST_PIECES]
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """What the server sends to every client of a round, and the work it asks for.
-
-    shared: what is sent along with the weights, by name. timeout: seconds that a client may take;
-    None: no limit.
-    """
-
-    work: Work
-    round: int
-    params: Params
-    shared: Mapping[str, Params] = field(default_factory=dict)
-    timeout: float | None = None
-
-
-@dataclass(frozen=True)
-class ClientTask:
-    """Ask one client, given what it remembers."""
-
-    client: int
-    memories: Mapping[str, Params] = field(default_factory=dict)
-
-    @property
-    def number(self) -> int:
-        """Identifies the answer."""
-        return self.client
-
-
-@dataclass(frozen=True)
-class EvaluationTask:
-    """Evaluate the server's model on one piece of the test data, for the work "evaluate"."""
-
-    piece: int
-
-    @property
-    def number(self) -> int:
-        """Identifies the answer."""
-        return self.piece
-
-    @property
-    def memories(self) -> Mapping[str, Params]:
-        """Empty: no client takes part."""
-        return {}
-
-
-Task = ClientTask | EvaluationTask
-
-
-def task_for(work: Work, number: int, memories: Mapping[str, Params]) -> Task:
-    """The task with this number, rebuilt in a worker from what was sent to it."""
-    return EvaluationTask(number) if work == "evaluate" else ClientTask(number, memories)
-
-
-class ClientError(RunError):
-    """A client failed; the message says where it was. Messages count rounds from 1.
-
-    facts: the arguments, for JSON. reason: the message without client and round.
-    """
-
-    def __init__(
-        self, client: int, round: int, phase: int, step: int, shapes: list[list[int]], cause: str
-    ) -> None:
-        self.client = client
-        self.facts = {
-            "client": client,
-            "round": round,
-            "phase": phase,
-            "step": step,
-            "shapes": shapes,
-            "cause": cause,
-        }
-        batch = ", ".join(str(tuple(s)) for s in shapes) or "no batch yet"
-        where = f"phase {phase}, step {step}, batch shapes {batch}: {cause}"
-        self.reason = f"it failed in {where}"
-        super().__init__(f"client {client} failed in round {round + 1}, {where}")
-
-    @classmethod
-    def of(cls, client: int, round: int, progress: Progress, cause: Exception) -> ClientError:
-        """The error of a client that got this far."""
-        shapes = [list(s) for s in progress.shapes]
-        text = f"{type(cause).__name__}: {cause}"
-        return cls(client, round, progress.phase, progress.step, shapes, text)
-
-    def absent(self) -> Absent:
-        """The answer of the client that failed."""
-        return Absent(self.client, self.reason, self)
 
 
 def answer(
@@ -248,10 +100,10 @@ def reply_of(
     """The reply with this change of the model, these memories, and what `method.after` adds."""
     job, descent = outcome.job, outcome.descent("model")
     kept = job.model_pool.kept(method.private)
-    uploads, memories = {"model": _without(kept, change)}, dict(memories)
+    uploads, memories = {"model": without(change, kept)}, dict(memories)
     for extra in [after(outcome) for after in method.after]:
         for name, upload in extra.uploads.items():
-            uploads[name] = _without(kept, upload)
+            uploads[name] = without(upload, kept)
         if clash := memories.keys() & extra.memories.keys():
             raise UserError(
                 f"two methods use the memory '{min(clash)}' and cannot be combined; keep one"
@@ -266,10 +118,6 @@ def reply_of(
         loss=descent.loss,
         steps=descent.steps,
     )
-
-
-def _without(names: frozenset[str], params: Mapping[str, Tensor]) -> Params:
-    return {n: t for n, t in params.items() if n not in names}
 
 
 def exchange(federation: Federation, job: Job, every_round: bool) -> dict[str, Params]:
@@ -291,7 +139,7 @@ def personalise(federation: Federation, job: Job) -> Params:
     if method.finale:
         return dict(run_phases(method.finale, job, federation.solver, "finale").weights[slot])
     own = {} if slot == "model" else job.memories.get(slot, {})
-    return _without(job.model_pool.roles.frozen, {**job.received, **own})
+    return without({**job.received, **own}, job.model_pool.roles.frozen)
 
 
 def score(federation: Federation, job: Job) -> Evaluation:

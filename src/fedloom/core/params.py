@@ -53,6 +53,11 @@ def select(params: Mapping[str, Tensor], names: Iterable[str]) -> Params:
     return {n: t for n, t in params.items() if n in wanted}
 
 
+def without(params: Mapping[str, Tensor], names: frozenset[str]) -> Params:
+    """The tensors with other names than these, in the order of params."""
+    return {n: t for n, t in params.items() if n not in names}
+
+
 def nbytes(params: Mapping[str, Tensor]) -> int:
     """Bytes on the wire."""
     return sum(t.numel() * t.element_size() for t in params.values())

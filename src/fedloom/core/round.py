@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fedloom.core import exchange
+from fedloom.core import exchange_in_round
 from fedloom.core.chain import Chain
-from fedloom.core.client import ClientTask, Federation
-from fedloom.core.exchange import NoValidAnswer
+from fedloom.core.exchange_answers import NoValidAnswer
+from fedloom.core.federation import Federation
 from fedloom.core.job import build_isolated
 from fedloom.core.params import nbytes
+from fedloom.core.request import ClientTask
 from fedloom.core.roles import Roles
 from fedloom.core.round_report import (
     RoundReport,
@@ -66,7 +67,7 @@ def one_round(
     sizes = checks.sizes
     chosen = simulation.sampler(t, federation.key.fold("cohort", t), sizes)
     try:
-        start = exchange.start_round(federation, simulation.ask, state, store, chosen)
+        start = exchange_in_round.start_round(federation, simulation.ask, state, store, chosen)
     except NoValidAnswer as error:
         if simulation.guard.strict:
             raise

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.core.errors import RunError
-from fedloom.core.exchange import NoValidAnswer, Traffic
+from fedloom.core.exchange_answers import NoValidAnswer
+from fedloom.core.exchange_ledger import Traffic
 from fedloom.core.params import nbytes
 from fedloom.core.server import Reply
 from fedloom.core.state import ServerState

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from fedloom.core import exchange
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import evaluation_problem
-from fedloom.core.exchange import Notify
+from fedloom.core.exchange_before_run import Notify, first_exchange, repeat_if_data_changed
+from fedloom.core.federation import Federation
 from fedloom.core.frozen_base import BASE
 from fedloom.core.guard import Guard
 from fedloom.core.params import clone
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.roles import Roles
 from fedloom.core.sampler import Sampler
 from fedloom.core.server import Absent
@@ -105,7 +105,7 @@ def init_state(
     params = clone(model.state_dict())
     weights = {n: t for n, t in params.items() if n in roles.weights}
     memory = {stage.name: kept for stage in method.server if (kept := stage.init(weights))}
-    shared, ledger = exchange.first_exchange(federation, simulation.ask, params, notify)
+    shared, ledger = first_exchange(federation, simulation.ask, params, notify)
     return ServerState(0, params, {**memory, **ledger}, shared)
 
 
@@ -113,4 +113,4 @@ def resume_state(
     simulation: Simulation, state: ServerState, notify: Notify = lambda message: None
 ) -> ServerState:
     """The state of a stopped run; its exchanges are repeated if clients' data have changed."""
-    return exchange.repeat_if_data_changed(simulation.federation, simulation.ask, state, notify)
+    return repeat_if_data_changed(simulation.federation, simulation.ask, state, notify)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
-from fedloom.core.exchange import LEDGER, MEMORY_NAME, first_exchanges
+from fedloom.core.exchange_ledger import LEDGER, MEMORY_NAME, first_exchanges
+from fedloom.core.federation import Federation
 from fedloom.core.params import Params, zeros_view
 from fedloom.core.roles import Roles
 from fedloom.core.server import Cohort, Memory, Reply
@@ -125,7 +125,7 @@ def _group_problems(path: str, found: Params, like: Params, expected: Expected) 
 
 
 def _ledger_problems(ledger: Params) -> Iterator[str]:
-    """What is wrong with the ledger of the exchanges; see core/exchange.py."""
+    """What is wrong with the ledger of the exchanges; see core/exchange_ledger.py."""
     types = {name: t.dtype for name, t in ledger.items()}
     if types != _LEDGER_TYPES:
         yield "the ledger of its exchanges has other entries"

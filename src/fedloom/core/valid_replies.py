@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
 from fedloom.core.errors import shortened, shown
+from fedloom.core.federation import Federation
 from fedloom.core.guard import Guard
 from fedloom.core.job import Data
 from fedloom.core.method import Method

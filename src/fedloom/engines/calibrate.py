@@ -20,10 +20,11 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.federation import Federation
 from fedloom.core.job import build_isolated
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.sampler import everyone
 from fedloom.core.simulation import Engine, Simulation, init_state
 from fedloom.core.solver import Sgd

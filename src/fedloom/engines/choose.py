@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.core.client import Federation
+from fedloom.core.federation import Federation
 from fedloom.engines.calibrate import Timing, calibrated
 
 PARALLEL_MACS = 3e10  # a run of fewer multiply-accumulates (5 s on one core) is not worth workers

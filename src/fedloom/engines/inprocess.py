@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fedloom.core.client import Broadcast, ClientError, Federation, Task, answer
+from fedloom.core.client import answer
+from fedloom.core.client_error import ClientError
 from fedloom.core.determinism import fork_rng, one_thread
+from fedloom.core.federation import Federation
 from fedloom.core.job import ModelPool, Progress
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.server import Absent
 from fedloom.engines.workload import Workload
 

@@ -9,131 +9,34 @@ costs too many workers is absent from the round.
 
 from __future__ import annotations
 
-import itertools
-import math
 import time
-from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Federation, Task
 from fedloom.core.errors import RunError
+from fedloom.core.federation import Federation
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.server import Absent
 from fedloom.engines.arena import Arena, Layout
-from fedloom.engines.forkserver import GRACE_SECONDS, ForkServer
-from fedloom.engines.inprocess import late
-from fedloom.engines.wire import Facts, WireError, flatten, receive, send, unpack
+from fedloom.engines.forkserver import ForkServer
+from fedloom.engines.lost_workers import LostWorkers, seconds_until_first
+from fedloom.engines.wire import Facts, WireError, flatten
+from fedloom.engines.worker_handle import TASKS_IN_FLIGHT, WorkerHandle
 from fedloom.engines.workload import Recipe, Workload, build_federation, usable_cores
-
-MAX_DEATHS = 3  # workers that one client may kill in a round
-MAX_TIMEOUTS = 2  # workers in which one client may hang in a round
-TASKS_IN_FLIGHT = 2  # per worker
-STARTUP_SECONDS = 120.0  # within which a worker has to be ready
-# A worker interrupts a client that has used up its time; one that does not manage to is replaced.
-TIMEOUT_GRACE = 0.5  # seconds
-
-
-class WorkerHandle:
-    """One worker process and its arenas.
-
-    It gets its next client while it still runs one, so that it never waits. Hence it has two
-    inboxes and two outboxes, used in turn. since: when it began with its oldest client, or was told
-    to build the federation (recipe: the number of that recipe; built: of the last one it built).
-    """
-
-    def __init__(self, fork_server: ForkServer, data: Arena, broadcast: Arena) -> None:
-        self.inboxes = [Arena() for _ in range(TASKS_IN_FLIGHT)]
-        self.outboxes = [Arena() for _ in range(TASKS_IN_FLIGHT)]
-        self.connection, theirs = Pipe()
-        arenas = (data, broadcast, *self.inboxes, *self.outboxes)
-        with theirs:
-            self.process = fork_server.worker([theirs.fileno(), *(a.fd for a in arenas)])
-        self.tasks: deque[Task] = deque()
-        self.next_box = itertools.cycle(range(TASKS_IN_FLIGHT))
-        self.since, self.recipe, self.built = time.monotonic(), 0, 0
-
-    def send(self, facts: Facts) -> None:
-        """Send a message. If the worker is dead, that shows when its answer is read."""
-        with suppress(OSError):
-            send(self.connection, facts)
-
-    def build(self, recipe: Facts) -> None:
-        """Have it build the federation of a recipe, in place of the one it has."""
-        self.since, self.recipe = time.monotonic(), recipe["number"]
-        self.send(recipe)
-
-    def submit(self, task: Task, work: str, broadcast: Facts) -> None:
-        """Send a client to run."""
-        if not self.tasks and self.is_ready:
-            self.since = time.monotonic()
-        self.tasks.append(task)
-        box = next(self.next_box)
-        memories = self.inboxes[box].write(flatten(task.memories, "memories"))
-        self.send(
-            {
-                "work": work,
-                "client": task.number,
-                "box": box,
-                "slots": list(task.memories),
-                "memories": memories,
-                "broadcast": broadcast,
-            }
-        )
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it has built its federation."""
-        return self.built == self.recipe
-
-    def deadline(self, timeout: float | None) -> float:
-        """When it is considered to hang, on the clock of `time.monotonic`."""
-        if not self.is_ready:
-            return self.since + STARTUP_SECONDS
-        return math.inf if timeout is None else self.since + timeout + TIMEOUT_GRACE
-
-    def answer(self) -> tuple[int, Any] | None:
-        """The answer to the oldest request; None if the worker only says that it is ready.
-
-        EOFError or OSError if the worker is dead, WireError if it sent something else.
-        """
-        facts = receive(self.connection)
-        self.since = time.monotonic()
-        if type(facts.get("built")) is int:
-            self.built = facts["built"]
-            return None
-        if "build_error" in facts:
-            self.tasks.popleft()
-            raise RunError(
-                f"a worker of the pool could not build the run: {facts['build_error']}; "
-                "use --engine inprocess"
-            )
-        box = facts.pop("box", None)
-        if type(box) is not int or not 0 <= box < len(self.outboxes) or not self.tasks:
-            raise WireError("a message that is no answer")
-        answer = unpack(facts, self.outboxes[box].read(facts.pop("layout", None)))
-        return self.tasks.popleft().number, answer
-
-    def close(self, grace: float = GRACE_SECONDS) -> None:
-        """Close the connection, and end the process; it has this many seconds to end by itself."""
-        self.connection.close()
-        self.process.end(grace)
-        for arena in (*self.inboxes, *self.outboxes):
-            arena.close()
 
 
 @dataclass
 class Request:
-    """A map under way: what is asked, who is still to be asked, and workers lost by client."""
+    """A map under way: what is asked, who is still to be asked, and the workers lost so far."""
 
     sent: Broadcast
     facts: Facts
     waiting: Iterator[Task]
-    lost: Counter[tuple[int, str]] = field(default_factory=Counter)
+    lost: LostWorkers
 
 
 class Pool:
@@ -178,7 +81,8 @@ class Pool:
 
     def map(self, sent: Broadcast, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         self._discard_unread(sent.timeout)
-        request = Request(sent, self._write_broadcast(sent), iter(tasks))
+        facts, lost = self._write_broadcast(sent), LostWorkers(sent.timeout)
+        request = Request(sent, facts, iter(tasks), lost)
         for _ in range(TASKS_IN_FLIGHT):
             for worker in self.workers:
                 self._submit_next(worker, request)
@@ -191,8 +95,7 @@ class Pool:
 
     def _readable(self, busy: list[WorkerHandle], timeout: float | None) -> list[WorkerHandle]:
         """The workers that have sent something; none if the first deadline passes before."""
-        deadline = min(worker.deadline(timeout) for worker in busy)
-        seconds = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
+        seconds = seconds_until_first(worker.deadline(timeout) for worker in busy)
         by_connection = {worker.connection: worker for worker in busy}
         return [by_connection[cast(Connection, c)] for c in wait(list(by_connection), seconds)]
 
@@ -258,15 +161,12 @@ class Pool:
         "timeout", or the reason to leave the client out at once.
         """
         tasks, worker = list(lost.tasks), self._new_worker_for(lost)
-        client = tasks[0].number
-        request.lost[client, cause] += 1
-        if (reason := _reason_to_leave_out(lost, request, client, cause)) is not None:
-            tasks = tasks[1:]
-        for task in tasks:
+        absent = _absent(lost, request, tasks[0].number, cause)
+        for task in tasks if absent is None else tasks[1:]:
             worker.submit(task, request.sent.work, request.facts)
-        if reason is not None:
+        if absent is not None:
             self._submit_next(worker, request)
-            yield client, Absent(client, reason)
+            yield absent.client, absent
 
     def _new_worker_for(self, lost: WorkerHandle) -> WorkerHandle:
         """A new worker in place of one that is dead or hangs, which is killed."""
@@ -292,25 +192,13 @@ class Pool:
         self.broadcast.close()
 
 
-def _reason_to_leave_out(
-    lost: WorkerHandle, request: Request, client: int, cause: str
-) -> str | None:
-    """Why a client is not run again after it has lost its workers; None if it is."""
-    times = request.lost[client, cause]
+def _absent(lost: WorkerHandle, request: Request, client: int, cause: str) -> Absent | None:
+    """The answer of the client that a lost worker was running; None if it is run again."""
     if cause == "timeout":
-        late_client = late(client, request.sent.timeout)
-        return late_client.reason if times >= MAX_TIMEOUTS else None
-    if cause != "death":
-        return cause
-    return killed_workers(f"exit code {lost.process.code}") if times >= MAX_DEATHS else None
-
-
-def killed_workers(how: str) -> str:
-    """The reason to leave out a client that has killed too many workers."""
-    return (
-        f"it killed {MAX_DEATHS} workers ({how}); there may be too little memory: "
-        "use fewer workers (--workers) or a smaller batch"
-    )
+        return request.lost.after_timeout(client)
+    if cause == "death":
+        return request.lost.after_death(client, f"exit code {lost.process.code}")
+    return Absent(client, cause)
 
 
 def open(workload: Workload) -> tuple[Federation, Pool]:

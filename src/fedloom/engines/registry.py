@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fedloom.core.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from fedloom.core.client import Federation
+    from fedloom.core.federation import Federation
     from fedloom.core.simulation import Engine
     from fedloom.engines.workload import Workload
 

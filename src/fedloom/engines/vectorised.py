@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task
+from fedloom.core.federation import Federation
 from fedloom.core.job import build_isolated
 from fedloom.core.method import Method
 from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import nbytes
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.select import has_batch_statistics
 from fedloom.core.simulation import Engine
 from fedloom.core.solver import Sgd, Solver

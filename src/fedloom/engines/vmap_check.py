@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, ClientTask, Federation
 from fedloom.core.errors import RunError
+from fedloom.core.federation import Federation
 from fedloom.core.job import Data, build_isolated
 from fedloom.core.params import Params, add
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.sampler import everyone
 from fedloom.core.server import Absent, Reply
 from fedloom.core.simulation import Simulation, init_state

@@ -15,12 +15,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fedloom.core.client import Broadcast, Federation, Task, job_for, reply_of
+from fedloom.core.client import job_for, reply_of
 from fedloom.core.determinism import one_thread
+from fedloom.core.federation import Federation
 from fedloom.core.job import Job, ModelPool
 from fedloom.core.key import Key
 from fedloom.core.method import Outcome
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.rule import Gradient
 from fedloom.core.server import Reply
 from fedloom.core.solver import DescentResult, Sgd, smallest_bound

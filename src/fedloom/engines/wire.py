@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedloom.core.client import ClientError
+from fedloom.core.client_error import ClientError
 from fedloom.core.errors import RunError, shortened, shown
 from fedloom.core.evaluate import ClassCounts, Evaluation
 from fedloom.core.params import Params

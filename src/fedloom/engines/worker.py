@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, task_for
 from fedloom.core.determinism import deterministic
+from fedloom.core.request import Broadcast, task_for
 from fedloom.core.server import Absent
 from fedloom.core.transfer import all_to_device
 from fedloom.engines.arena import Arena

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedloom.core import user_code
-from fedloom.core.client import Federation
 from fedloom.core.errors import RunError
+from fedloom.core.federation import Federation
 from fedloom.core.simulation import Engine
 from fedloom.engines.wire import Facts
 

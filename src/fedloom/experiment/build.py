@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
 from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.federation import Federation
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.sampler import SAMPLERS, Sampler

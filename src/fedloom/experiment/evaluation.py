@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.errors import RunError
 from fedloom.core.evaluate import Evaluation
 from fedloom.core.params import nbytes
+from fedloom.core.request import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.server import Absent
 from fedloom.core.state import ClientStore, ServerState
 from fedloom.engines.malloc import return_free_pages

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
 from fedloom.core.errors import RunError, UserError
 from fedloom.core.evaluate import evaluate_model
+from fedloom.core.federation import Federation
 from fedloom.metrics.registry import Metric, metrics_of
 
 

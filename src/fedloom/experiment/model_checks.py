@@ -14,9 +14,9 @@ from torch import Tensor
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.chain_from_module import check_taps
-from fedloom.core.client import Federation
 from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError
+from fedloom.core.federation import Federation
 from fedloom.core.job import build_isolated
 from fedloom.core.model_output import contents, tensor_of
 from fedloom.core.spec import Spec

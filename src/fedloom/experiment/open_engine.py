@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Federation
 from fedloom.core.errors import UserError
+from fedloom.core.federation import Federation
 from fedloom.core.simulation import Engine
 from fedloom.core.user_code import short_reference
 from fedloom.data import augment

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError, raise_all, shown_text
-from fedloom.core.exchange import notices
+from fedloom.core.exchange_before_run import notices
 from fedloom.core.frozen_base import base_checksum
 from fedloom.core.guard import Guard
 from fedloom.core.identity import RunIdentity

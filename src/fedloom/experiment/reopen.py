@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, ClientTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import Evaluation, evaluate_model
 from fedloom.core.job import build_isolated
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.state import ClientStore, ServerState
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_device

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedloom.core.client import ClientTask
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import RunError
-from fedloom.core.exchange import ask_every_round, training_broadcast
+from fedloom.core.exchange_in_round import ask_every_round, training_broadcast
 from fedloom.core.params import sha256
+from fedloom.core.request import ClientTask
 from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport
 from fedloom.core.simulation import init_state, resume_state

@@ -12,7 +12,7 @@ from fedloom.core.key import Key
 from fedloom.data import augment
 from fedloom.data.averages_plot import ImageGrid, denormalised
 from fedloom.data.partition import check as check_partition
-from fedloom.exchange.averaged_data import group_means, split_into_groups
+from fedloom.exchange.group_means import group_means, split_into_groups
 from fedloom.experiment.build import build_clients, load_data, partition_rows
 from fedloom.settings.config import Config, load
 

@@ -19,15 +19,16 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import ask_every_round
+from fedloom.core.exchange_in_round import ask_every_round
 from fedloom.core.job import build_isolated
 from fedloom.core.key import Key
 from fedloom.core.params import Params
 from fedloom.data.averages_plot import denormalised
 from fedloom.data.client import ClientData, place
 from fedloom.diagnostics.leakage import AttackResult, TracingAttacker, attack, leakage_figures
-from fedloom.exchange.averaged_data import NAME, clipped
+from fedloom.exchange.averaged_data_exchange import NAME
 from fedloom.exchange.averaged_features import TransformedData
+from fedloom.exchange.group_means import clipped
 from fedloom.experiment.reopen import ReopenedRun
 
 MAX_MEMBERS = 2000  # attacked samples per client, and as many others

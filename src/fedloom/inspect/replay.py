@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import ClientTask
 from fedloom.core.errors import UserError
-from fedloom.core.exchange import ask_every_round, training_broadcast
+from fedloom.core.exchange_in_round import ask_every_round, training_broadcast
 from fedloom.core.key import Key
 from fedloom.core.params import Params, add
+from fedloom.core.request import ClientTask
 from fedloom.core.sampler import uniform
 from fedloom.core.server import Reply
 from fedloom.core.valid_replies import valid_replies

@@ -4,8 +4,8 @@
     z = f(u),   u = (1 - lam) x,   J = 1/B sum_i d CE(f(u_i), y_i) / du_i . x_g
 
 (x_g, y_g) is drawn once per batch, uniformly from the averages that all clients send before round 0
-(exchange/averaged_data.py). J is part of the loss, so its gradient with respect to the weights
-involves second derivatives (losses/directional_derivative.py).
+(exchange/averaged_data_exchange.py). J is part of the loss, so its gradient with respect to the
+weights involves second derivatives (losses/directional_derivative.py).
 
 lam           in [0, 1], share of the average; 0 is FedAvg.
 coefficient   c: "alg2" is lam (1 - lam), as in the paper's algorithm 2; "eq5" is lam, as in its

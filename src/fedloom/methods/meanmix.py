@@ -24,7 +24,7 @@ from fedloom.core.key import Key
 from fedloom.core.learning_task import CLASSIFICATION_ONLY
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
-from fedloom.exchange.averaged_data import group_means, split_into_groups
+from fedloom.exchange.group_means import group_means, split_into_groups
 from fedloom.losses.mixup import SoftLabelled, interpolated, with_one_hot_labels
 from fedloom.methods.mixup import NUMERIC_INPUT
 

@@ -3,7 +3,7 @@
     (1 - lam) CE(f(x'), y) + lam CE(f(x'), y_g),   x' = (1 - lam) x + lam x_g
 
 (x_g, y_g) is drawn once per batch, uniformly from the averages that all clients send before round 0
-(exchange/averaged_data.py).
+(exchange/averaged_data_exchange.py).
 
 lam           in [0, 1], share of the average; 0 is FedAvg. In mixup, lam is the share of the
               client's own sample.

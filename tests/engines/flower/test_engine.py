@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from fedloom.core.client import Broadcast, ClientTask, EvaluationTask, Federation
+from fedloom.core.federation import Federation
 from fedloom.core.guard import Guard
 from fedloom.core.method import Method
 from fedloom.core.params import Params, sha256
+from fedloom.core.request import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.round import rounds
 from fedloom.core.server import Absent, Reply
 from fedloom.core.simulation import Simulation, init_state

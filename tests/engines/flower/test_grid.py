@@ -245,8 +245,8 @@ def test_flower_does_not_repeat_calls_for_ever(
 
 def test_a_round_over_the_grid_has_the_bits_of_the_dictionary() -> None:
     """The engine with this transport, and sites behind Flower's store."""
-    from fedloom.core.client import Broadcast, ClientTask
     from fedloom.core.params import sha256
+    from fedloom.core.request import Broadcast, ClientTask
     from fedloom.methods.scaffold import scaffold
     from support.simulate import initial_model
 

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.core.client import Broadcast, ClientError, ClientTask, EvaluationTask
+from fedloom.core.client_error import ClientError
 from fedloom.core.evaluate import ClassCounts, Evaluation
+from fedloom.core.request import Broadcast, ClientTask, EvaluationTask
 from fedloom.core.server import Absent, Reply
 from fedloom.engines.flower.envelope import decode, encode
 from fedloom.engines.flower.messages import (

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from fedloom.core.client import Federation
 from fedloom.core.errors import RunError, UserError
+from fedloom.core.federation import Federation
 from fedloom.deploy.site.data import SiteData
 from fedloom.deploy.site.encode import encoded
 from fedloom.deploy.site.memory import SiteMemory

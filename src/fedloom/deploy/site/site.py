@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from fedloom.core.client import EvaluationTask, Task
 from fedloom.core.determinism import deterministic
 from fedloom.core.errors import RunError, UserError, shortened
+from fedloom.core.request import EvaluationTask, Task
 from fedloom.core.sealed_json import seal, unseal
 from fedloom.core.server import Absent
 from fedloom.deploy.site.data import Source, read_site

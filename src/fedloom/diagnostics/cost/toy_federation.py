@@ -14,13 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
-from fedloom.core.client import Broadcast, Federation, Task, answer
+from fedloom.core.client import answer
 from fedloom.core.determinism import one_thread
 from fedloom.core.errors import UserError
+from fedloom.core.federation import Federation
 from fedloom.core.job import ModelPool, Progress, build_isolated
 from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.optimisers import SGDRule
+from fedloom.core.request import Broadcast, Task
 from fedloom.core.roles import Roles
 from fedloom.core.round import rounds
 from fedloom.core.round_report import RoundReport

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from fedloom.core.client import Broadcast, EvaluationTask, Task
 from fedloom.core.errors import shortened
+from fedloom.core.request import Broadcast, EvaluationTask, Task
 from fedloom.core.server import Absent
 from fedloom.core.simulation import Engine
 from fedloom.engines.flower.delivery import Delivery, Question, SiteProblem, Talk

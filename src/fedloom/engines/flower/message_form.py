@@ -8,10 +8,10 @@ from typing import Any, TypeVar, get_args
 
 from torch import Tensor
 
-from fedloom.core.client import Work
 from fedloom.core.errors import shown
 from fedloom.core.json_checks import Check, fields, text
 from fedloom.core.params import Params
+from fedloom.core.request import Work
 from fedloom.engines.flower import envelope
 from fedloom.engines.flower.envelope import decode
 from fedloom.engines.wire import Facts, WireError, unflatten

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.core.client import Work
 from fedloom.core.errors import shortened
 from fedloom.core.json_checks import (
     anything,
@@ -20,6 +19,7 @@ from fedloom.core.json_checks import (
     text,
 )
 from fedloom.core.params import Params
+from fedloom.core.request import Work
 from fedloom.core.server import Absent
 from fedloom.core.tensor_checks import type_problem
 from fedloom.engines.flower.envelope import encode

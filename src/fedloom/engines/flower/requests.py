@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.core.client import Broadcast, Task, task_for
 from fedloom.core.json_checks import (
     anything,
     checksum,
@@ -19,6 +18,7 @@ from fedloom.core.json_checks import (
     text,
 )
 from fedloom.core.params import Params
+from fedloom.core.request import Broadcast, Task, task_for
 from fedloom.engines.flower import envelope
 from fedloom.engines.flower.envelope import decode, encode
 from fedloom.engines.flower.message_form import (
