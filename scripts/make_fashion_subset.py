@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.data.sources.idx import parse, unpacked
+from fedloom.data.sources.idx import parse
 
 SOURCE = Path("/usr/share/datasets/fashion-mnist")
 DESTINATION = Path(__file__).resolve().parents[1] / "src" / "fedloom" / "data" / "packaged"
@@ -27,6 +27,12 @@ PER_CLASS = {"train": 1000, "t10k": 200}
 def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
     """The indices of the first `count` samples of each class, in their original order."""
     return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in np.unique(labels)]))
+
+
+def array(file: Path, dims: int) -> np.ndarray:
+    """The array of a gzipped idx file."""
+    with gzip.open(file) as stream:
+        return parse(stream, dims, file)
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
@@ -40,9 +46,7 @@ def subset(source: Path) -> dict[str, bytes]:
     files = {}
     for prefix, count in PER_CLASS.items():
         names = {3: f"{prefix}-images-idx3-ubyte", 1: f"{prefix}-labels-idx1-ubyte"}
-        arrays = {
-            dims: parse(unpacked(source / f"{name}.gz"), dims, name) for dims, name in names.items()
-        }
+        arrays = {dims: array(source / f"{name}.gz", dims) for dims, name in names.items()}
         rows = first_of_each_class(arrays[1], count)
         files |= {name: idx_bytes(arrays[dims][rows]) for dims, name in names.items()}
     return files
