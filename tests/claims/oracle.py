@@ -73,7 +73,7 @@ def interval(values: list[float], level: float, counted: bool) -> Interval | Non
     if len(values) < 3 or np.isnan(values).any():
         return None
     if np.std(values) == 0:
-        return values[0], values[0]
+        return None
     low, high = stats.t.interval(
         level, len(values) - 1, loc=np.mean(values), scale=stats.sem(values)
     )

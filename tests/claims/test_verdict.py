@@ -35,6 +35,7 @@ def judged(gains: list[float], **other: object) -> Verdict:
         ([0.0, 0.2, 0.4], "differs"),  # 0.2 +- 0.5
         ([1.0, 1.2, 1.4], "not decided"),  # 1.2 +- 0.5
         ([2.0, 2.0], "not decided"),  # two seeds, however alike
+        ([2.0, 2.0, 2.0], "not decided"),  # no spread to judge by
         ([9.0], "not decided"),
     ],
 )
@@ -74,6 +75,19 @@ def test_the_sentences() -> None:
     )
     assert judged([2.0, 2.0]).sentence.endswith("2 seeds decide nothing; run 3 or more")
     assert Verdict(OVER_FEDAVG, "not tested").sentence.startswith("not tested: no result file")
+
+
+def test_seeds_that_do_not_differ_have_no_interval() -> None:
+    """As rounds to a target, which are whole numbers, may come out."""
+    faster = claim("fedmix/cifar100-rounds-to-40")
+    about = {"preset": "fedmix/table1-cifar100", "column": "rounds", "metric": "rounds"}
+    rows = (figure(row, [28, 20, 26], **about) for row in ("fedavg", "fedmix"))
+    found = verdict(faster, result_file(*rows))
+    assert found is not None and (found.outcome, found.p) == ("not decided", 1.0)
+    assert found.sentence == (
+        "not decided: fedavg / fedmix 1, 3 seeds; claimed: 1.5 to 9; "
+        "the seeds do not differ, so there is no interval"
+    )
 
 
 def test_as_json() -> None:

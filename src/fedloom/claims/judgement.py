@@ -3,7 +3,8 @@
 Agrees: the interval of the difference lies in its region; for "equal within" the 90 % interval,
 which is two one-sided tests at 5 %. Differs: the 95 % interval lies outside. Otherwise it is not
 decided, which is never the same as "no difference". Two seeds or fewer decide nothing, except
-counted costs, which have no error. After an extension 99 % replaces 95 %.
+counted costs, which have no error. Differences that are equal on all seeds decide nothing either:
+they have no spread to judge by. After an extension 99 % replaces 95 %.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fedloom.claims.statistics import Estimate
 
 Outcome = Literal["agrees", "differs", "not decided", "not tested"]
 Interval = tuple[float, float]
+NO_SPREAD = "the seeds do not differ, so there is no interval"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
         reason = f"1 seed has no interval; {st.FEWEST_SEEDS} is the fewest that can decide"
         mean = _on_scale(comparison, known[0]) if known else None
         return Judgement(comparison, "not decided", seeds, mean=mean, reason=reason)
+    if found.seeds >= st.FEWEST_SEEDS and not counted and found.has_no_spread:
+        mean = _on_scale(comparison, found.mean)
+        return Judgement(comparison, "not decided", found.seeds, mean=mean, reason=NO_SPREAD)
     return _judge_estimate(comparison, found, level, counted)
 
 

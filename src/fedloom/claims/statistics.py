@@ -23,6 +23,7 @@ LEVEL = 0.95
 LEVEL_AFTER_EXTENSION = 0.99  # for the second look, after a suite was extended
 FEWEST_SEEDS = 3  # with two seeds or fewer nothing is decided, except counted costs
 MOST_SEEDS = 200  # beyond this no number of seeds is named
+ROUNDING = 1e-12  # of differences of figures, relative to them
 HALVINGS = 100  # of the bracket around a share; far more than double precision needs
 
 BySeed = Mapping[int, float]
@@ -39,6 +40,11 @@ class Estimate:
     error: float
     freedom: int
     seeds: int
+
+    @property
+    def has_no_spread(self) -> bool:
+        """Whether all differences are equal, but for rounding."""
+        return self.error <= ROUNDING * max(1.0, abs(self.mean))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """The t interval at this level.
