@@ -27,6 +27,7 @@ class Judgement:
     """What one comparison says. mean and interval are ratios if logarithms were compared.
 
     p: of the outcome; without one, of the likelier of the two. reason: why nothing can be said.
+    seeds_to_decide: at the level of the one extension; None if more than MOST_SEEDS, or decided.
     """
 
     comparison: Comparison
@@ -36,10 +37,14 @@ class Judgement:
     mean: float | None = None
     interval: Interval | None = None
     level: float = st.LEVEL
-    seeds_to_halve: int | None = None
     seeds_to_decide: int | None = None
     reason: str = ""
     is_counted: bool = False
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether the one extension to more seeds was made already."""
+        return self.level == st.LEVEL_AFTER_EXTENSION
 
 
 def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False) -> Judgement:
@@ -86,7 +91,6 @@ def _judge_estimate(
         outcome = "not decided"
     shown_level = 2 * level - 1 if region.equal and outcome == "agrees" else level
     low, high = found.interval(shown_level)
-    is_open = outcome == "not decided"
     return Judgement(
         comparison,
         outcome,
@@ -95,8 +99,7 @@ def _judge_estimate(
         _on_scale(comparison, found.mean),
         (_on_scale(comparison, low), _on_scale(comparison, high)),
         shown_level,
-        st.seeds_to_halve(found.seeds, level) if is_open else None,
-        _seeds_to_decide(found, region, level) if is_open else None,
+        _seeds_to_decide(found, region) if outcome == "not decided" else None,
         "" if enough else f"{found.seeds} seeds decide nothing; run {st.FEWEST_SEEDS} or more",
         counted,
     )
@@ -127,8 +130,12 @@ def _p_value(found: Estimate, region: Region, outcome: Outcome) -> float:
     return min(1.0, by_outcome.get(outcome, min(inside, outside)))
 
 
-def _seeds_to_decide(found: Estimate, region: Region, level: float) -> int | None:
-    """How many seeds would decide if mean and spread stayed: for the bound that takes most."""
+def _seeds_to_decide(found: Estimate, region: Region) -> int | None:
+    """How many seeds would decide if mean and spread stayed: for the bound that takes most.
+
+    More seeds are an extension, which is judged at a higher level.
+    """
+    level = st.LEVEL_AFTER_EXTENSION
     if region.low < found.mean < region.high:
         bounds = [b for b in (region.low, region.high) if math.isfinite(b)]
         level = 2 * level - 1 if region.equal else level

@@ -198,15 +198,6 @@ def half_width(spread: float, seeds: int, level: float = LEVEL) -> float:
     return t_quantile((1 + level) / 2, seeds - 1) * spread / math.sqrt(seeds)
 
 
-def seeds_to_halve(seeds: int, level: float = LEVEL) -> int | None:
-    """How many seeds give an interval of half the length, if the spread stays the same.
-
-    >>> seeds_to_halve(3), seeds_to_halve(5)
-    (5, 13)
-    """
-    return _fewest_seeds(seeds, half_width(1.0, seeds, level) / 2, 1.0, level)
-
-
 def seeds_to_decide(found: Estimate, bound: float, level: float = LEVEL) -> int | None:
     """How many seeds separate the mean from the bound, if mean and spread stay the same."""
     spread = found.error * math.sqrt(found.seeds)
