@@ -6,7 +6,8 @@
 
 FOLDER/SUITE.json goes to src/fedloom/claims/results, and FOLDER/SUITE/ with the settings and logs
 of its rows to docs/results/suites. Without names, all suites are taken. Results of some seeds
-(--seed) are merged with those of other seeds that are there already.
+(--seed) are merged with those of other seeds that are there already. Results with other settings
+than the suite's are refused.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def take_over(folder: Path, suite: str, root: Path) -> None:
     """
     target, file = root / SUITES / suite, root / RESULTS / f"{suite}.json"
     new = json.loads((folder / f"{suite}.json").read_text(encoding="utf-8"))
+    if changed := new.get("changed"):
+        sys.exit(
+            f"{suite}.json has other settings than the suite: {', '.join(changed)}; "
+            "run the suite without them"
+        )
     rows = _files(folder / suite)
     if file.exists():
         old = json.loads(file.read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from docparts.result_store import all_results
 from fedloom.claims.claim import PAPERS, Claim, PrintedNumber
 from fedloom.claims.evidence import OUTCOMES, counts, verdicts
 from fedloom.claims.judgement import Judgement
-from fedloom.claims.sentences import number, repetitions
+from fedloom.claims.sentences import asked, number, repetitions, what_would_decide
 from fedloom.claims.statistics import LEVEL
 from fedloom.claims.suites import suites
 from fedloom.claims.verdict import Verdict
@@ -106,7 +106,10 @@ def _cells(v: Verdict, page: str, reasons: Sequence[str], with_paper: bool) -> l
 
 
 def _ours(found: Judgement) -> str:
-    """What was compared; its mean and interval, with the level if it is not the usual; seeds."""
+    """What was compared, its mean and interval, what was asked, and the seeds.
+
+    The level of the interval is named if it is not the usual one.
+    """
     lines = [found.comparison.label]
     if found.mean is not None:
         lines.append(number(found, found.mean))
@@ -115,8 +118,9 @@ def _ours(found: Judgement) -> str:
         level = "" if found.level == LEVEL else f" ({100 * found.level:.0f} %)"
         lines[-1] += _unbroken(f" [{low}, {high}]{level}")
     seeds = "counted" if found.is_counted else repetitions(found)
-    more = f"; {found.seeds_to_decide} would decide" if found.seeds_to_decide else ""
-    return "<br>".join([*lines, f"{seeds}{more}"])
+    more = what_would_decide(found)
+    lines.append(f"asked: {asked(found.comparison)}")
+    return "<br>".join([*lines, f"{seeds}; {more}" if more else seeds])
 
 
 def _unbroken(text: str) -> str:

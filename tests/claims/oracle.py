@@ -73,7 +73,7 @@ def interval(values: list[float], level: float, counted: bool) -> Interval | Non
     if len(values) < 3 or np.isnan(values).any():
         return None
     if np.std(values) == 0:
-        return values[0], values[0]
+        return None
     low, high = stats.t.interval(
         level, len(values) - 1, loc=np.mean(values), scale=stats.sem(values)
     )
@@ -162,15 +162,16 @@ def gain_range(t: Table, r: Raw) -> Compared:
 
 
 def best(t: Table, r: Raw) -> Compared:
-    def chosen(names: list[str]) -> np.ndarray:
-        values = np.array([list(t.figure(name)["by_seed"].values()) for name in names])
-        t.seeds = values.shape[1]
-        if t.seeds < 2:
-            return np.full(t.seeds, math.nan)
-        others = [np.delete(values, s, axis=1).mean(axis=1) for s in range(t.seeds)]
-        return np.array([values[np.argmax(mean), s] for s, mean in enumerate(others)])
+    def values(name: str) -> np.ndarray:
+        return np.array(list(t.figure(name)["by_seed"].values()))
 
-    return [(list(chosen(r["best_in"]) - chosen(r["out"])), 0.0, math.inf, True)]
+    inside = np.array([values(name) for name in r["best_in"]])
+    t.seeds = inside.shape[1]
+    chosen = inside[0]
+    if len(inside) > 1:
+        others = [np.delete(inside, s, axis=1).mean(axis=1) for s in range(t.seeds)]
+        chosen = np.array([inside[np.argmax(mean), s] for s, mean in enumerate(others)])
+    return [(list(chosen - values(name)), 0.0, math.inf, True) for name in r["out"]]
 
 
 def reaches(t: Table, r: Raw) -> Compared:

@@ -20,7 +20,7 @@ def test_figures_are_by_seed_and_only_of_finished_runs(tmp_path: Path) -> None:
     figures = {figure["row"]: figure for figure in found["figures"]}
     assert figures["fedavg"]["by_seed"] == {"0": 40.0, "1": 50.0}
     assert figures["fedmix"]["by_seed"] == {"0": 60.0} and figures["fedmix"]["rounds"] == 3
-    assert (found["format"], found["suite"], found["gate"]["met"]) == (1, "made-up", True)
+    assert (found["format"], found["suite"], found["gate"]["met"]) == (1, "made-up", None)
     assert len(found["runs"]) == 3
     first = found["runs"][0]
     assert first["folder"] == "fedavg/seed-0" and len(first["config_sha256"]) == 64
@@ -62,12 +62,22 @@ def test_the_file_is_read_by_the_verdicts(tmp_path: Path) -> None:
     file = write_results(result, tmp_path / "results", "made-up")
     assert file.name == "made-up.json"
     read = parse_result(file.read_text(), file.name)
-    assert read.commit == "abc" and read.gate.met is True
+    assert read.commit == "abc" and read.gate.met is None
     assert read.figures[0].by_seed == {0: 40.0, 1: 50.0}
 
 
 def test_the_commit_is_empty_where_runs_do_not_say_what_made_them(tmp_path: Path) -> None:
     assert collect(plan(tmp_path, ROWS, rounds=3))["commit"] == ""
+
+
+def test_settings_of_the_user_are_named_and_nothing_was_fixed_for_them(tmp_path: Path) -> None:
+    made = plan(tmp_path, ROWS, rounds=3)
+    own = replace(made, suite=replace(made.suite, id="mix-lenet"))
+    assert collect(own)["changed"] == [] and collect(own)["scale"] == "made up"
+    found = collect(replace(own, changes=("rounds=3",)), "HEAD")
+    assert found["scale"] == "made up; changed: rounds=3" and found["changed"] == ["rounds=3"]
+    assert found["gate"]["met"] is None and "changed: rounds=3" in found["gate"]["why"]
+    assert found["fixed_at"] == ""
 
 
 @pytest.mark.parametrize("count", [3, 6])

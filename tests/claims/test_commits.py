@@ -59,6 +59,16 @@ def test_it_is_not_known_if_the_suite_was_another_one(repository: Path) -> None:
     assert fixed_at(suite("mix-cnn"), now, repository) == now
 
 
+def test_words_for_the_reader_may_be_corrected_later(repository: Path) -> None:
+    file = repository / suites.FILE
+    text = file.read_text().replace("(5,845 images)", "(about 5,900 images)")
+    assert text != file.read_text()
+    file.write_text(text)
+    commit(repository, "other words")
+    now = git(repository, "rev-parse", "HEAD")
+    assert fixed_at(suite("afa-c10"), now, repository) == now
+
+
 @pytest.mark.parametrize("commit", ["", "0" * 40, "HEAD", "--help"])
 def test_it_is_not_known_without_the_commit(repository: Path, commit: str) -> None:
     assert fixed_at(suite("mlb50"), commit, repository) == ""

@@ -1,11 +1,12 @@
 """Gates on made-up run folders: met, not met, and not known."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedloom.claims.gates import GateResult, gate_result
+from fedloom.claims.gates import GateResult, gate_result, trial_result
 from fedloom.core.errors import UserError
 from support.made_up_runs import plan
 
@@ -18,7 +19,7 @@ FLAT = [0.1, 0.3, 0.4, 0.4, 0.405]
 
 
 def result(folder: Path, accuracies: list[float], *gate: dict[str, Any], **more: Any) -> GateResult:
-    return gate_result(plan(folder, {"fedavg": [accuracies]}, *gate, **more))
+    return trial_result(plan(folder, {"fedavg": [accuracies]}, *gate, **more))
 
 
 def test_a_plateau_is_the_gain_over_the_last_rounds(tmp_path: Path) -> None:
@@ -63,13 +64,13 @@ def test_a_score_must_be_above_its_bound(tmp_path: Path) -> None:
 
 def test_a_gain_is_over_shared_seeds(tmp_path: Path) -> None:
     rows = {"fedavg": [[0.40], [0.50], [0.10]], "mixup": [[0.41], [0.512]]}
-    found = gate_result(plan(tmp_path / "a", rows, GAIN))
+    found = trial_result(plan(tmp_path / "a", rows, GAIN))
     assert found == GateResult(True, "mixup gains +1.10 on fedavg, needed is 1 or more")
-    assert gate_result(plan(tmp_path / "b", rows, {**GAIN, "at_least": 1.2})).met is False
+    assert trial_result(plan(tmp_path / "b", rows, {**GAIN, "at_least": 1.2})).met is False
 
 
 def test_the_mean_over_seeds_counts(tmp_path: Path) -> None:
-    found = gate_result(plan(tmp_path, {"fedavg": [[0.39], [0.42]]}, SCORE))
+    found = trial_result(plan(tmp_path, {"fedavg": [[0.39], [0.42]]}, SCORE))
     assert found.met is True and "40.50" in found.why
 
 
@@ -85,6 +86,17 @@ def test_all_conditions_must_hold(tmp_path: Path) -> None:
     assert short.met is False  # not known and not met
     assert result(tmp_path / "d", [0.5], PLATEAU, SCORE).met is None
     assert result(tmp_path / "e", FLAT).met is True
+
+
+def test_a_gate_is_about_the_settings_of_a_suite(tmp_path: Path) -> None:
+    made = plan(tmp_path, {"fedavg": [FLAT]})
+    assert gate_result(made) == GateResult(None, "no gate says whether that is a fair test")
+    of_suite = replace(made, suite=replace(made.suite, id="mix-lenet"))
+    assert gate_result(of_suite).met is True
+    changed = gate_result(replace(of_suite, changes=("rounds=1", "train.epochs=1")))
+    assert changed == GateResult(
+        None, "these are not the settings of the suite, changed: rounds=1, train.epochs=1"
+    )
 
 
 def test_a_gate_that_makes_no_sense_is_an_error(tmp_path: Path) -> None:

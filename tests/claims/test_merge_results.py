@@ -39,7 +39,7 @@ def row_files(made: SuitePlan, folder: Path) -> dict[str, str]:
 @pytest.fixture
 def whole(tmp_path: Path) -> SuitePlan:
     made = plan(tmp_path / "runs", ROWS, rounds=3)
-    return replace(made, suite=replace(made.suite, gate=GATE))
+    return replace(made, suite=replace(made.suite, id="mix-lenet", gate=GATE))
 
 
 def by_cell(result: dict[str, Any]) -> dict[str, Any]:

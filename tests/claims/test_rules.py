@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedloom.claims.comparison import Cell, Comparison, Series
@@ -75,7 +76,16 @@ NEAR_LOW = [10.1, 11.2, 12.1]
             ["differs", "differs"],
         ),
         ({"best_in": ["a", "b"], "out": ["c"]}, {"a": HIGH, "b": MIDDLE, "c": LOW}, ["agrees"]),
-        ({"best_in": ["c"], "out": ["a", "b"]}, {"a": HIGH, "b": MIDDLE, "c": LOW}, ["differs"]),
+        (
+            {"best_in": ["c"], "out": ["a", "b"]},
+            {"a": HIGH, "b": MIDDLE, "c": LOW},
+            ["differs", "differs"],
+        ),
+        (
+            {"best_in": ["b"], "out": ["a", "c"]},
+            {"a": HIGH, "b": MIDDLE, "c": LOW},
+            ["differs", "agrees"],
+        ),
     ],
 )
 def test_each_form_decides(parts: dict[str, Any], figures: Figures, expected: list[str]) -> None:
@@ -145,6 +155,33 @@ def test_a_log_scale_needs_positive_numbers() -> None:
     order = rule(order=["a", "b"], first="largest", scale="log")
     (found,) = compared(order, {"a": [2.0, -1.0], "b": [1.0, 1.0]})
     assert found.differences == {0: pytest.approx(math.log(2)), 1: None}
+
+
+def test_the_best_is_compared_with_every_cell_outside() -> None:
+    """Outside a is better on one seed and b on the others: neither is chosen, both are compared."""
+    best = rule(best_in=["x", "y"], out=["a", "b"])
+    figures = {"x": [5.0, 5.0, 5.0], "y": [4.0, 4.0, 9.0], "a": [6.0, 1.0, 1.0], "b": LOW}
+    first, second = compared(best, figures)
+    # y is best on seeds 1 and 2 and on 0 and 2, x on 0 and 1
+    assert first.label == "best of x, y - a"
+    assert first.differences == {0: -2.0, 1: 3.0, 2: 4.0}
+    assert second.label == "best of x, y - b"
+    (alone,) = compared(rule(best_in=["x"], out=["a"]), figures)
+    assert (alone.label, alone.differences) == ("x - a", {0: -1.0, 1: 4.0, 2: 4.0})
+
+
+@pytest.mark.parametrize("inside", [1, 2])
+def test_the_best_of_equal_cells_agrees_no_more_often_than_its_level(inside: int) -> None:
+    """Under no difference a two-sided 95 % interval lies above 0 in 2.5 % of all cases at most."""
+    rng, agreed, trials, t_95 = np.random.default_rng(inside), 0, 2000, 2.776
+    names = ["a", "b"][:inside]
+    best = rule(best_in=names, out=["c", "d"])
+    for _ in range(trials):
+        figures = {name: list(rng.normal(0, 1, 5)) for name in [*names, "c", "d"]}
+        found = np.array([list(c.differences.values()) for c in compared(best, figures)])
+        low = found.mean(axis=1) - t_95 * found.std(axis=1, ddof=1) / math.sqrt(5)
+        agreed += bool((low > 0).all())
+    assert agreed / trials <= 0.025
 
 
 def test_one_seed_says_so_even_if_the_best_cannot_be_chosen() -> None:

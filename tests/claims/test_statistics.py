@@ -146,7 +146,6 @@ def test_half_widths_are_those_of_the_table() -> None:
 
 
 def test_seeds_needed() -> None:
-    assert st.seeds_to_halve(3) == 5  # 2.48 to 1.24
     found = st.estimate([0.0, 1.0, 2.0])  # mean 1, standard deviation 1
     assert found is not None
     assert st.seeds_to_decide(found, 2.25) == 5  # a half-width of 1.24

@@ -7,6 +7,7 @@ from fedloom.claims.claim import claims
 from fedloom.claims.suites import Suite, rule, suite, suites
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
+from fedloom.data.longtail import class_sizes
 from fedloom.experiment.prepare import check_names, cohort_conflicts
 from fedloom.inspect.analysis_inputs import PARTS
 from fedloom.metrics.measures import check, is_measure
@@ -100,6 +101,22 @@ def test_claims_belong_to_one_suite() -> None:
         "fedmix",
         "fedafa",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("afa-c10", 10), ("afa-c10-skewed", 10), ("afa-c100", 100)]
+)
+def test_the_scale_says_how_many_images_a_long_tail_leaves(name: str, classes: int) -> None:
+    (data,) = {
+        (config.data.per_class, config.data.longtail, config.data.clients)
+        for config, _ in configs(suite(name)).values()
+    }
+    largest, factor, clients = data
+    assert largest is not None and clients is not None
+    images = int(class_sizes(largest, classes, factor).sum())
+    said = suite(name).scale
+    assert f"({images:,} images" in said
+    assert f"{clients} clients of {images / clients:.0f} images on average" in said
 
 
 def test_a_suite_takes_over_the_scale_of_another() -> None:

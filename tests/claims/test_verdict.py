@@ -35,6 +35,7 @@ def judged(gains: list[float], **other: object) -> Verdict:
         ([0.0, 0.2, 0.4], "differs"),  # 0.2 +- 0.5
         ([1.0, 1.2, 1.4], "not decided"),  # 1.2 +- 0.5
         ([2.0, 2.0], "not decided"),  # two seeds, however alike
+        ([2.0, 2.0, 2.0], "not decided"),  # no spread to judge by
         ([9.0], "not decided"),
     ],
 )
@@ -62,18 +63,40 @@ def test_a_test_is_fair_only_if_its_gate_was_met(met: bool | None, fair: bool) -
 
 def test_the_sentences() -> None:
     assert judged([2.0, 2.2, 2.4]).sentence == (
-        "agrees: fedmix - fedavg +2.20 [+1.70, +2.70], 95%, 3 seeds; claimed: above 1"
+        "agrees: fedmix - fedavg +2.20 [+1.70, +2.70], 95%, 3 seeds; asked: above 1"
     )
     assert judged([1.0, 1.2, 1.4]).sentence == (
-        "not decided: fedmix - fedavg +1.20 [+0.70, +1.70], 95%, 3 seeds; claimed: above 1; "
-        "5 seeds would halve the interval, 7 would decide if the mean stayed"
+        "not decided: fedmix - fedavg +1.20 [+0.70, +1.70], 95%, 3 seeds; asked: above 1; "
+        "11 seeds would decide"
     )
     assert judged([9.0]).sentence == (
-        "not decided: fedmix - fedavg +9.00, 1 seed; claimed: above 1; "
+        "not decided: fedmix - fedavg +9.00, 1 seed; asked: above 1; "
         "1 seed has no interval; 3 is the fewest that can decide"
     )
     assert judged([2.0, 2.0]).sentence.endswith("2 seeds decide nothing; run 3 or more")
     assert Verdict(OVER_FEDAVG, "not tested").sentence.startswith("not tested: no result file")
+
+
+def test_seeds_that_do_not_differ_have_no_interval() -> None:
+    """As rounds to a target, which are whole numbers, may come out."""
+    faster = claim("fedmix/cifar100-rounds-to-40")
+    about = {"preset": "fedmix/table1-cifar100", "column": "rounds", "metric": "rounds"}
+    rows = (figure(row, [28, 20, 26], **about) for row in ("fedavg", "fedmix"))
+    found = verdict(faster, result_file(*rows))
+    assert found is not None and (found.outcome, found.p) == ("not decided", 1.0)
+    assert found.sentence == (
+        "not decided: fedavg / fedmix 1, 3 seeds; asked: 1.5 to 9; "
+        "the seeds do not differ, so there is no interval"
+    )
+
+
+def test_how_many_seeds_would_decide_is_said_at_the_level_of_an_extension() -> None:
+    """1.2 with a spread of 0.2 is above 1 at 99 % with 11 seeds (t 3.169): 1.2 - 0.19."""
+    found = judged([1.0, 1.2, 1.4])
+    assert found.judgement is not None and found.judgement.seeds_to_decide == 11
+    assert judged([0.7, 1.01, 1.3]).sentence.endswith("more than 200 seeds would decide")
+    again = judged([1.0, 1.2, 1.4], extended=True)
+    assert again.sentence.endswith("extended already, a new suite would be needed")
 
 
 def test_as_json() -> None:
@@ -126,7 +149,7 @@ def test_one_timing_does_not_decide() -> None:
 
 def test_timings_are_repeated_in_turns() -> None:
     assert "95%, 3 turns;" in moon_takes(3.0, 3.01, 3.02).sentence
-    assert "turns would halve the interval" in moon_takes(3.3, 3.5, 3.7).sentence
+    assert "turns would decide" in moon_takes(3.3, 3.5, 3.7).sentence
 
 
 def test_an_order_agrees_only_if_every_pair_does() -> None:

@@ -67,6 +67,10 @@ def test_a_suite_from_plan_to_verdicts(desk: Path) -> None:
     assert list(first) == ["0", "1", "2"]
     assert cells["fedmix/table5", "fedavg", "accuracy"] == first  # one run for both tables
     assert len(found["runs"]) == 12
+    assert "gate not known: these are not the settings of the suite" in said.out
+    assert {"rounds=4", "data.per_class=30", "train.epochs=1"} <= set(found["changed"])
+    assert "changed: rounds=4, " in found["scale"] and found["fixed_at"] == ""
+    assert found["gate"]["met"] is None and "train.epochs=1" in found["gate"]["why"]
     names = {"fedavg", "naivemix", "fedmix", "globalmixup_0.05"}
     assert {run["file"] for run in found["runs"]} == names
     assert set(row_files(desk / "found" / "mix-cnn")) == {

@@ -1,5 +1,6 @@
 """The pages of results come from result files and logs: links, checksums, pictures, verdicts."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -118,6 +119,13 @@ def test_results_are_taken_over_again_without_leftovers(root: Path, found: Path)
     assert not (root / SUITES / NAME / "old.csv").exists()
     with pytest.raises(SystemExit, match="has no results of mlb50; it has: mix-cnn"):
         results.main([str(found), "mlb50"], root)
+
+
+def test_results_with_other_settings_than_the_suite_are_refused(root: Path, found: Path) -> None:
+    file = found / f"{NAME}.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "changed": ["rounds=1"]}))
+    with pytest.raises(SystemExit, match=r"other settings than the suite: rounds=1; run the suite"):
+        results.main([str(found)], root)
 
 
 def test_seeds_that_were_run_elsewhere_are_merged(root: Path, found: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ rules.py          the forms of a rule: which cells of a table are compared, and 
 statistics.py     intervals, p-values, Holm's correction, how many seeds are needed
 suites.py         the runs that decide claims, fixed beforehand, read from suites.toml
 plan_suite.py     from a suite, a paper or a claim to runs in folders
+overridden.py     what the user has changed of a suite's settings
 estimate.py       how long runs will take, from measured rates
 gates.py          whether the runs of a suite are a fair test
 analyses.py       analyses of finished runs, for figures such as the largest eigenvalue

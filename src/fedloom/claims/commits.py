@@ -34,7 +34,7 @@ def made_at_commit(runs: Iterable[StoredRun]) -> str:
 
 
 def fixed_at(suite: Suite, commit: str, folder: Path = PACKAGE / "claims") -> str:
-    """The commit at which scale, seeds, gate and rule of a suite were fixed.
+    """The commit at which settings, seeds, gate and rule of a suite were fixed.
 
     It is the last one that changed suites.toml up to the commit of the runs. Empty if that is not
     certain: without git, or if the suite or the rule is another one now.
@@ -56,7 +56,16 @@ def _is_unchanged(text: str, now: Suite) -> bool:
     found = then.suites.get(now.id)
     if found is None or then.rule != suites.rule():
         return False
-    return replace(found, tried=()) == replace(now, tried=())  # notes on trials may come later
+    return _what_is_run(found) == _what_is_run(now)
+
+
+def _what_is_run(suite: Suite) -> Suite:
+    """A suite without its words for the reader, which may be corrected later.
+
+    What is run is in its overrides, rows and presets; `scale` only says it, and `tried` has notes
+    on trials.
+    """
+    return replace(suite, scale="", tried=())
 
 
 def git(folder: Path, *words: str) -> str | None:

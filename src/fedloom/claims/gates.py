@@ -2,7 +2,8 @@
 
 The kinds are described in claims/suites.py. A condition is about the mean over the seeds that are
 finished. A gate is met if all its conditions are, not met if one is not, and not known while a run
-that it looks at is missing.
+that it looks at is missing. It is about the suite's own settings: if the user has changed them, or
+if a claim is run without a suite, nothing says whether the runs are a fair test.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedloom.claims.plan_suite import SuitePlan
+from fedloom.claims.suites import suites
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.curve import Curve
@@ -47,7 +49,17 @@ class Observed:
 
 
 def gate_result(plan: SuitePlan) -> GateResult:
-    """Whether the gate of the suite is met by the runs that are finished."""
+    """Whether the runs that are finished are a fair test, as far as the suite's gate says."""
+    if plan.changes:
+        changed = ", ".join(plan.changes)
+        return GateResult(None, f"these are not the settings of the suite, changed: {changed}")
+    if plan.suite.id not in suites():
+        return GateResult(None, "no gate says whether that is a fair test")
+    return trial_result(plan)
+
+
+def trial_result(plan: SuitePlan) -> GateResult:
+    """Whether the conditions of the gate are met, also with other settings than the suite's."""
     if not plan.suite.gate:
         return GateResult(True, "nothing is asked beyond the scale itself")
     results = [_condition_result(condition, plan) for condition in plan.suite.gate]

@@ -60,7 +60,12 @@ class Monotone(Rule):
 
 
 class Best(Rule):
-    """The best of some cells above the best of others, each chosen on the other seeds."""
+    """The best of some cells above each of the others: a comparison for every cell outside.
+
+    If there are several inside, the one that is best on the other seeds counts. The cells outside
+    are not chosen from: the best of them, chosen on other seeds, is often not the best on this one,
+    so a claim about "the best" would be tested against less than the best and agree too often.
+    """
 
     best_in: tuple[str, ...] = Field(min_length=1)
     out: tuple[str, ...] = Field(min_length=1)
@@ -71,14 +76,25 @@ class Best(Rule):
 
     def comparisons(self, read: Read, default: str | None) -> list[Comparison]:
         """See Rule."""
-        inside, outside = (
-            [_complete(read(self.cell(name, default))) for name in names]
-            for names in (self.best_in, self.out)
-        )
-        found = st.differences(st.best_of_other_seeds(inside), st.best_of_other_seeds(outside))
-        label = f"best of {', '.join(self.best_in)} - best of {', '.join(self.out)}"
-        seeds = set.intersection(*(set(values) for values in [*inside, *outside]))
-        return [Comparison(label, {s: found.get(s) for s in sorted(seeds)}, Region(low=0.0))]
+        inside = [_complete(read(self.cell(name, default))) for name in self.best_in]
+        if len(inside) == 1:
+            label, (best,) = self.best_in[0], inside
+        else:
+            label, best = f"best of {', '.join(self.best_in)}", st.best_of_other_seeds(inside)
+        shared = set.intersection(*map(set, inside))
+        return [
+            self._above(label, best, shared, name, _complete(read(self.cell(name, default))))
+            for name in self.out
+        ]
+
+    def _above(
+        self, label: str, best: st.BySeed, shared: set[int], name: str, other: st.BySeed
+    ) -> Comparison:
+        """The comparison with one cell outside; None for a seed on which no best can be chosen."""
+        found = st.differences(best, other)
+        seeds = sorted(shared & set(other))
+        differences = {seed: found.get(seed) for seed in seeds}
+        return Comparison(f"{label} - {name}", differences, Region(low=0.0))
 
 
 def _complete(series: Series) -> dict[int, float]:

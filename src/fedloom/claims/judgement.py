@@ -3,7 +3,8 @@
 Agrees: the interval of the difference lies in its region; for "equal within" the 90 % interval,
 which is two one-sided tests at 5 %. Differs: the 95 % interval lies outside. Otherwise it is not
 decided, which is never the same as "no difference". Two seeds or fewer decide nothing, except
-counted costs, which have no error. After an extension 99 % replaces 95 %.
+counted costs, which have no error. Differences that are equal on all seeds decide nothing either:
+they have no spread to judge by. After an extension 99 % replaces 95 %.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fedloom.claims.statistics import Estimate
 
 Outcome = Literal["agrees", "differs", "not decided", "not tested"]
 Interval = tuple[float, float]
+NO_SPREAD = "the seeds do not differ, so there is no interval"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Judgement:
     """What one comparison says. mean and interval are ratios if logarithms were compared.
 
     p: of the outcome; without one, of the likelier of the two. reason: why nothing can be said.
+    seeds_to_decide: at the level of the one extension; None if more than MOST_SEEDS, or decided.
     """
 
     comparison: Comparison
@@ -34,10 +37,14 @@ class Judgement:
     mean: float | None = None
     interval: Interval | None = None
     level: float = st.LEVEL
-    seeds_to_halve: int | None = None
     seeds_to_decide: int | None = None
     reason: str = ""
     is_counted: bool = False
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether the one extension to more seeds was made already."""
+        return self.level == st.LEVEL_AFTER_EXTENSION
 
 
 def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False) -> Judgement:
@@ -55,6 +62,9 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
         reason = f"1 seed has no interval; {st.FEWEST_SEEDS} is the fewest that can decide"
         mean = _on_scale(comparison, known[0]) if known else None
         return Judgement(comparison, "not decided", seeds, mean=mean, reason=reason)
+    if found.seeds >= st.FEWEST_SEEDS and not counted and found.has_no_spread:
+        mean = _on_scale(comparison, found.mean)
+        return Judgement(comparison, "not decided", found.seeds, mean=mean, reason=NO_SPREAD)
     return _judge_estimate(comparison, found, level, counted)
 
 
@@ -81,7 +91,6 @@ def _judge_estimate(
         outcome = "not decided"
     shown_level = 2 * level - 1 if region.equal and outcome == "agrees" else level
     low, high = found.interval(shown_level)
-    is_open = outcome == "not decided"
     return Judgement(
         comparison,
         outcome,
@@ -90,8 +99,7 @@ def _judge_estimate(
         _on_scale(comparison, found.mean),
         (_on_scale(comparison, low), _on_scale(comparison, high)),
         shown_level,
-        st.seeds_to_halve(found.seeds, level) if is_open else None,
-        _seeds_to_decide(found, region, level) if is_open else None,
+        _seeds_to_decide(found, region) if outcome == "not decided" else None,
         "" if enough else f"{found.seeds} seeds decide nothing; run {st.FEWEST_SEEDS} or more",
         counted,
     )
@@ -122,8 +130,12 @@ def _p_value(found: Estimate, region: Region, outcome: Outcome) -> float:
     return min(1.0, by_outcome.get(outcome, min(inside, outside)))
 
 
-def _seeds_to_decide(found: Estimate, region: Region, level: float) -> int | None:
-    """How many seeds would decide if mean and spread stayed: for the bound that takes most."""
+def _seeds_to_decide(found: Estimate, region: Region) -> int | None:
+    """How many seeds would decide if mean and spread stayed: for the bound that takes most.
+
+    More seeds are an extension, which is judged at a higher level.
+    """
+    level = st.LEVEL_AFTER_EXTENSION
     if region.low < found.mean < region.high:
         bounds = [b for b in (region.low, region.high) if math.isfinite(b)]
         level = 2 * level - 1 if region.equal else level

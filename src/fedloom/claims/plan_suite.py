@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedloom.claims.claim import ANY, PAPERS, Claim, claims
+from fedloom.claims.overridden import changed_settings
 from fedloom.claims.suites import RunGroup, Suite, rule, suites
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.experiment.identity import CurrentData
@@ -24,6 +25,7 @@ from fedloom.settings.paper_table import Column, Row, Scale, Settings, Table
 from fedloom.settings.presets import names, preset
 
 DIGITS = 10  # of a checksum in the name of a folder
+PAPER_SCALE = "the paper's settings instead of the suite's"
 Override = Callable[[Settings], Settings]
 
 
@@ -38,10 +40,17 @@ class SuiteCell:
 
 @dataclass(frozen=True)
 class SuitePlan:
-    """A suite with all its cells."""
+    """A suite with all its cells. changes: what the user has changed of its settings."""
 
     suite: Suite
     cells: tuple[SuiteCell, ...]
+    changes: tuple[str, ...] = ()
+
+    @property
+    def scale(self) -> str:
+        """What is run, in words, with what was changed."""
+        changed = f"; changed: {', '.join(self.changes)}" if self.changes else ""
+        return f"{self.suite.scale}{changed}"
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -157,11 +166,13 @@ def plan_suite(suite: Suite, scale: Scale, out: Path, override: Override) -> Sui
     if scale == "paper":
         suite = replace(suite, scale="the settings of the paper", overrides=())
     cells, data = [], CurrentData()
+    changes = dict.fromkeys([PAPER_SCALE] if scale == "paper" else [])
     for group, row, column, fixed in suite_settings(suite, scale):
         settings = override(fixed)
+        changes |= dict.fromkeys(changed_settings(load(fixed), load(settings)))
         runs = _runs(row.name, settings, group.seeds, out, data, column.runs_from)
         cells.append(SuiteCell(group.preset, TableCell(row, column, runs), group))
-    plan = SuitePlan(suite, tuple(cells))
+    plan = SuitePlan(suite, tuple(cells), tuple(changes))
     check_data(plan.runs)
     check_measures([cell.cell for cell in plan.cells])
     return plan

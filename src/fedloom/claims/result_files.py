@@ -3,6 +3,7 @@
 format         1
 suite, commit  which suite, and the commit that it was run with
 scale          how its runs differ from the paper's, in words
+changed        what the user has changed of the suite's settings; then the gate is not known
 gate           met: whether the runs are a fair test (null: not known); why
 gate_by_claim  the same for claims that need something else, by their id
 extended       true after the one extension to more seeds: then judged at 99 %

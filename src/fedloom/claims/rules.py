@@ -15,7 +15,7 @@ of, to, at_least, at_most                   a ratio in this range
 order, first, slack                         each is above the next; first = "smallest": below
 over, direction, slack                      the last is above the first ("rises") or below it
                                             ("falls"), and no step goes back by more than slack
-best_in, out                                the best of some is above the best of others
+best_in, out                                the best of some is above each of the others
 reaches, misses                             one reaches a target that the other does not
 """
 

@@ -6,15 +6,12 @@ import math
 
 from fedloom.claims.comparison import Comparison
 from fedloom.claims.judgement import Judgement
+from fedloom.claims.statistics import MOST_SEEDS
 
 
 def describe(found: Judgement) -> str:
-    """A judgement in words: what was compared, the interval, the region, the seeds needed."""
-    parts = [_measured(found), _wanted(found.comparison)]
-    if found.reason:
-        parts.append(found.reason)
-    elif found.outcome == "not decided":
-        parts.append(_more_seeds(found))
+    """A judgement in words: what was compared, the interval, what was asked, the seeds needed."""
+    parts = [_measured(found), f"asked: {asked(found.comparison)}", what_would_decide(found)]
     return "; ".join(part for part in parts if part)
 
 
@@ -36,24 +33,29 @@ def repetitions(found: Judgement) -> str:
     return f"{found.seeds} {found.comparison.unit}{'' if found.seeds == 1 else 's'}"
 
 
-def _wanted(comparison: Comparison) -> str:
+def asked(comparison: Comparison) -> str:
+    """Where the difference must lie for the claim to agree, in words."""
     low, high = comparison.region.low, comparison.region.high
     if comparison.is_log:
         low, high = math.exp(low), math.exp(high)
     has_low = math.isfinite(low) and not (comparison.is_log and low == 0)
     if has_low and math.isfinite(high):
-        return f"claimed: {low:.4g} to {high:.4g}"
-    return f"claimed: above {low:.4g}" if has_low else f"claimed: below {high:.4g}"
+        return f"{low:.4g} to {high:.4g}"
+    return f"above {low:.4g}" if has_low else f"below {high:.4g}"
 
 
-def _more_seeds(found: Judgement) -> str:
-    halve = (
-        f"{found.seeds_to_halve} {found.comparison.unit}s would halve the interval"
-        if found.seeds_to_halve
-        else ""
-    )
-    decide = f"{found.seeds_to_decide} would decide if the mean stayed"
-    return ", ".join(part for part in (halve, decide if found.seeds_to_decide else "") if part)
+def what_would_decide(found: Judgement) -> str:
+    """Why nothing is decided, or how many seeds would decide; empty if something is decided."""
+    if found.outcome != "not decided" or found.reason:
+        return found.reason
+    if found.is_extended:
+        return "extended already, a new suite would be needed"
+    return f"{seeds_in_words(found.seeds_to_decide)} {found.comparison.unit}s would decide"
+
+
+def seeds_in_words(count: int | None) -> str:
+    """A number of seeds that would decide; None is more than are worth naming."""
+    return f"more than {MOST_SEEDS}" if count is None else str(count)
 
 
 def number(found: Judgement, value: float) -> str:

@@ -23,6 +23,7 @@ LEVEL = 0.95
 LEVEL_AFTER_EXTENSION = 0.99  # for the second look, after a suite was extended
 FEWEST_SEEDS = 3  # with two seeds or fewer nothing is decided, except counted costs
 MOST_SEEDS = 200  # beyond this no number of seeds is named
+ROUNDING = 1e-12  # of differences of figures, relative to them
 HALVINGS = 100  # of the bracket around a share; far more than double precision needs
 
 BySeed = Mapping[int, float]
@@ -39,6 +40,11 @@ class Estimate:
     error: float
     freedom: int
     seeds: int
+
+    @property
+    def has_no_spread(self) -> bool:
+        """Whether all differences are equal, but for rounding."""
+        return self.error <= ROUNDING * max(1.0, abs(self.mean))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """The t interval at this level.
@@ -190,15 +196,6 @@ def survives_holm(p_values: Mapping[str, float], alpha: float = 1 - LEVEL) -> se
 def half_width(spread: float, seeds: int, level: float = LEVEL) -> float:
     """Half the length of the interval with this standard deviation between seeds."""
     return t_quantile((1 + level) / 2, seeds - 1) * spread / math.sqrt(seeds)
-
-
-def seeds_to_halve(seeds: int, level: float = LEVEL) -> int | None:
-    """How many seeds give an interval of half the length, if the spread stays the same.
-
-    >>> seeds_to_halve(3), seeds_to_halve(5)
-    (5, 13)
-    """
-    return _fewest_seeds(seeds, half_width(1.0, seeds, level) / 2, 1.0, level)
 
 
 def seeds_to_decide(found: Estimate, bound: float, level: float = LEVEL) -> int | None:

@@ -13,7 +13,7 @@ from fedloom.claims import statistics as st
 from fedloom.claims.claim import Claim
 from fedloom.claims.judgement import Judgement, Outcome, judge
 from fedloom.claims.result_files import ResultFile
-from fedloom.claims.sentences import describe
+from fedloom.claims.sentences import asked, describe
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Verdict:
             "fair": self.fair,
             "gate": self.gate,
             "compared": found.comparison.label if found else None,
+            "asked": asked(found.comparison) if found else None,
             "mean": found.mean if found else None,
             "interval": list(found.interval) if found and found.interval else None,
             "level": found.level if found and found.interval else None,
             "seeds": self.seeds,
-            "seeds_to_halve": found.seeds_to_halve if found else None,
             "seeds_to_decide": found.seeds_to_decide if found else None,
             "p": self.p,
             "survives_holm": self.survives_holm,

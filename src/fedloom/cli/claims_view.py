@@ -11,14 +11,18 @@ if TYPE_CHECKING:
     from fedloom.claims.judgement import Judgement
     from fedloom.claims.verdict import Verdict
 
-COLUMNS = ("claim", "verdict", "fair", "mean", "interval", "seeds", "more", "what the paper says")
+COLUMNS = (
+    "claim", "verdict", "fair", "mean", "interval", "asked", "seeds", "more", "what the paper says",
+)  # fmt: skip
 LEGEND = (
     "verdict: of the paired t interval over seeds, 95 % (90 % for claims of equality); *: holds "
     "after Holm's correction for all tested claims of the paper\n"
+    "asked: where the whole interval must lie for the claim to agree; it is a direction and a "
+    "minimum size, not the paper's number\n"
     "fair: whether the runs met the gate of their suite; mean, interval: of the difference or "
     "ratio that settles the claim; counted: a cost without error\n"
-    "more: seeds that would decide the claim if mean and spread stayed; "
-    "with --json: what was compared, the gate, the suite, a sentence"
+    "more: seeds that would decide the claim if mean and spread stayed, at 99 %, as after an "
+    "extension; with --json: what was compared, the gate, the suite, a sentence"
 )
 
 
@@ -41,7 +45,7 @@ def show_claims(paper: str | None, as_json: bool) -> None:
 
 def _print_paper(name: str, found: Sequence[Verdict]) -> None:
     title = f"{name}: {summary(found)}"
-    print_table(table(COLUMNS, [_cells(verdict) for verdict in found], title, right=(3, 5, 6)))
+    print_table(table(COLUMNS, [_cells(verdict) for verdict in found], title, right=(3, 6, 7)))
     out.print()
 
 
@@ -62,19 +66,28 @@ def _cells(verdict: Verdict) -> list[str]:
     name = verdict.claim.id.partition("/")[2]
     star = "*" if verdict.survives_holm else ""
     if verdict.judgement is None:
-        return [name, verdict.outcome, "", "", "", "", "", verdict.claim.text]
+        return [name, verdict.outcome, "", "", "", "", "", "", verdict.claim.text]
     fair = "yes" if verdict.fair else "no"
     numbers = _numbers(verdict.judgement)
     return [name, f"{verdict.outcome}{star}", fair, *numbers, verdict.claim.text]
 
 
 def _numbers(found: Judgement) -> list[str]:
-    """Mean, interval, seeds, and the seeds that would decide."""
-    from fedloom.claims.sentences import number
+    """Mean, interval, what was asked, seeds, and the seeds that would decide."""
+    from fedloom.claims.sentences import asked, number
 
     mean = "" if found.mean is None else number(found, found.mean)
     if found.is_counted:
-        return [mean, "counted", "", ""]
+        return [mean, "counted", asked(found.comparison), "", ""]
     ends = [number(found, end) for end in found.interval or ()]
     interval = f"[{', '.join(ends)}]" if ends else ""
-    return [mean, interval, str(found.seeds), str(found.seeds_to_decide or "")]
+    return [mean, interval, asked(found.comparison), str(found.seeds), _more(found)]
+
+
+def _more(found: Judgement) -> str:
+    """The seeds that would decide; empty if it is decided or if seeds are not what it lacks."""
+    from fedloom.claims.sentences import seeds_in_words
+
+    if found.outcome != "not decided" or found.reason:
+        return ""
+    return "new suite" if found.is_extended else seeds_in_words(found.seeds_to_decide)

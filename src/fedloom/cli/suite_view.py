@@ -53,7 +53,7 @@ def reproduce_suites(suites: Sequence[Suite], request: Request) -> None:
     plans = [plan_suite(suite, request.scale, request.out, request.override) for suite in suites]
     for plan in plans:
         say(f"{plan.suite.id}: {plan.suite.title}")
-        say(f"scale: {plan.suite.scale}")
+        say(f"scale: {plan.scale}")
     runs = list({run.path: run for plan in plans for run in plan.runs}.values())
     choice = choose_runs(runs, request.hours, request.jobs)
     if request.dry_run:
@@ -108,7 +108,7 @@ def show_figures(plan: SuitePlan, result: ResultFile) -> None:
     """Print a suite's figures next to the paper's, one block per preset and column."""
     from fedloom.claims.suite_table import COLUMNS, figure_tables
 
-    met = {True: "met", False: "not met, so this is no fair test", None: "not known yet"}
+    met = {True: "met", False: "not met, so this is no fair test", None: "not known"}
     said = f"{plan.suite.id}: gate {met[result.gate.met]}: {result.gate.why}"
     out.print(said, highlight=False, markup=False)
     for found in figure_tables(result):
@@ -118,19 +118,21 @@ def show_figures(plan: SuitePlan, result: ResultFile) -> None:
 
 def try_gate(suite: Suite, request: Request) -> None:
     """Run what the gate of a suite looks at, on its own seed, and say whether it is met."""
-    from fedloom.claims.gates import gate_result
+    from fedloom.claims.gates import trial_result
     from fedloom.claims.plan_suite import gate_suite, plan_suite
 
     trial = gate_suite(suite)
     plan = plan_suite(trial, request.scale, request.out, request.override)
     say(f"gate of {suite.id}, on seed {suite.gate_seed}, which is not reported")
+    if plan.changes:
+        say(f"with other settings than the suite's: {', '.join(plan.changes)}")
     choice = choose_runs(plan.runs, request.hours, request.jobs)
     if request.dry_run:
         if request.as_json:
             print_json({"gate_of": suite.id, **choice.facts})
         return
     request.run_all(choice.now)
-    result = gate_result(plan)
+    result = trial_result(plan)
     if request.as_json:
         print_json({"suite": suite.id, "seed": suite.gate_seed, **result.describe()})
         return
