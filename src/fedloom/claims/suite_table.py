@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedloom.claims.cell_verdict import cell_verdict
+from fedloom.claims.measure_words import measure_in_words
 from fedloom.claims.result_files import Figure, ResultFile
 from fedloom.claims.suites import rule
 from fedloom.metrics.curve import rounds_to
@@ -18,7 +19,10 @@ COLUMNS = ("row", "ours", "gains", "mean gain", "interval", "paper", "verdict")
 
 @dataclass(frozen=True)
 class FigureTable:
-    """One column of a paper's table; the gains of its lines are over the first row."""
+    """One column of a paper's table; the gains of its lines are over the first row.
+
+    metric: what the figures are, in words.
+    """
 
     preset: str
     column: str
@@ -32,7 +36,7 @@ def figure_tables(result: ResultFile) -> list[FigureTable]:
     for figure in result.figures:
         by_column.setdefault((figure.preset, figure.column), []).append(figure)
     return [
-        FigureTable(*place, rows[0].metric, [_line(row, rows[0], result) for row in rows])
+        FigureTable(*place, measure_in_words(rows[0].metric), [_line(row, rows[0], result) for row in rows])
         for place, rows in by_column.items()
     ]
 

@@ -112,7 +112,7 @@ def show_figures(plan: SuitePlan, result: ResultFile) -> None:
     said = f"{plan.suite.id}: gate {met[result.gate.met]}: {result.gate.why}"
     out.print(said, highlight=False, markup=False)
     for found in figure_tables(result):
-        title = f"{found.preset}, {found.column}: {found.metric}"
+        title = f"{found.preset}, column {found.column}: {found.metric}"
         print_table(table(COLUMNS, found.lines, title=title, right=(1, 3, 5)))
 
 
