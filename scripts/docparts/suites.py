@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from docparts.markdown import anchor, code, table
+from docparts.markdown import anchor, code, table, unbroken
 from docparts.pictures import pictures
 from docparts.result_store import RESULTS, SUITES, Run, result_of, runs_by_file
 from fedloom.claims.result_files import ResultFile
@@ -20,7 +20,7 @@ SHOWN_DIGITS = 12  # of a checksum; the result file has all of them
 COMMIT_DIGITS = 7
 SOURCES = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
 MET = {True: "met", False: "**not met**", None: "not known"}
-COLUMNS = ("row", "ours", "gains by seed", "mean gain", "interval", "paper", "verdict")
+INTERVAL = "interval"  # a column that is not to be broken over lines
 
 
 def suite(name: str) -> Callable[[Path], str]:
@@ -165,7 +165,7 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
     if not result.runs:  # counted costs, which the table of claims shows
         return [f"All figures: [{result.suite}.json]({_up(RESULTS)}/{result.suite}.json)."]
     drawn = {picture.path.stem: picture for picture in pictures(root, result.suite)}
-    about = f"Gains are over the first row of each table; intervals are {_level(result)}."
+    about = f"Gains and ratios are over the row named with each table; intervals {_level(result)}."
     parts = [f"{about} Numbers in a legend are the last values of the curves."]
     for found in figure_tables(result):
         parts.append(_table(found))
@@ -181,8 +181,11 @@ def _level(result: ResultFile) -> str:
 
 
 def _table(found: FigureTable) -> str:
-    title = f"`{found.preset}`, column `{found.column}`: {found.metric}"
-    return f"{title}\n\n{table(COLUMNS, found.lines)}"
+    about = f"`{found.preset}`, column `{found.column}`: {found.metric}"
+    place = found.heads.index(INTERVAL)
+    lines = [[*line[:place], unbroken(line[place]), *line[place + 1 :]] for line in found.lines]
+    parts = [f"{about}; compared with {found.base}", table(found.heads, lines), *found.notes]
+    return "\n\n".join(parts)
 
 
 def _up(path: Path) -> str:
