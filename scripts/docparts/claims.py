@@ -7,7 +7,7 @@ from pathlib import Path
 
 from docparts import suites as suite_section
 from docparts.earlier import EARLIER, earlier_link
-from docparts.markdown import table
+from docparts.markdown import table, unbroken
 from docparts.result_store import all_results
 from fedloom.claims.claim import PAPERS, Claim, PrintedNumber
 from fedloom.claims.evidence import OUTCOMES, counts, verdicts
@@ -31,6 +31,7 @@ HEADLINES = (
     "fedafa/c100-over-crt",
     "fedafa/c100-over-local-features",
 )
+HOLM = "hold after Holm, of those tested with an error"
 COSTS = "README.md"  # the page of the suite of costs, which three papers share
 
 
@@ -56,7 +57,7 @@ def headlines(root: Path) -> str:
 def overview(root: Path) -> str:
     """How many claims of each paper have which verdict."""
     every = _verdicts(root)
-    heads = ["paper", "claims", *OUTCOMES, "decided", "by a fair test", "after Holm"]
+    heads = ["paper", "claims", *OUTCOMES, "decided", "by a fair test", HOLM]
     groups = {TITLES[name]: [v for v in every if v.claim.paper == name] for name in PAPERS}
     rows = [_count_cells(title, of_paper) for title, of_paper in groups.items()]
     return table(heads, [*rows, _count_cells("all", every)])
@@ -64,9 +65,10 @@ def overview(root: Path) -> str:
 
 def _count_cells(title: str, found: Sequence[Verdict]) -> list[str]:
     numbers = counts(found)
-    surviving = sum(v.survives_holm is True for v in found)
+    tested = [v for v in found if v.survives_holm is not None]
+    surviving = f"{sum(v.survives_holm is True for v in tested)} of {len(tested)}"
     keys = ("claims", *OUTCOMES, "decided", "decided fairly")
-    return [title, *(str(numbers[key]) for key in keys), str(surviving)]
+    return [title, *(str(numbers[key]) for key in keys), surviving]
 
 
 def _counted(found: Sequence[Verdict]) -> str:
@@ -101,30 +103,34 @@ def _cells(v: Verdict, page: str, reasons: Sequence[str], with_paper: bool) -> l
         return [said, v.outcome, "", _printed(claim), runs]
     fair = "fair test" if v.fair else f"not a fair test ({reasons.index(v.gate) + 1})"
     star = "\\*" if v.survives_holm else ""
-    outcome = f"**{v.outcome}**{star}<br>{fair}"
+    outcome = f"**{v.outcome}**{star}<br>{fair}{''.join(_other(o, page) for o in v.others)}"
     return [said, outcome, _ours(v.judgement), _printed(claim), runs]
 
 
-def _ours(found: Judgement) -> str:
-    """What was compared, its mean and interval, what was asked, and the seeds.
+def _other(v: Verdict, page: str) -> str:
+    """Another fair test that says something else."""
+    assert v.judgement is not None  # it was tested
+    found = f"{v.outcome}, {_figure(v.judgement)}".removesuffix(", ")
+    return f"<br>another fair test, {_runs(v.suite, page)}: {found}"
 
-    The level of the interval is named if it is not the usual one.
-    """
-    lines = [found.comparison.label]
-    if found.mean is not None:
-        lines.append(number(found, found.mean))
-    if found.interval is not None and not found.is_counted:
-        low, high = (number(found, end) for end in found.interval)
-        level = "" if found.level == LEVEL else f" ({100 * found.level:.0f} %)"
-        lines[-1] += _unbroken(f" [{low}, {high}]{level}")
+
+def _ours(found: Judgement) -> str:
+    """What was compared, its mean and interval, what was asked, and the seeds."""
+    lines = [text for text in (found.comparison.label, _figure(found)) if text]
     seeds = "counted" if found.is_counted else repetitions(found)
     more = what_would_decide(found)
     lines.append(f"asked: {asked(found.comparison)}")
     return "<br>".join([*lines, f"{seeds}; {more}" if more else seeds])
 
 
-def _unbroken(text: str) -> str:
-    return text.replace(" ", "&nbsp;")
+def _figure(found: Judgement) -> str:
+    """The mean and its interval, with the level if it is not the usual; empty if neither exists."""
+    mean = "" if found.mean is None else number(found, found.mean)
+    if found.interval is None or found.is_counted:
+        return mean
+    low, high = (number(found, end) for end in found.interval)
+    level = "" if found.level == LEVEL else f" ({100 * found.level:.0f} %)"
+    return unbroken(f"{mean} [{low}, {high}]{level}")
 
 
 def _printed(claim: Claim) -> str:

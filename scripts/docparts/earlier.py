@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from docparts.markdown import anchor, table
+from docparts.markdown import anchor, table, unbroken
 from fedloom.claims.statistics import FEWEST_SEEDS
 from fedloom.core.spec import parse
 from fedloom.metrics.curve import rounds_to
@@ -213,7 +213,7 @@ def _with_interval(found: PairedDifference | None) -> str:
         return "-"
     if found.interval is None:
         return f"{found.mean:+.2f}"
-    return f"{found.mean:+.2f} [{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
+    return unbroken(f"{found.mean:+.2f} [{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]")
 
 
 def _said(rows: Mapping[str, Mapping[int, float]], base: str, what: str) -> str:

@@ -26,6 +26,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([head, "|---" * len(columns) + "|", *body])
 
 
+def unbroken(text: str) -> str:
+    """A text that stays on one line.
+
+    >>> unbroken("[+1, +2]")
+    '[+1,&nbsp;+2]'
+    """
+    return text.replace(" ", "&nbsp;")
+
+
 def anchor(heading: str) -> str:
     """The anchor of a heading, as GitHub and the site name it.
 

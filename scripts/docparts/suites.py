@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from docparts.markdown import anchor, code, table
+from docparts.markdown import anchor, code, table, unbroken
 from docparts.pictures import pictures
 from docparts.result_store import RESULTS, SUITES, Run, result_of, runs_by_file
 from fedloom.claims.result_files import ResultFile
@@ -20,7 +20,7 @@ SHOWN_DIGITS = 12  # of a checksum; the result file has all of them
 COMMIT_DIGITS = 7
 SOURCES = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
 MET = {True: "met", False: "**not met**", None: "not known"}
-COLUMNS = ("row", "ours", "gains by seed", "mean gain", "interval", "paper", "verdict")
+INTERVAL = "interval"  # a column that is not to be broken over lines
 
 
 def suite(name: str) -> Callable[[Path], str]:
@@ -67,13 +67,22 @@ def _done(found: Suite, result: ResultFile) -> dict[str, str]:
     return {
         **planned,
         "seeds": ", ".join(map(str, seeds)) or planned["seeds"],
-        "gate, in these runs": f"{MET[result.gate.met]}: {result.gate.why}",
+        "gate, in these runs": _gates(result),
         "scale, seeds, gate and rule fixed at": _commit(result.fixed_at),
         "run at": _commit(result.commit),
         "machine": _machine(result.machine),
         "time": _time(result.runs),
         "diverged, without figures": ", ".join(f"`{name}`" for name in result.gave_up),
     }
+
+
+def _gates(result: ResultFile) -> str:
+    """Whether the gate was met, and those of claims that need something else."""
+    others: dict[str, list[str]] = {}
+    for claim, gate in result.gate_by_claim.items():
+        others.setdefault(f"{MET[gate.met]}: {gate.why}", []).append(f"`{claim}`")
+    parts = [f"{said}, for {', '.join(claims)}" for said, claims in others.items()]
+    return "; ".join([f"{MET[result.gate.met]}: {result.gate.why}", *parts])
 
 
 def _commit(commit: str) -> str:
@@ -103,7 +112,7 @@ def _time(runs: Sequence[Run]) -> str:
 def _trials(found: Suite) -> str:
     if not found.gate:
         return ""
-    seed = f"on seed {found.gate_seed}, which is not reported"
+    seed = f"on seed {found.gate_seed}, which is not reported, unless a line names another seed"
     return "".join([seed, *(f"\n    - {trial}" for trial in found.tried)])
 
 
@@ -156,8 +165,8 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
     if not result.runs:  # counted costs, which the table of claims shows
         return [f"All figures: [{result.suite}.json]({_up(RESULTS)}/{result.suite}.json)."]
     drawn = {picture.path.stem: picture for picture in pictures(root, result.suite)}
-    about = f"Gains are over the first row of each table; intervals are {_level(result)}."
-    parts = [f"{about} The numbers in pictures are what their legends say."]
+    about = f"Gains and ratios are over the row named with each table; intervals {_level(result)}."
+    parts = [f"{about} Numbers in a legend are the last values of the curves."]
     for found in figure_tables(result):
         parts.append(_table(found))
         if (picture := drawn.pop(found.preset.rpartition("/")[2], None)) is not None:
@@ -172,7 +181,11 @@ def _level(result: ResultFile) -> str:
 
 
 def _table(found: FigureTable) -> str:
-    return f"`{found.preset}`, {found.column}: {found.metric}\n\n{table(COLUMNS, found.lines)}"
+    about = f"`{found.preset}`, column `{found.column}`: {found.metric}"
+    place = found.heads.index(INTERVAL)
+    lines = [[*line[:place], unbroken(line[place]), *line[place + 1 :]] for line in found.lines]
+    parts = [f"{about}; compared with {found.base}", table(found.heads, lines), *found.notes]
+    return "\n\n".join(parts)
 
 
 def _up(path: Path) -> str:

@@ -83,6 +83,21 @@ def test_the_fair_file_with_the_most_seeds_counts(files: list, winner: str) -> N
     assert best_verdict(OVER_FEDAVG, [tried(*file) for file in files]).suite == winner
 
 
+def test_fair_tests_that_contradict_are_kept() -> None:
+    files = [
+        tried("a", True, 5, 5.0),
+        tried("b", True, 3, -5.0),
+        tried("c", True, 3, 5.0),  # the same verdict
+        tried("d", False, 3, -5.0),  # not fair
+        tried("e", True, 2, 5.0),  # decides nothing with two seeds
+    ]
+    found = best_verdict(OVER_FEDAVG, files)
+    assert (found.suite, found.outcome) == ("a", "agrees")
+    assert [(other.suite, other.outcome) for other in found.others] == [("b", "differs")]
+    (described,) = found.describe()["others"]
+    assert described["suite"] == "b" and described["sentence"].startswith("differs: fedmix")
+
+
 def test_holm_marks_only_what_survives_the_number_of_tests() -> None:
     found = {v.claim.id: v for v in verdicts("fedmix", [tried("a", True, 3, 5.0)])}
     assert found[OVER_FEDAVG.id].survives_holm is True  # the only test

@@ -15,7 +15,9 @@ row_files.py      the settings and the log of each row of a suite
 merge_results.py  result files of the same suite with other seeds as one
 result_files.py   the figures of a suite by seed, read from results/SUITE.json
 verdict.py        one claim and one result file: agrees, differs, not decided
+measure_words.py  what a figure is, in words
 suite_table.py    the figures of a suite next to the paper's
-cell_verdict.py   one cell of a table: above or below the first row, as in the paper
+row_gains.py      how a row of a table compares with the baseline, by seed
+sign_check.py     one cell of a table: above or below the baseline, as in the paper
 evidence.py       every claim with the result file that tests it best
 """

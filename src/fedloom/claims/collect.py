@@ -16,6 +16,7 @@ from typing import Any
 from fedloom.claims.analyses import has_analysis
 from fedloom.claims.commits import fixed_at, made_at_commit
 from fedloom.claims.gates import gate_result
+from fedloom.claims.measure_words import target_in_words
 from fedloom.claims.plan_suite import SuiteCell, SuitePlan
 from fedloom.claims.row_files import SuiteRow, suite_rows, write_rows
 from fedloom.claims.suites import Suite, Target, suites
@@ -116,7 +117,7 @@ def _figure(cell: SuiteCell, plan: SuitePlan, finished: Finished) -> Json:
             measure = relative
         value = measured(measure, stored.history.accuracy, final_scores(stored))
         by_seed[str(run.seed)] = value
-    metric = column.measure if target is None else _target_in_words(target)
+    metric = column.measure if target is None else target_in_words(target)
     rounds = max((run.config.rounds for run in cell.cell.runs), default=0)
     return _figure_json(cell, column.name, metric, by_seed, rounds)
 
@@ -152,13 +153,6 @@ def _relative_measure(
                 accuracy = min(max((target.times * reference + target.plus) / 100, 1e-9), 0.999999)
                 return f"rounds(to={accuracy!r}, ema={target.ema!r})"
     return None
-
-
-def _target_in_words(target: Target) -> str:
-    return (
-        f"rounds to {target.times:g} times {target.measure} of {target.of} plus {target.plus:g}, "
-        f"ema {target.ema:g}"
-    )
 
 
 def _analysed(cell: SuiteCell, finished: Finished) -> list[Json]:

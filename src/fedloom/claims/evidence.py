@@ -4,7 +4,8 @@ If several result files have the figures that a claim compares, the fair one wit
 counts. A file with too few seeds to decide comes after every file with enough, fair or not; this
 order was chosen with the results of the first twelve tables at hand, and no verdict of the suites
 existed yet. Among
-equals the suite that the claim names counts, then the first by name. Holm's correction is applied
+equals the suite that the claim names counts, then the first by name. Fair tests with enough seeds
+that say something else are kept with it, for the reader to see. Holm's correction is applied
 within a paper, to all claims that were tested with an error.
 """
 
@@ -36,15 +37,21 @@ def verdicts(
 
 
 def best_verdict(claim: Claim, results: Iterable[ResultFile]) -> Verdict:
-    """The verdict of the result file that tests the claim best."""
+    """The verdict of the result file that tests the claim best, with fair ones that contradict."""
     tests = [test for result in results if (test := verdict(claim, result)) is not None]
     if not tests:
         return Verdict(claim, "not tested")
-    return max(tests, key=_strength)
+    best = max(tests, key=_strength)
+    others = (t for t in tests if t.fair and _has_enough(t) and t.outcome != best.outcome)
+    return replace(best, others=tuple(others))
+
+
+def _has_enough(test: Verdict) -> bool:
+    return test.claim.rule.is_counted or test.seeds >= FEWEST_SEEDS
 
 
 def _strength(test: Verdict) -> tuple[bool, bool, bool, int, bool]:
-    enough = test.claim.rule.is_counted or test.seeds >= FEWEST_SEEDS
+    enough = _has_enough(test)
     is_own_suite = test.suite == test.claim.suite
     return (enough and test.fair, enough, test.fair, test.seeds, is_own_suite)
 

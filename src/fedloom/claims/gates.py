@@ -164,7 +164,7 @@ def client_size(condition: Condition, row: Observed) -> GateResult:
     counts = [client_data(run).counts for run in row.runs]
     value = statistics.fmean(float(c.sum()) / len(c) for c in counts)
     met = value >= condition["at_least"]
-    asked = f"needed are {condition['at_least']:g}"
+    asked = f"at least {condition['at_least']:g} needed"
     return GateResult(met, f"clients hold {value:.0f} samples on average, {asked}")
 
 

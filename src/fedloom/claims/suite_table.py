@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedloom.claims.cell_verdict import cell_verdict
+from fedloom.claims.measure_words import measure_in_words
 from fedloom.claims.result_files import Figure, ResultFile
+from fedloom.claims.row_gains import MISSED, compares_ratios, known, row_gains
+from fedloom.claims.sign_check import has_printed_difference, sign_check
 from fedloom.claims.suites import rule
 from fedloom.metrics.curve import rounds_to
-from fedloom.metrics.paired import paired_difference
 from fedloom.settings.paper_table import Printed
 from fedloom.settings.presets import names, preset
 
-COLUMNS = ("row", "ours", "gains", "mean gain", "interval", "paper", "verdict")
+SIGN = "sign as in the paper?"
+GAINS = ("row", "ours", "gains by seed", "mean gain", "interval", "paper", SIGN)
+RATIOS = ("row", "ours", "ratios by seed", "mean ratio", "interval", "paper", SIGN)
+BASELINE = "fedavg"
 
 
 @dataclass(frozen=True)
 class FigureTable:
-    """One column of a paper's table; the gains of its lines are over the first row."""
+    """One column of a paper's table; the gains, or ratios, of its lines are over the row `base`.
+
+    metric: what the figures are, in words. notes: why a column of the table is empty.
+    """
 
     preset: str
     column: str
     metric: str
+    base: str
+    heads: Sequence[str]
     lines: Sequence[Sequence[str]]
+    notes: Sequence[str]
 
 
 def figure_tables(result: ResultFile) -> list[FigureTable]:
@@ -31,10 +41,7 @@ def figure_tables(result: ResultFile) -> list[FigureTable]:
     by_column: dict[tuple[str, str], list[Figure]] = {}
     for figure in result.figures:
         by_column.setdefault((figure.preset, figure.column), []).append(figure)
-    return [
-        FigureTable(*place, rows[0].metric, [_line(row, rows[0], result) for row in rows])
-        for place, rows in by_column.items()
-    ]
+    return [_table(rows, result) for rows in by_column.values()]
 
 
 def confidence(result: ResultFile) -> float:
@@ -42,47 +49,68 @@ def confidence(result: ResultFile) -> float:
     return rule().extended_confidence if result.extended else rule().confidence
 
 
-def _line(figure: Figure, first: Figure, result: ResultFile) -> list[str]:
-    """A row's cells: gains are over the first row, for the seeds that both have.
+def _table(rows: Sequence[Figure], result: ResultFile) -> FigureTable:
+    base = _base(rows)
+    return FigureTable(
+        base.preset,
+        base.column,
+        measure_in_words(base.metric),
+        base.row,
+        RATIOS if compares_ratios(base) else GAINS,
+        [_line(row, base, result) for row in rows],
+        list(_notes(rows, base)),
+    )
 
-    If a target was not reached on some seed, there are no gains: those of the other seeds would be
-    a choice of the fast ones.
-    """
-    level, printed, base = confidence(result), printed_number(figure), printed_number(first)
-    cells = [figure.row, _mean(figure)]
-    if None in (*figure.by_seed.values(), *first.by_seed.values()):
-        has_gain = printed is not None and base is not None and printed.gain(base) is not None
-        is_open = has_gain and figure is not first
-        verdict = "not decided (target not reached)" if is_open else "-"
-        return [*cells, "-", "-", "-", str(printed or "-"), verdict]
-    ours, theirs = _known(figure), _known(first)
-    verdict = cell_verdict(ours, theirs, printed, base, result.gate.met, level)
-    gains = ["-"] * 3 if figure is first else _gains(ours, theirs, level)
-    return [*cells, *gains, str(printed or "-"), verdict]
+
+def _base(rows: Sequence[Figure]) -> Figure:
+    """FedAvg, unless the paper prints numbers for other rows only; then the first row."""
+    found = [row for row in rows if row.row == BASELINE]
+    if not found or (any(map(printed_number, rows)) and printed_number(found[0]) is None):
+        return rows[0]
+    return found[0]
+
+
+def _line(figure: Figure, base: Figure, result: ResultFile) -> list[str]:
+    """A row's cells."""
+    printed, cells = printed_number(figure), [figure.row, _mean(figure)]
+    if figure is base:
+        return [*cells, "-", "-", "-", str(printed or "-"), "-"]
+    gains, base_printed = row_gains(figure, base), printed_number(base)
+    if gains.why and has_printed_difference(printed, base_printed):
+        sign = f"not decided ({gains.why})"
+    else:
+        differences = list(gains.by_seed.values())
+        sign = sign_check(differences, printed, base_printed, result.gate.met, result.extended)
+    return [*cells, *gains.cells(confidence(result)), str(printed or "-"), sign]
+
+
+def _notes(rows: Sequence[Figure], base: Figure) -> Iterator[str]:
+    others = [row for row in rows if row is not base]
+    reasons = {row_gains(row, base).why for row in others}
+    if reasons == {MISSED}:
+        yield (
+            f"No ratios: {_who_missed(base)} on every seed, and those of the other seeds would be a "
+            "choice of the fast ones."
+        )
+    printed = [printed_number(row) for row in rows]
+    if not any(printed):
+        yield "The paper prints no numbers in these cells."
+    elif others and not any(has_printed_difference(p, printed_number(base)) for p in printed):
+        yield "The paper prints no two numbers that could be compared."
+
+
+def _who_missed(base: Figure) -> str:
+    if None in base.by_seed.values():
+        return f"{base.row} does not reach the target"
+    return f"no row but {base.row} reaches the target"
 
 
 def _mean(figure: Figure) -> str:
     values = list(figure.by_seed.values())
     if None in values:
         return rounds_to(values, figure.rounds or 0)
-    known = _known(figure).values()
-    return f"{sum(known) / len(known):.2f}"
-
-
-def _gains(ours: Mapping[int, float], theirs: Mapping[int, float], level: float) -> list[str]:
-    """The gains by seed, their mean and its interval."""
-    found = paired_difference(ours, theirs, level)
-    if found is None:
-        return ["-", "-", "-"]
-    by_seed = " ".join(f"{ours[seed] - theirs[seed]:+.2f}" for seed in ours if seed in theirs)
-    if found.interval is None:
-        return [by_seed, f"{found.mean:+.2f}", "-"]
-    low, high = found.interval
-    return [by_seed, f"{found.mean:+.2f}", f"[{low:+.2f}, {high:+.2f}]"]
-
-
-def _known(figure: Figure) -> Mapping[int, float]:
-    return {seed: value for seed, value in figure.by_seed.items() if value is not None}
+    numbers = known(figure).values()
+    return f"{sum(numbers) / len(numbers):.2f}"
 
 
 def printed_number(figure: Figure) -> Printed | None:

@@ -23,6 +23,7 @@ class Verdict:
     judgement: of the comparison that settles it, or that is furthest from being settled.
     p: None for counted costs, which have no error. survives_holm: decided even after Holm's
     correction for all tested claims of the paper; None where there is nothing to correct.
+    others: fair tests by other result files, with another outcome.
     """
 
     claim: Claim
@@ -33,6 +34,7 @@ class Verdict:
     judgement: Judgement | None = None
     p: float | None = None
     survives_holm: bool | None = None
+    others: tuple[Verdict, ...] = ()
 
     @property
     def is_decided(self) -> bool:
@@ -74,6 +76,10 @@ class Verdict:
             "survives_holm": self.survives_holm,
             "suite": self.suite,
             "sentence": self.sentence,
+            "others": [
+                {"suite": other.suite, "verdict": other.outcome, "sentence": other.sentence}
+                for other in self.others
+            ],
         }
 
 

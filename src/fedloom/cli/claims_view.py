@@ -55,10 +55,11 @@ def summary(found: Sequence[Verdict]) -> str:
 
     numbers = counts(found)
     outcomes = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in OUTCOMES)
-    surviving = sum(verdict.survives_holm is True for verdict in found)
+    tested = [verdict for verdict in found if verdict.survives_holm is not None]
+    surviving = f"{sum(verdict.survives_holm is True for verdict in tested)} of {len(tested)}"
     return (
         f"{numbers['claims']} claims: {outcomes}; {numbers['decided']} decided, "
-        f"{numbers['decided fairly']} of them by a fair test; {surviving} hold after Holm"
+        f"{numbers['decided fairly']} of them by a fair test; {surviving} tested with an error hold after Holm"
     )
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fedloom.settings.paper_table import Scale
 
 LEGEND = (
-    "ours: mean over seeds; gains: over the first row, by seed; interval: of their mean, paired t, "
-    "95 % (99 % after an extension); paper: as printed, at the paper's scale; verdict: whether the "
-    "row is above or below the first one, as in the paper"
+    "ours: mean over seeds; gains, ratios: over the row named above the table, by seed; interval: "
+    "of their mean, paired t, 95 % (99 % after an extension); paper: as printed, at the paper's "
+    "scale; sign as in the paper: whether the row is above or below that row, as in the paper"
 )
 
 
@@ -106,14 +106,17 @@ def _show_verdicts(plans: Sequence[SuitePlan], files: Sequence[Path]) -> None:
 
 def show_figures(plan: SuitePlan, result: ResultFile) -> None:
     """Print a suite's figures next to the paper's, one block per preset and column."""
-    from fedloom.claims.suite_table import COLUMNS, figure_tables
+    from fedloom.claims.suite_table import figure_tables
 
     met = {True: "met", False: "not met, so this is no fair test", None: "not known"}
     said = f"{plan.suite.id}: gate {met[result.gate.met]}: {result.gate.why}"
     out.print(said, highlight=False, markup=False)
     for found in figure_tables(result):
-        title = f"{found.preset}, {found.column}: {found.metric}"
-        print_table(table(COLUMNS, found.lines, title=title, right=(1, 3, 5)))
+        about = f"{found.preset}, column {found.column}: {found.metric}"
+        title = f"{about}; compared with {found.base}"
+        print_table(table(found.heads, found.lines, title=title, right=(1, 3, 5)))
+        for note in found.notes:
+            out.print(note, highlight=False, markup=False)
 
 
 def try_gate(suite: Suite, request: Request) -> None:
