@@ -111,9 +111,6 @@ def test_hours_leave_runs_for_later(desk: Path) -> None:
     said = fedloom(*SUITE, "--hours", 0)
     assert "--hours 0: 0 runs now (0 s), 12 left for later" in said.err
     assert "12 runs are left" in said.err and not results_of(desk / "runs" / "reproduce")
-    table = ("reproduce", "fedmix/table5", *TOY, "--rows", "fedavg,fedmix 0.05")
-    assert "2 runs are left" in fedloom(*table, "--hours", 0).err
-    assert "plan: 2 runs" in fedloom(*table, "--dry-run").err
 
 
 def test_a_gate_is_tried_on_a_seed_that_is_not_reported(desk: Path) -> None:

@@ -15,8 +15,8 @@ from fedloom.cli.claims_view import show_claims
 from fedloom.cli.compare import Jobs, scheduler
 from fedloom.cli.curve_options import split
 from fedloom.cli.output import user_errors
-from fedloom.cli.paper_table_view import show_table
-from fedloom.cli.suite_view import Request, plan_first, reproduce_suites, try_gate
+from fedloom.cli.paper_table_view import reproduce_table
+from fedloom.cli.suite_view import Request, reproduce_suites, try_gate
 from fedloom.cli.sweep import Memory, memory_limit
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def reproduce(
     if claims:
         show_claims(table, json_)
         return
-    forgive = _never if _is_table(table, suite, gate) else _gave_up
-    with scheduler(jobs, engine, verbose, memory_limit(memory, jobs), forgive) as run_all:
+    with scheduler(jobs, engine, verbose, memory_limit(memory, jobs), _gave_up) as run_all:
         request = Request(
             scale=o.scale_of(flags),
             out=out_ or SHARED_FOLDER,
@@ -91,22 +90,13 @@ def reproduce(
             reproduce_suites(chosen, request)
         else:
             _refuse(flags, OF_SUITES, "a single table")
-            _reproduce_table(_table(table), request, seeds or 1, rows, columns, out_)
-
-
-def _is_table(name: str | None, suite: str | None, gate: str | None) -> bool:
-    from fedloom.settings.presets import names
-
-    return suite is None and gate is None and (name is None or name in names())
-
-
-def _never(path: Path) -> bool:
-    """A run of a table that fails ends the command."""
-    return False
+            part = _table(table).at(request.scale, split(rows), split(columns))
+            folder = out_ or Path("runs") / f"{part.name.replace('/', '-')}-{request.scale}"
+            reproduce_table(part, request, seeds or 1, folder)
 
 
 def _gave_up(path: Path) -> bool:
-    """A run of a suite that diverges does not hold up the others."""
+    """A run that diverges does not hold up the others."""
     from fedloom.experiment.stored_run import gave_up
 
     return gave_up(path)
@@ -122,22 +112,6 @@ def _refuse(flags: Mapping[str, Any], names: Sequence[str], with_what: str) -> N
             raise UserError(f"{option} does not go together with {with_what}; leave it out")
 
 
-def _reproduce_table(
-    whole: Table,
-    request: Request,
-    seeds: int,
-    rows: str | None,
-    columns: str | None,
-    folder: Path | None,
-) -> None:
-    chosen = whole.at(request.scale, split(rows), split(columns))
-    folder = folder or Path("runs") / f"{chosen.name.replace('/', '-')}-{request.scale}"
-    run_all = request.run_all
-    if request.dry_run or request.hours is not None:
-        run_all = plan_first(request)
-    show_table(chosen, request.scale, seeds, folder, request.override, run_all, request.as_json)
-
-
 def _named_suite(name: str) -> Suite:
     from fedloom.claims.suites import suite
 
@@ -150,12 +124,13 @@ def _suites(
     """The suites that were asked for; None if it was a table."""
     from fedloom.claims.plan_suite import only_seed, suites_for, with_seeds
     from fedloom.core.errors import UserError
+    from fedloom.settings.presets import names
 
     if suite is not None:
         if name is not None:
             raise UserError(f"'{name}' and --suite {suite} name two things to run; give one")
         return [only_seed(with_seeds(_with_runs(_named_suite(suite)), seeds), seed)]
-    if name is None or _is_table(name, suite, None):
+    if name is None or name in names():
         return None
     return [only_seed(with_seeds(each, seeds), seed) for each in suites_for(name)]
 
