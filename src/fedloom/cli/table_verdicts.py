@@ -76,6 +76,7 @@ def figures_json(results: Sequence[CellResult], judged: Sequence[FigureTable]) -
     return [
         {
             **result.describe(),
+            "seeds": list(result.seeds),
             **_gains(result, first[result.column]),
             "verdict": words[result.column, result.row],
         }

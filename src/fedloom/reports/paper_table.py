@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,6 @@ class CellResult:
             "mean": self.mean,
             "std": self.std,
             "ours": list(self.ours),
-            "seeds": list(self.seeds),
             "printed": self.printed and asdict(self.printed),
             "seconds": self.seconds,
         }
@@ -106,14 +105,17 @@ def distinct_runs(cells: Sequence[TableCell]) -> list[PlannedRun]:
 
 def check_data(runs: Sequence[PlannedRun]) -> None:
     """Check that all data sets exist: a missing one must not surface after hours of other runs."""
+    raise_all(missing_data({run.config.data.name for run in runs}), "data")
+
+
+def missing_data(names: Iterable[str]) -> list[str]:
+    """A sentence for each of these data sets that is not on this machine."""
     stored = set(listing.names())
-    needed = {run.config.data.name for run in runs}
-    missing = sorted(n for n in needed if n not in stored and synthetic.user_count(n) is None)
-    problems = [
+    missing = sorted(n for n in names if n not in stored and synthetic.user_count(n) is None)
+    return [
         f"there is no data set '{name}'; {listing.ADD_HINT.replace('NAME', name)}"
         for name in missing
     ]
-    raise_all(problems, "data")
 
 
 def check_measures(cells: Sequence[TableCell]) -> None:
