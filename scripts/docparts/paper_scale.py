@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from docparts.markdown import code, table
-from fedloom.diagnostics.cost.gpu import PEAK_TFLOPS, SUSTAINED_SHARE, hours, sustained_flops
+from fedloom.diagnostics.cost.gpu import (
+    PEAK_TFLOPS,
+    SUSTAINED_SHARE,
+    sustained_flops,
+    training_hours,
+)
+from fedloom.inspect.paper_scale import SEEDS
 
 COUNTS = Path("docs") / "paper-scale.json"
 
@@ -33,7 +39,7 @@ def rates(root: Path) -> str:
 
 
 def work(root: Path) -> str:
-    """Cells, runs, steps, MACs and hours of every table for one seed, with totals of papers."""
+    """Cells; runs, steps and MACs of a seed; hours of the command; with totals of papers."""
     counted = counts(root)
     papers = dict.fromkeys(w["table"].partition("/")[0] for w in counted)
     rows = []
@@ -42,13 +48,19 @@ def work(root: Path) -> str:
         rows += [_row(w["table"], ", ".join(w["data"]), [w]) for w in of_paper]
         rows.append(_row(f"**{paper}, all**", "", of_paper))
     columns = ["table", "data", "cells", "runs", "steps", "MACs"]
-    return table([*columns, *(f"hours, {gpu}" for gpu in PEAK_TFLOPS)], rows)
+    return table([*columns, *(f"hours of {SEEDS} seeds, {gpu}" for gpu in PEAK_TFLOPS)], rows)
 
 
 def _row(name: str, data: str, counted: list[dict[str, Any]]) -> list[str]:
     cells, runs, steps, macs = (sum(w[key] for w in counted) for key in NUMBERS)
-    estimates = [f"{hours(macs, sustained_flops(gpu)):,.1f}" for gpu in PEAK_TFLOPS]
+    estimates = [f"{_hours(counted, gpu):,.1f}" for gpu in PEAK_TFLOPS]
     return [name, data, str(cells), str(runs), f"{steps:,}", f"{macs:.2e}", *estimates]
+
+
+def _hours(counted: list[dict[str, Any]], gpu: str) -> float:
+    """Of the commands of these tables."""
+    flops = sustained_flops(gpu)
+    return SEEDS * sum(training_hours(w["macs"], w["steps"], flops) for w in counted)
 
 
 NUMBERS = ("cells", "runs", "steps", "macs")

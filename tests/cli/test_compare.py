@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cli.talk import TINY, Said, fedloom, lines, run
+from fedloom.claims import suite_table
 from fedloom.runs.folder import RunFolder
 from fedloom.settings import presets
 from fedloom.settings.paper_table import table
@@ -307,9 +308,14 @@ def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
     )
     said = fedloom(*words)
     assert "scale small, reduced: 20 of 100 classes" in said.err and "6 of 6 runs to do" in said.err
+    assert re.search(r"plan: 6 runs, 0 finished, 6 to do\n  fedavg accuracy: 2 x ", said.err)
+    signed = r"[+-]\d+\.\d\d"
     assert re.search(
-        r"^fedprox +\d+\.\d\d +\d+\.\d\d +[+-]\d+\.\d\d +53\.0 +\+0\.10 ", said.out, re.MULTILINE
+        rf"^fedprox +\d+\.\d\d +{signed} {signed} +{signed} +\[{signed}, {signed}\] +53\.0 ",
+        said.out,
+        re.MULTILINE,
     )
+    assert "fair test: not known" in said.out and "2 seeds decide nothing" in said.out
     again = fedloom(*words, "--json")
     assert (
         "runs to do" not in again.err and again.json["scale"] == "small" and again.json["reduced"]
@@ -336,8 +342,9 @@ def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
 
 def use_table(monkeypatch: pytest.MonkeyPatch, made: Preset) -> None:
     """Let this be a table among the presets."""
-    monkeypatch.setattr(presets, "names", lambda: [made.name])
-    monkeypatch.setattr(presets, "preset", lambda name: made)
+    for module in (presets, suite_table):
+        monkeypatch.setattr(module, "names", lambda: [made.name])
+        monkeypatch.setattr(module, "preset", lambda name: made)
 
 
 def printed(number: object, row: str) -> dict[str, Any]:
@@ -367,9 +374,10 @@ def test_a_table_of_rounds_to_a_target(desk: Path, monkeypatch: pytest.MonkeyPat
     assert not (desk / "table").exists()
     said = fedloom(*words, "--rounds", 3).out
     assert "R: rounds(to=0.999, ema=0.9)" in said and "at 2: ema(at=2)" in said
-    assert re.search(r"^fedavg +3\+ +- +- +924 +\+0 ", said, re.MULTILINE)
-    assert re.search(r"^fedprox +3\+ +- +- +1000\+ +- ", said, re.MULTILINE)
+    assert re.search(r"^fedavg +3\+ +- +- +- +924 +- ", said, re.MULTILINE)
+    assert re.search(r"^fedprox +3\+ +- +- +- +1000\+ +- ", said, re.MULTILINE)
     never, *_, smoothed = fedloom(*words, "--rounds", 3, "--json").json["figures"]
+    assert never["gains"] == {} and never["interval"] is None and never["verdict"] == "-"
     assert (never["ours"], never["mean"], never["rounds"]) == ([None, None], None, 3)
     curves = [
         [x["accuracy"] for x in lines(desk / "table" / "fedprox" / "R" / f"seed-{s}")]
@@ -420,7 +428,7 @@ def test_rows_that_are_choices_are_averaged_beside_the_printed_number(
         "std"
     ] == pytest.approx(statistics.stdev(means))
     shown = fedloom(*words).out
-    assert re.search(r"^fedprox +\d+\.\d\d .* - ", shown, re.MULTILINE)
+    assert re.search(r"^fedprox +\d+\.\d\d .*\] +- +- *$", shown, re.MULTILINE)
     assert re.search(
         rf"^1 of 3 +3 +{together['mean']:.2f} +{together['std']:.2f} +50\.0 ± 2\.0",
         shown,

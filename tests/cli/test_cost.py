@@ -169,11 +169,13 @@ def test_bad_input_is_explained(arguments: list[str], expected: tuple[str, ...])
 
 def test_a_table_at_the_papers_scale() -> None:
     shown = fedloom("cost", "fedafa/figure3", "--paper-scale", "--tflops", 2)
-    assert "every cell can run; hours: one seed at 2.00 TFLOP/s (--tflops)" in shown.out
+    assert (
+        "hours: of the 3 seeds of the commands, an estimate: 2.00 TFLOP/s (--tflops)" in shown.out
+    )
     assert "fedloom reproduce fedafa/figure3 --scale paper --seeds 3 --device cuda" in shown.out
     (row,) = fedloom("cost", "fedafa/figure3", "--paper-scale", "--gpu", "v100", "--json").json
     assert row["table"] == "fedafa/figure3" and (row["cells"], row["runs"]) == (9, 1)
-    assert row["hours"] == pytest.approx(2 * row["macs"] / (15.7e12 / 4) / 3600, abs=1e-3)
+    assert row["hours"] == pytest.approx(3 * 2 * row["macs"] / (15.7e12 / 4) / 3600, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cli.talk import TINY, Said, fedloom, lines, run
+from fedloom.claims import suite_table
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.client_scores import EMPTY_SPREAD, ClientScores
 from fedloom.reports.client_scores import by_class, final_scores, training_counts
@@ -239,8 +240,9 @@ STUDY = {
 
 def test_a_table_of_personal_scores(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Preset("made/table1", "", {}, table("made/table1", STUDY))
-    monkeypatch.setattr(presets, "names", lambda: [made.name])
-    monkeypatch.setattr(presets, "preset", lambda name: made)
+    for module in (presets, suite_table):
+        monkeypatch.setattr(module, "names", lambda: [made.name])
+        monkeypatch.setattr(module, "preset", lambda name: made)
     words = ("reproduce", "made/table1", *SKEWED, "--rounds", 2, "--out", "table")
     rejected = fedloom(*words, "--set", "evaluate.personal=false", code=2).flat
     assert (
@@ -259,9 +261,12 @@ def test_a_table_of_personal_scores(desk: Path, monkeypatch: pytest.MonkeyPatch)
         assert figures[row, "rare"] == pytest.approx(100 * scores["group_recall"]["tail"])
         assert figures[row, "R"] is None
     assert said["picture"] == "table/table.png" and picture("table/table.png").std() > 0
+    shown = fedloom(*words).out
+    gain = r"[+-]\d+\.\d\d"
     assert re.search(
-        r"^own +\d+\.\d\d +- +[+-]\d+\.\d\d +45\.5 +\+5\.50 ", fedloom(*words).out, re.MULTILINE
+        rf"^own +\d+\.\d\d +{gain} +{gain} +- +45\.5 +not decided", shown, re.MULTILINE
     )
+    assert "one seed has no interval" in shown
     level = fedloom(
         *words[:2],
         *TINY,

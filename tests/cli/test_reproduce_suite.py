@@ -9,6 +9,7 @@ import pytest
 
 from cli.forks import KILLED, Forks, forks
 from cli.talk import TINY, fedloom
+from fedloom.claims.claim import Claim, claims
 
 TOY = (
     *TINY,
@@ -115,9 +116,6 @@ def test_hours_leave_runs_for_later(desk: Path) -> None:
     said = fedloom(*SUITE, "--hours", 0)
     assert "--hours 0: 0 runs now (0 s), 12 left for later" in said.err
     assert "12 runs are left" in said.err and not results_of(desk / "runs" / "reproduce")
-    table = ("reproduce", "fedmix/table5", *TOY, "--rows", "fedavg,fedmix 0.05")
-    assert "2 runs are left" in fedloom(*table, "--hours", 0).err
-    assert "plan: 2 runs" in fedloom(*table, "--dry-run").err
 
 
 def test_a_gate_is_tried_on_a_seed_that_is_not_reported(desk: Path) -> None:
@@ -172,7 +170,12 @@ def test_runs_that_diverge_do_not_hold_up_the_others(desk: Path) -> None:
     [
         (["--suite", "mlb5"], "no suite 'mlb5'; did you mean 'mlb50'"),
         (["fedmlb", "--suite", "mlb50"], "name two things to run"),
-        (["--suite", "cost"], "has no runs"),
+        (["--suite", "cost"], "commands: fedloom cost fedalign/table5 --draws 8 --json fedloom"),
+        (["--suite", "cost"], "--only fedmix-femnist,fedmix-cifar10 (in a checkout of the"),
+        (["--suite", "mlb50", "--scale", "paper"], "suite 'mlb50' has its own scale; leave out"),
+        (["--gate", "mlb50", "--scale", "paper"], "suite 'mlb50' has its own scale; leave out"),
+        (["--claims", "--suite", "mlb50"], "--suite mlb50 does not go together with --claims"),
+        (["--claims", "--rows", "fedavg"], "--rows fedavg does not go together with --claims"),
         (["--gate", "mix-lenet"], "has no gate"),
         (["fedmlb/nope"], "no table 'fedmlb/nope'"),
         (["fedalign/time-moon-3x"], "is decided by a cost, not by runs"),
@@ -192,3 +195,15 @@ def test_runs_that_diverge_do_not_hold_up_the_others(desk: Path) -> None:
 )
 def test_what_cannot_be_run_is_rejected(desk: Path, words: list[str], message: str) -> None:
     assert message in fedloom("reproduce", *words, code=2).flat
+
+
+@pytest.mark.parametrize("claim", [c for c in claims() if c.suite == "cost"], ids=lambda c: c.id)
+def test_a_claim_about_a_cost_names_its_own_commands(claim: Claim) -> None:
+    said = fedloom("reproduce", claim.id, code=2)
+    commands = [line for line in said.err.splitlines() if line.startswith(("  fedl", "  pyth"))]
+    assert 1 <= len(commands) <= 2 and ("checkout" in said.err) == ("time-" in claim.id)
+
+
+def test_all_missing_data_of_a_paper_are_named_at_once(desk: Path) -> None:
+    said = fedloom("reproduce", "fedmix", "--dry-run", code=2).flat
+    assert "no data set 'cifar10'" in said and "no data set 'mnist-writers'" in said

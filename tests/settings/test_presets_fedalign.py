@@ -19,7 +19,7 @@ from fedloom.methods.registry import build
 from fedloom.metrics.measures import check as check_measure
 from fedloom.metrics.measures import measured
 from fedloom.models import registry
-from fedloom.reports.paper_table import CellResult, distinct_runs, gain, plan
+from fedloom.reports.paper_table import CellResult, distinct_runs, plan
 from fedloom.settings.config import load
 from fedloom.settings.paper_table import Printed, Scale, Table
 from fedloom.settings.paper_table import table as parse_table
@@ -236,13 +236,11 @@ def test_measures_by_hand(measure: str, figure: float | None) -> None:
     assert measured(measure, CURVE) == pytest.approx(figure)
 
 
-def test_gains_are_taken_seed_by_seed() -> None:
-    first = CellResult("a", "c", (10.0, 20.0), Printed(50.0), 1.0)
+def test_mean_and_spread_of_a_cell() -> None:
     better = CellResult("b", "c", (11.0, 24.0), None, 1.0)
     never = CellResult("d", "c", (11.0, None), None, 1.0)
     assert (better.mean, better.std) == (17.5, pytest.approx(9.1924, abs=1e-4))
-    assert gain(better, first) == 2.5
-    assert never.mean is None and never.std is None and gain(never, first) is None
+    assert never.mean is None and never.std is None
     assert CellResult("e", "c", (7.0,), None, 1.0).std is None
 
 

@@ -14,12 +14,12 @@ COLUMNS = ("table", "cells", "runs", "steps", "MACs", "hours", "data")
 
 
 def show_paper_scale(name: str | None, gpu: str, tflops: float | None, as_json: bool) -> None:
-    """Check every cell of the tables without training, and print the hours of one seed each.
+    """Check every cell of the tables without training, and print the hours of their commands.
 
     Raises a RunError with all cells that could not run.
     """
     from fedloom.core.errors import RunError
-    from fedloom.diagnostics.cost.gpu import hours, sustained_flops
+    from fedloom.diagnostics.cost.gpu import sustained_flops
     from fedloom.inspect import paper_scale
 
     flops = sustained_flops(gpu, tflops)
@@ -31,9 +31,9 @@ def show_paper_scale(name: str | None, gpu: str, tflops: float | None, as_json: 
             raise RunError("\n".join(problems))
         counted.append(paper_scale.work(paper_table, counter))
     if as_json:
-        print_json([{**w.describe(), "hours": round(hours(w.macs, flops), 3)} for w in counted])
+        print_json([{**w.describe(), "hours": round(w.hours(flops), 3)} for w in counted])
         return
-    rows = [_cells(w, hours(w.macs, flops)) for w in counted]
+    rows = [_cells(w, w.hours(flops)) for w in counted]
     out.print(table(COLUMNS, rows, right=(1, 2, 3, 4, 5)))
     _print_notes(counted, flops, "--tflops" if tflops is not None else gpu)
 
@@ -53,10 +53,13 @@ def _cells(work: TableWork, hours: float) -> list[str]:
 def _print_notes(counted: Sequence[TableWork], flops: float, source: str) -> None:
     """What the hours mean, which data are missing here, and the command of each table."""
     from fedloom.data import listing
+    from fedloom.diagnostics.cost.gpu import STEP_SECONDS
+    from fedloom.inspect.paper_scale import SEEDS
 
     notes = [
-        f"every cell can run; hours: one seed at {flops / 1e12:.2f} TFLOP/s ({source}), an "
-        "estimate: a step also waits for Python and kernel launches"
+        f"every cell can run; runs, steps, MACs: of one seed; hours: of the {SEEDS} seeds of the "
+        f"commands, an estimate: {flops / 1e12:.2f} TFLOP/s ({source}), and no step below "
+        f"{1000 * STEP_SECONDS:g} ms, since it waits for Python and kernel launches"
     ]
     needed = {name for w in counted for name in w.data}
     if missing := sorted(needed - set(listing.names())):

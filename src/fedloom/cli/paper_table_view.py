@@ -1,72 +1,45 @@
-"""`fedloom reproduce PAPER/TABLE`: shows a reproduced table next to the printed numbers."""
+"""`fedloom reproduce PAPER/TABLE`: plans, runs, and shows a table next to the printed numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedloom.cli.comparison_view import drawn
 from fedloom.cli.output import out, print_json, print_table, say, table
-from fedloom.metrics.curve import rounds_to
-
-if TYPE_CHECKING:
-    from fedloom.experiment.schedule import PlannedRun
-    from fedloom.reports.paper_table import CellResult
-    from fedloom.settings.paper_table import Scale, Table
-
-Settings = dict[str, Any]
-
-LEGEND = (
-    "ours: mean over seeds, N+ if a seed does not reach the target within N rounds; "
-    "std: over seeds; gain: over the first row, seed by seed; "
-    "paper: as printed, at the paper's scale and for its targets"
+from fedloom.cli.plan_view import choose_runs
+from fedloom.cli.suite_view import LEGEND, Request
+from fedloom.cli.table_verdicts import (
+    NO_GATE,
+    as_result_file,
+    claims_json,
+    claims_table,
+    decided_claims,
+    figures_json,
+    judged_columns,
 )
 
+if TYPE_CHECKING:
+    from fedloom.claims.verdict import Verdict
+    from fedloom.reports.paper_table import CellResult, TableCell
+    from fedloom.settings.paper_table import Scale, Table
 
-def show_table(
-    paper_table: Table,
-    scale: Scale,
-    seeds: int,
-    folder: Path,
-    override: Callable[[Settings], Settings],
-    run_all: Callable[[Sequence[PlannedRun]], None],
-    as_json: bool,
-) -> None:
-    """Run what is missing of a table, then print it, one block per column.
 
-    override: lays the settings of the command line over a run's; run_all: executes the runs.
-    """
-    from fedloom.reports.paper_table import average_choices, cell_results, distinct_runs, plan
+def reproduce_table(paper_table: Table, request: Request, seeds: int, folder: Path) -> None:
+    """Plan the runs of a table, run what is missing, and show it."""
+    from fedloom.reports.paper_table import distinct_runs, plan
 
-    for line in header(paper_table, scale):
+    for line in header(paper_table, request.scale):
         say(line)
-    cells = plan(paper_table, scale, seeds, folder, override)
-    run_all(distinct_runs(cells))
-    results = cell_results(cells)
-    choices = average_choices(cells, results)
-    picture = _plot(choices or results, folder / "table.png", paper_table.name)
-    if as_json:
-        print_json(
-            {
-                "preset": paper_table.name,
-                "scale": scale,
-                "reduced": paper_table.about.reduced if scale == "small" else "",
-                "figures": [result.describe() for result in results],
-                "choices": [result.describe() for result in choices],
-                "picture": picture,
-                "out": str(folder),
-            }
-        )
+    cells = plan(paper_table, request.scale, seeds, folder, request.override)
+    choice = choose_runs(distinct_runs(cells), request.hours, request.jobs)
+    if request.dry_run:
+        if request.as_json:
+            print_json({"preset": paper_table.name, **choice.facts})
         return
-    for column in paper_table.columns:
-        title = f"{column.name}: {column.measure}"
-        print_table(_block(title, _in_column(column.name, results)))
-        if of_column := _in_column(column.name, choices):
-            print_table(_choices_block(f"{title}, over choices", of_column))
-    out.print(f"{LEGEND}; runs: {folder}", highlight=False)
-    if picture:
-        out.print(f"picture: {picture}", highlight=False)
+    request.run_all(choice.now)
+    _show(paper_table, request, cells, folder, choice.left)
 
 
 def header(paper_table: Table, scale: Scale) -> list[str]:
@@ -82,8 +55,74 @@ def header(paper_table: Table, scale: Scale) -> list[str]:
     return lines
 
 
-def _in_column(name: str, results: Sequence[CellResult]) -> list[CellResult]:
-    return [result for result in results if result.column == name]
+def _show(
+    paper_table: Table, request: Request, cells: Sequence[TableCell], folder: Path, left: int
+) -> None:
+    """Print the figures of the finished runs, one block per column, and what they decide."""
+    from fedloom.claims.suite_table import COLUMNS
+    from fedloom.experiment.stored_run import gave_up
+    from fedloom.reports.paper_table import average_choices, cell_results, distinct_runs
+
+    results = cell_results(cells)
+    choices = average_choices(cells, results)
+    picture = _plot(choices or results, folder / "table.png", paper_table.name)
+    found = as_result_file(paper_table, request.scale, results)
+    judged, decided = judged_columns(paper_table, found), decided_claims(found)
+    diverged = [str(run.path) for run in distinct_runs(cells) if gave_up(run.path)]
+    if request.as_json:
+        print_json(
+            {
+                "preset": paper_table.name,
+                "scale": request.scale,
+                "reduced": paper_table.about.reduced if request.scale == "small" else "",
+                "figures": figures_json(results, judged),
+                "choices": [result.describe() for result in choices],
+                "claims": claims_json(decided),
+                "picture": picture,
+                "out": str(folder),
+                "left": left,
+                "gave_up": diverged,
+            }
+        )
+        return
+    for each in judged:
+        title = f"{each.column}: {each.metric}"
+        print_table(table(COLUMNS, each.lines, title=title, right=(1, 3, 5)))
+        if of_column := [result for result in choices if result.column == each.column]:
+            print_table(_choices_block(f"{title}, over choices", of_column))
+    _show_claims(paper_table, decided)
+    for line in _notes(paper_table, cells, folder, picture):
+        out.print(line, highlight=False, markup=False)
+    if diverged:
+        say(f"{len(diverged)} runs gave up and have no figures, the first in {diverged[0]}")
+    if left:
+        say(f"{left} runs are left; the same command continues")
+
+
+def _show_claims(paper_table: Table, decided: Sequence[Verdict]) -> None:
+    if decided:
+        print_table(claims_table(decided))
+        return
+    paper = paper_table.name.partition("/")[0]
+    said = f"no claim is about these cells alone; all of them: fedloom reproduce {paper} --claims"
+    out.print(said, highlight=False, markup=False)
+
+
+def _notes(
+    paper_table: Table, cells: Sequence[TableCell], folder: Path, picture: str | None
+) -> list[str]:
+    """What the figures mean, and what is missing for a verdict."""
+    from fedloom.claims.suites import rule
+
+    paper = paper_table.name.partition("/")[0]
+    lines = [f"fair test: not known: {NO_GATE} (fedloom reproduce {paper} --dry-run)"]
+    seeds, fewest = len(cells[0].runs), rule().minimum_seeds
+    if seeds == 1:
+        lines.append(f"one seed has no interval; {fewest} or more can decide: --seeds {fewest}")
+    elif seeds < fewest:
+        lines.append(f"{seeds} seeds decide nothing; {fewest} or more can: --seeds {fewest}")
+    lines.append(f"{LEGEND}; runs: {folder}")
+    return [*lines, f"picture: {picture}"] if picture else lines
 
 
 def _plot(results: Sequence[CellResult], path: Path, title: str) -> str | None:
@@ -95,38 +134,6 @@ def _plot(results: Sequence[CellResult], path: Path, title: str) -> str | None:
     if percentages and drawn(lambda file: effects(percentages, file, title), path):
         return str(path)
     return None
-
-
-def _block(title: str, results: Sequence[CellResult]) -> Any:
-    columns = ["row", "ours", "std", "gain", "paper", "gain", "seconds"]
-    lines = [_line(result, results[0]) for result in results]
-    return table(columns, lines, title=title, right=(1, 2, 3, 4, 5, 6))
-
-
-def _line(result: CellResult, baseline: CellResult) -> list[str]:
-    """A row's cells; gains are over the baseline, the first row."""
-    from fedloom.metrics.measures import counts_rounds
-    from fedloom.reports.paper_table import gain
-
-    if counts_rounds(result.measure):
-        ours, as_text = rounds_to(result.ours, result.rounds), _count
-    else:
-        ours, as_text = _percentage(result.mean), _percentage
-    return [
-        result.row,
-        ours,
-        as_text(result.std),
-        as_text(gain(result, baseline), "+"),
-        str(result.printed or "-"),
-        as_text(_printed_gain(result, baseline), "+"),
-        f"{result.seconds:.0f}",
-    ]
-
-
-def _printed_gain(result: CellResult, baseline: CellResult) -> float | None:
-    if result.printed is None or baseline.printed is None:
-        return None
-    return result.printed.gain(baseline.printed)
 
 
 def _choices_block(title: str, results: Sequence[CellResult]) -> Any:
@@ -144,9 +151,5 @@ def _choices_block(title: str, results: Sequence[CellResult]) -> Any:
     return table(columns, lines, title=title, right=(1, 2, 3, 4))
 
 
-def _percentage(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.2f}"
-
-
-def _count(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{round(value, 1):{sign}g}"
+def _percentage(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -13,16 +13,19 @@ from fedloom.cli import options as o
 from fedloom.cli import reproduce_options as r
 from fedloom.cli.claims_view import show_claims
 from fedloom.cli.compare import Jobs, scheduler
+from fedloom.cli.cost_commands import as_lines, check_has_runs
 from fedloom.cli.curve_options import split
 from fedloom.cli.output import user_errors
-from fedloom.cli.paper_table_view import show_table
-from fedloom.cli.suite_view import Request, plan_first, reproduce_suites, try_gate
+from fedloom.cli.paper_plan_view import cells_of_suites, cells_of_table, check_paper_scale
+from fedloom.cli.paper_table_view import reproduce_table
+from fedloom.cli.suite_view import Request, reproduce_suites, try_gate
 from fedloom.cli.sweep import Memory, memory_limit
 
 if TYPE_CHECKING:
     from fedloom.claims.suites import Suite
     from fedloom.settings.paper_table import Table
 
+OF_RUNS = ("suite", "gate", "seeds", "seed", "hours")  # options that say what to run
 OF_TABLES = ("rows", "columns")  # options without a meaning for suites
 OF_SUITES = ("results", "commit")  # options without a meaning for a single table
 SHARED_FOLDER = Path("runs/reproduce")  # of all suites: they share runs
@@ -67,10 +70,10 @@ def reproduce(
     """
     flags = locals()
     if claims:
+        _refuse(flags, (*OF_RUNS, *OF_TABLES, *OF_SUITES), "--claims, which runs nothing")
         show_claims(table, json_)
         return
-    forgive = _never if _is_table(table, suite, gate) else _gave_up
-    with scheduler(jobs, engine, verbose, memory_limit(memory, jobs), forgive) as run_all:
+    with scheduler(jobs, engine, verbose, memory_limit(memory, jobs), _gave_up) as run_all:
         request = Request(
             scale=o.scale_of(flags),
             out=out_ or SHARED_FOLDER,
@@ -83,30 +86,67 @@ def reproduce(
             commit=commit,
             as_json=json_,
         )
+        if request.scale == "paper":
+            _check_no_suite(suite or gate)
+            if dry_run:
+                _refuse(flags, ("hours",), "a dry run at the paper's scale, which times nothing")
         if gate is not None:
             _refuse(flags, ("table", "suite", "seeds", "seed", *OF_TABLES, *OF_SUITES), "--gate")
             try_gate(_named_suite(gate), request)
         elif (chosen := _suites(table, suite, seeds, seed)) is not None:
             _refuse(flags, OF_TABLES, "a suite, whose rows and columns are fixed")
-            reproduce_suites(chosen, request)
+            _reproduce_suites(table, chosen, request)
         else:
             _refuse(flags, OF_SUITES, "a single table")
-            _reproduce_table(_table(table), request, seeds or 1, rows, columns, out_)
+            part = _table(table).at(request.scale, split(rows), split(columns))
+            folder = out_ or Path("runs") / f"{part.name.replace('/', '-')}-{request.scale}"
+            _reproduce_table(part, request, seeds or 1, folder)
 
 
-def _is_table(name: str | None, suite: str | None, gate: str | None) -> bool:
-    from fedloom.settings.presets import names
+def _check_no_suite(name: str | None) -> None:
+    """Raise for a suite at the paper's scale: its name stands for the scale it was planned with."""
+    from fedloom.core.errors import UserError
 
-    return suite is None and gate is None and (name is None or name in names())
+    if name is not None:
+        raise UserError(
+            f"suite '{name}' has its own scale; leave out --scale paper, or name a paper, a table "
+            "or a claim instead of the suite"
+        )
 
 
-def _never(path: Path) -> bool:
-    """A run of a table that fails ends the command."""
-    return False
+def _reproduce_suites(name: str | None, chosen: Sequence[Suite], request: Request) -> None:
+    """Run suites after the check of all of them, at the paper's scale of every cell."""
+    if name is not None and request.scale == "paper":
+        check_paper_scale(name, list(cells_of_suites(chosen, request)), request)
+        if request.dry_run:
+            return
+    _check_data(chosen, request)
+    reproduce_suites(chosen, request)
+
+
+def _check_data(chosen: Sequence[Suite], request: Request) -> None:
+    """Raise with all data sets that are missing, whichever suite needs them."""
+    from fedloom.claims.plan_suite import suite_settings
+    from fedloom.core.errors import raise_all
+    from fedloom.reports.paper_table import missing_data
+    from fedloom.settings.config import load
+
+    every = (cell[3] for suite in chosen for cell in suite_settings(suite, request.scale))
+    needed = {load(request.override(settings)).data.name for settings in every}
+    raise_all(missing_data(needed), "data")
+
+
+def _reproduce_table(part: Table, request: Request, seeds: int, folder: Path) -> None:
+    """Run a table, at the paper's scale after the check of every cell."""
+    if request.scale == "paper":
+        check_paper_scale(part.name, list(cells_of_table(part, seeds, request)), request)
+        if request.dry_run:
+            return
+    reproduce_table(part, request, seeds, folder)
 
 
 def _gave_up(path: Path) -> bool:
-    """A run of a suite that diverges does not hold up the others."""
+    """A run that diverges does not hold up the others."""
     from fedloom.experiment.stored_run import gave_up
 
     return gave_up(path)
@@ -122,22 +162,6 @@ def _refuse(flags: Mapping[str, Any], names: Sequence[str], with_what: str) -> N
             raise UserError(f"{option} does not go together with {with_what}; leave it out")
 
 
-def _reproduce_table(
-    whole: Table,
-    request: Request,
-    seeds: int,
-    rows: str | None,
-    columns: str | None,
-    folder: Path | None,
-) -> None:
-    chosen = whole.at(request.scale, split(rows), split(columns))
-    folder = folder or Path("runs") / f"{chosen.name.replace('/', '-')}-{request.scale}"
-    run_all = request.run_all
-    if request.dry_run or request.hours is not None:
-        run_all = plan_first(request)
-    show_table(chosen, request.scale, seeds, folder, request.override, run_all, request.as_json)
-
-
 def _named_suite(name: str) -> Suite:
     from fedloom.claims.suites import suite
 
@@ -150,13 +174,15 @@ def _suites(
     """The suites that were asked for; None if it was a table."""
     from fedloom.claims.plan_suite import only_seed, suites_for, with_seeds
     from fedloom.core.errors import UserError
+    from fedloom.settings.presets import names
 
     if suite is not None:
         if name is not None:
             raise UserError(f"'{name}' and --suite {suite} name two things to run; give one")
         return [only_seed(with_seeds(_with_runs(_named_suite(suite)), seeds), seed)]
-    if name is None or _is_table(name, suite, None):
+    if name is None or name in names():
         return None
+    check_has_runs(name)
     return [only_seed(with_seeds(each, seeds), seed) for each in suites_for(name)]
 
 
@@ -164,7 +190,8 @@ def _with_runs(suite: Suite) -> Suite:
     from fedloom.core.errors import UserError
 
     if not suite.runs:
-        raise UserError(f"suite '{suite.id}' has no runs; its figures come from: {suite.commands}")
+        said = f"suite '{suite.id}' has no runs; its figures come from these commands"
+        raise UserError(f"{said}:\n{as_lines(suite.commands)}")
     return suite
 
 

@@ -33,8 +33,10 @@ from fedloom.core.key import Key
 from fedloom.core.method import Method
 from fedloom.core.solver import Sgd
 from fedloom.core.spec import Spec
+from fedloom.data import listing
 from fedloom.data.dataset import Dataset
 from fedloom.diagnostics.cost.count import Cost, count_cost
+from fedloom.diagnostics.cost.gpu import training_hours
 from fedloom.diagnostics.cost.toy_federation import Workload
 from fedloom.experiment.build import build_model
 from fedloom.experiment.build_solver import build_solver
@@ -49,6 +51,7 @@ from fedloom.settings.config import Config, load
 from fedloom.settings.paper_table import Column, Row, Table
 
 FEDAVG = Spec("fedavg")
+SEEDS = 3  # of the commands, as in most papers
 DRAWS = 8  # steps to average over if a method draws; an estimate needs no more
 
 
@@ -72,7 +75,11 @@ class TableWork:
     @property
     def command(self) -> str:
         """What runs the table on a GPU, with the three seeds of most papers."""
-        return f"fedloom reproduce {self.table} --scale paper --seeds 3 --device cuda"
+        return f"fedloom reproduce {self.table} --scale paper --seeds {SEEDS} --device cuda"
+
+    def hours(self, flops: float) -> float:
+        """Of the command, with all its seeds, at this rate of FLOP/s."""
+        return SEEDS * training_hours(self.macs, self.steps, flops)
 
     def describe(self) -> dict[str, object]:
         """As JSON."""
@@ -131,6 +138,20 @@ def check_run(config: Config) -> None:
         )
     chain = _model(config.model, facts, torch.device("meta"))
     method.check(method.reshaped(chain, Key.root(0)))
+
+
+def data_problem(config: Config) -> str | None:
+    """Why the data set of that name on this machine is not the paper's; None if it may be."""
+    name, facts = config.data.name, paper_data(config.data.name)
+    here = listing.describe(name)
+    if facts.per_user is not None:
+        found, needed, what = here["users"], config.data.clients or 0, "users"
+    else:
+        found, needed, what = here["train"], facts.train, "training samples"
+    if found >= needed:
+        return None
+    hint = listing.ADD_HINT.replace("NAME", name)
+    return f"data set '{name}' has {found:,} {what} here and needs {needed:,}; {hint}"
 
 
 def _model(spec: Spec, facts: PaperData, device: torch.device) -> Chain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.measures import check, measured
 from fedloom.reports.client_scores import final_scores, score_template
 from fedloom.reports.comparable import check_comparable
+from fedloom.runs.folder import CONFIG
 from fedloom.settings.paper_table import Column, Printed, Row, Scale, Settings, Table
 
 
@@ -33,7 +34,7 @@ class TableCell:
 class CellResult:
     """What a cell of the table holds: our values, in the paper's units, and the printed number.
 
-    ours: one value per seed; None where a target was not reached.
+    ours: one value per seed; None where a target was not reached. seeds: those of the values.
     rounds: the length of the runs. A target that was not reached needs more rounds than this.
     """
 
@@ -44,6 +45,7 @@ class CellResult:
     seconds: float
     rounds: int = 0
     measure: str = "accuracy"
+    seeds: tuple[int, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -93,20 +95,27 @@ def plan(
 
 
 def distinct_runs(cells: Sequence[TableCell]) -> list[PlannedRun]:
-    """The runs of all cells, each once: columns with the same settings share theirs."""
-    return list({run.path: run for cell in cells for run in cell.runs}.values())
+    """The runs of all cells, each once: columns with the same settings share theirs.
+
+    They are ordered by seed: if only some are made, they can be compared.
+    """
+    found = {run.path: run for cell in cells for run in cell.runs}
+    return sorted(found.values(), key=lambda run: run.seed)
 
 
 def check_data(runs: Sequence[PlannedRun]) -> None:
     """Check that all data sets exist: a missing one must not surface after hours of other runs."""
+    raise_all(missing_data({run.config.data.name for run in runs}), "data")
+
+
+def missing_data(names: Iterable[str]) -> list[str]:
+    """A sentence for each of these data sets that is not on this machine."""
     stored = set(listing.names())
-    needed = {run.config.data.name for run in runs}
-    missing = sorted(n for n in needed if n not in stored and synthetic.user_count(n) is None)
-    problems = [
+    missing = sorted(n for n in names if n not in stored and synthetic.user_count(n) is None)
+    return [
         f"there is no data set '{name}'; {listing.ADD_HINT.replace('NAME', name)}"
         for name in missing
     ]
-    raise_all(problems, "data")
 
 
 def check_measures(cells: Sequence[TableCell]) -> None:
@@ -127,17 +136,27 @@ def _measure_problem(cell: TableCell) -> str | None:
 
 
 def cell_results(cells: Sequence[TableCell]) -> list[CellResult]:
-    """The results of the cells, whose runs must all be finished.
+    """The results of the cells that have a finished run.
 
     Raises if the runs of a column were made with different data; columns may differ.
     """
-    read = {run.path: read_run(run.path) for run in distinct_runs(cells)}
+    read = _finished(distinct_runs(cells))
     columns: dict[str, list[StoredRun]] = {}
+    results = []
     for cell in cells:
-        columns.setdefault(cell.column.name, []).extend(read[run.path] for run in cell.runs)
-    for runs in columns.values():
-        check_comparable(runs)
-    return [_cell_result(cell, [read[run.path] for run in cell.runs]) for cell in cells]
+        runs = [read[run.path] for run in cell.runs if run.path in read]
+        columns.setdefault(cell.column.name, []).extend(runs)
+        if runs:
+            results.append(_cell_result(cell, runs))
+    for of_column in columns.values():
+        check_comparable(of_column)
+    return results
+
+
+def _finished(runs: Sequence[PlannedRun]) -> dict[Path, StoredRun]:
+    """The runs that are finished, by folder."""
+    begun = {run.path: read_run(run.path) for run in runs if (run.path / CONFIG).exists()}
+    return {path: run for path, run in begun.items() if run.result is not None}
 
 
 def _cell_result(cell: TableCell, runs: Sequence[StoredRun]) -> CellResult:
@@ -154,6 +173,7 @@ def _cell_result(cell: TableCell, runs: Sequence[StoredRun]) -> CellResult:
         seconds=statistics.fmean(result.seconds for result in results),
         rounds=min(result.rounds for result in results),
         measure=measure,
+        seeds=tuple(run.config.seed for run in runs),
     )
 
 
@@ -162,30 +182,22 @@ def average_choices(cells: Sequence[TableCell], results: Sequence[CellResult]) -
 
     In the merged result `ours` holds one value per choice, the mean over its seeds.
     """
-    groups: dict[tuple[str, str], list[tuple[TableCell, CellResult]]] = {}
-    for cell, result in zip(cells, results, strict=True):
-        if cell.row.choice:
-            groups.setdefault((cell.row.choice, cell.column.name), []).append((cell, result))
-    return [_merged(choice, members) for (choice, _), members in groups.items()]
+    found = {(result.row, result.column): result for result in results}
+    groups: dict[tuple[str, str], list[CellResult]] = {}
+    printed: dict[tuple[str, str], Printed | None] = {}
+    for row, column in ((cell.row, cell.column.name) for cell in cells):
+        if row.choice and (row.name, column) in found:
+            groups.setdefault((row.choice, column), []).append(found[row.name, column])
+            printed[row.choice, column] = row.printed.get(column)
+    return [_merged(place[0], members, printed[place]) for place, members in groups.items()]
 
 
-def _merged(choice: str, members: Sequence[tuple[TableCell, CellResult]]) -> CellResult:
-    first_cell, first_result = members[0]
-    results = [result for _, result in members]
+def _merged(choice: str, results: Sequence[CellResult], printed: Printed | None) -> CellResult:
     return replace(
-        first_result,
+        results[0],
         row=choice,
         ours=tuple(result.mean for result in results),
-        printed=first_cell.row.printed.get(first_cell.column.name),
+        printed=printed,
         seconds=statistics.fmean(result.seconds for result in results),
+        seeds=(),
     )
-
-
-def gain(result: CellResult, baseline: CellResult) -> float | None:
-    """Mean difference from another row, seed by seed; None if a value is missing.
-
-    With the same seed both rows have the same clients, cohorts and batches.
-    """
-    pairs = zip(result.ours, baseline.ours, strict=True)
-    differences = [None if a is None or b is None else a - b for a, b in pairs]
-    return mean_of_all(differences)
