@@ -8,10 +8,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
+import fedloom as fl
 from cli.talk import fedloom, run
 from fedloom.core.evaluate import count_correct
 from fedloom.core.params import sha256
@@ -274,3 +276,37 @@ def test_a_model_that_cannot_be_traced(desk: Path) -> None:
     )
     fedloom("export", "odd", "--out", "taken", "--weights-only")
     assert {p.name for p in Path("taken").iterdir()} == {"global.safetensors", "global.json"}
+
+
+def test_a_program_of_numbers_answers_in_the_units_of_the_data(desk: Path) -> None:
+    """From raw rows, by what the JSON says, to the answers of `Run.predict`."""
+    draws = np.random.default_rng(0)
+    age, rate = draws.integers(20, 80, 60), draws.normal(150, 20, 60).round(1)
+    lines = [f"{a},{'ab'[a % 2]},{r}" for a, r in zip(age.tolist(), rate.tolist(), strict=True)]
+    Path("rates.csv").write_text("\n".join(["age,ward,rate", *lines]) + "\n")
+    options = ("--option", "target=rate", "--option", "task=regression")
+    fedloom("data", "add", "rates", "--from", "rates.csv", *options)
+    settings = ("--set", "task=regression", "--set", "sample.per_round=2", "--rounds", 2)
+    words = ("--data", "rates", "--partition", "iid", "--clients", 2, "--model", "mlp(width=4)")
+    fedloom("run", *words, *settings, "--out", "rates")
+    said = fedloom("export", "rates", "--out", "taken", "--json").json
+    years, *wards = said["input"]["columns"]
+    assert [years["name"], *(ward["name"] for ward in wards)] == ["age", "ward=a", "ward=b"]
+    rows = [
+        [(a - years["mean"]) / years["std"], w == "a", w == "b"] for a, w in ((63, "a"), (67, "b"))
+    ]
+    program = torch.export.load("taken/global.pt2").module()
+    answers = program(torch.tensor(rows, dtype=torch.float32)).detach()
+    expected = fl.open("rates").predict([[63, "a"], [67, "b"]])
+    assert answers[:, 0].tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+    assert abs(float(answers.mean()) - 150) < 40
+    assert "in the units of the data" in said["output"]["is"]
+    assert "median stands for a missing value" in said["input"]["expects"]
+    assert said["output"]["mean"] == pytest.approx([150], abs=10)
+
+
+def test_a_program_of_classes_is_that_of_the_model_alone(runs: dict[str, Path], desk: Path) -> None:
+    said = fedloom("export", runs["fedavg"], "--out", "taken", "--json").json
+    assert "mean" not in said["output"] and said["input"]["expects"].startswith("bytes")
+    names = {name for name, _ in torch.export.load("taken/global.pt2").module().named_parameters()}
+    assert names == set(safetensors.torch.load_file("taken/global.safetensors"))

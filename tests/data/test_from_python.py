@@ -419,9 +419,9 @@ def test_nullable_numbers_and_arrays_made_of_frames(frame):
     assert filled.train.x[3].tolist() == [median, 1.0, pytest.approx(frame.loc[3, "height"])]
     assert filled.train.x[:3, 1].tolist() == [0, 0, 0]
     frame.loc[5, "height"] = np.inf
-    assert "column 'height': found NaN or infinity in 1 rows" in message(frame, target="label")
+    assert "column 'height': found infinity, expected finite" in message(frame, target="label")
     frame["height"] = np.nan
-    assert "column 'height': found NaN or infinity in" in message(frame, target="label")
+    assert "column 'height': found no value in the training rows" in message(frame, target="label")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from fedloom.core.params import Params
 from fedloom.core.warn import warn_user
 from fedloom.data.sources.array_kinds import AXES
 from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
+from fedloom.data.sources.raw_rows import column_plans, encoded_rows
 from fedloom.experiment.build import resolve_auto, server_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.execute import execute
@@ -127,7 +128,7 @@ class Run:
         """The global model with its final weights, in evaluation mode.
 
         It takes what it was trained on: samples as passed from Python for float arrays, normalised
-        images otherwise. `predict` takes raw samples of either kind.
+        images and encoded rows of tables otherwise. `predict` takes raw samples of any kind.
         """
         with self._reopened() as run:
             return self._module(run.model(run.state.params))
@@ -142,8 +143,11 @@ class Run:
         """What is predicted for each raw sample, by the global model or by a client's.
 
         x: samples in the form of the training data, an array or tensor with the samples along the
-        first axis. Returns class names, or integers if all class names are integers; for multilabel
-        the probability of each label, for regression numbers, for next-token token numbers.
+        first axis. Rows of a table have the columns of its file or DataFrame as they stand there,
+        without the target and the client: a DataFrame with these names, or rows of values in this
+        order, where None is a missing value. Returns class names, or integers if all class names
+        are integers; for multilabel the probability of each label, for regression numbers, for
+        next-token token numbers.
         """
         model = self.model if client is None else self.client(client).model
         task = self._prepared.simulation.federation.task
@@ -164,7 +168,9 @@ class Run:
     def normalise(self, x: Any) -> Tensor:
         """Raw samples as the model takes them, on its device."""
         prepared = self._prepared
-        dataset, array = prepared.dataset, np.asarray(x)
+        dataset = prepared.dataset
+        plans = column_plans(dataset)
+        array = np.asarray(x) if plans is None else encoded_rows(x, plans)
         if dataset.kind == "image":
             stored_as_uint8 = dataset.train.x.dtype == torch.uint8
             array = (as_uint8_images if stored_as_uint8 else channels_first)(array, "the samples")

@@ -42,6 +42,9 @@ def export(
 ) -> None:
     """Write a model as safetensors and as a torch.export program.
 
+    A JSON file beside them says what the program takes and what it answers. Numbers of a
+    regression are in the units of the data.
+
     Example: fedloom export runs/ditto-s0 --client 7
     """
     from fedloom.inspect.export import export as export_model

@@ -22,11 +22,17 @@ def run_task(config: Config, values: Mapping[str, Any], targets: Tensor) -> Lear
     targets: of the training samples, whose mean and deviation scale those of regression.
     """
     task = task_with_loss(config, values)
-    if task.name != "regression" or not config.data.standardise:
-        return task
+    scale = target_scale(config, targets)
+    return task if scale is None else standardised(task, *scale)
+
+
+def target_scale(config: Config, targets: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Mean and deviation of the training targets; None if the run does not scale them."""
+    if config.task != "regression" or not config.data.standardise:
+        return None
     columns = targets.double()
     std = columns.std(0, correction=0)
-    return standardised(task, columns.mean(0), torch.where(std > 0, std, 1.0))
+    return columns.mean(0), torch.where(std > 0, std, 1.0)
 
 
 def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:

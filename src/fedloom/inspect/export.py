@@ -3,7 +3,7 @@
     NAME.safetensors   the weights, bit-identical to those that were scored
     NAME.pt2           the model as a torch.export program for any batch size; torch.export.load
                        runs it without fedloom
-    NAME.json          a description: input, normalisation, classes and scores
+    NAME.json          a description: what goes in and what comes out, classes and scores
 
 NAME is global or, for example, client-7. No run stores its clients' final models: they are computed
 again from the last checkpoint, with the keys of the run, and scored again.
@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedloom.core.chain import Chain
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import Evaluation
@@ -32,6 +31,11 @@ from fedloom.experiment.build import build_federation, resolve_device
 from fedloom.experiment.prepare import PreparedRun
 from fedloom.experiment.reopen import ReopenedRun, reopened
 from fedloom.experiment.stored_run import read_result
+from fedloom.inspect.model_interface import (
+    describe_input,
+    describe_output,
+    in_units_of_the_data,
+)
 from fedloom.inspect.pickled_parts import pickled_parts
 from fedloom.metrics.evaluate import metric_values, score_clients, task_score
 from fedloom.metrics.records import RunResult
@@ -162,7 +166,8 @@ def _describe(
         "rounds": run.state.round,
         "model": {"name": config.model.name, **config.model.args},
         "data": config.data.name,
-        "input": _describe_input(prepared),
+        "input": describe_input(prepared),
+        "output": describe_output(prepared),
         "classes": list(prepared.dataset.classes),
         "weights_sha256": sha256(weights),
         "accuracy": task_score(config.task, found),
@@ -199,18 +204,6 @@ def _describe_identity(prepared: PreparedRun) -> dict[str, Any]:
     }
 
 
-def _describe_input(prepared: PreparedRun) -> dict[str, Any]:
-    """Shape and type; scale and shift if stored samples are normalised to x * scale + shift."""
-    normalise = prepared.clients.normalise
-    x, _ = prepared.simulation.federation.test[0]
-    dtype = str(x.dtype).removeprefix("torch.")
-    description = {"shape": list(prepared.dataset.shape), "dtype": dtype}
-    if normalise.scale is not None and normalise.shift is not None:
-        description["scale"] = normalise.scale.flatten().tolist()
-        description["shift"] = normalise.shift.flatten().tolist()
-    return description
-
-
 def _program(prepared: PreparedRun, weights: Params) -> bytes:
     """The model as a program, without the memory layout and the compilation of the run."""
     plain = prepared.config.model_copy(update={"layout": "contiguous", "compile": False})
@@ -219,16 +212,17 @@ def _program(prepared: PreparedRun, weights: Params) -> bytes:
     chain.load_state_dict(weights)
     chain.eval()
     x, _ = prepared.simulation.federation.test[0]
-    return _traced(chain, x[:2], prepared.config.model.name)
+    model = in_units_of_the_data(chain, prepared)
+    return _traced(model, x[:2], prepared.config.model.name)
 
 
-def _traced(chain: Chain, x: Tensor, name: str) -> bytes:
-    """The chain as torch.export saves it, for any batch size. x: samples to trace it with."""
+def _traced(model: nn.Module, x: Tensor, name: str) -> bytes:
+    """The model as torch.export saves it, for any batch size. x: samples to trace it with."""
     buffer = io.BytesIO()
     try:
         with torch.no_grad():
             traced = torch.export.export(
-                chain, (x.contiguous(),), dynamic_shapes=({0: torch.export.Dim("batch")},)
+                model, (x.contiguous(),), dynamic_shapes=({0: torch.export.Dim("batch")},)
             )
         # Otherwise the file would hold the samples, pickled, and with them their whole batch.
         traced.example_inputs = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -49,6 +50,7 @@ def dataset_from_splits(
     kind = STORED_AS[train.x.ndim]
     if kind == "table" and train.x.shape[1:] == test.x.shape[1:]:
         mean, std = column_moments(train.x)
+        about["columns"] = _described(train.x, mean, std)
         train, test = (replace(s, x=to_float32((s.x - mean) / std)) for s in (train, test))
     return build_dataset(name, kind, train, test, about, classes, task=task)
 
@@ -90,6 +92,16 @@ def _both_splits(
         about["test split"] = holdout.description(test_share, train.users is not None, task=task)
         train, test = holdout.split_off_test(train, test_share)
     return train, test, about
+
+
+def _described(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> str:
+    """What is needed to encode new rows in the same way, as JSON; columns are named 1, 2, ..."""
+    medians = np.median(x, axis=0).tolist()
+    constants = zip(medians, mean.tolist(), std.tolist(), strict=True)
+    named = enumerate(constants, start=1)
+    return json.dumps(
+        [{"name": str(i), "median": median, "mean": m, "std": s} for i, (median, m, s) in named]
+    )
 
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -77,10 +77,11 @@ def dataset_from_samples(
         mask = _held_out(train_y, train.users, how, train.where)
         test, test_y = train.take(mask), train_y[mask]
         train, train_y = train.take(~mask), train_y[~mask]
-    train_x, test_x = _both_features(train, test, how)
+    train_x, test_x, columns_are = _both_features(train, test, how)
     kind, constants = _kind_and_constants(train_x, train.kind)
     train_split = raw_split(train_x, train_y, train.where, train.users, how.task)
     test_split = raw_split(test_x, test_y, test.where, test.users, how.task)
+    about |= columns_are
     return build_dataset(name, kind, train_split, test_split, about, classes, constants, how.task)
 
 
@@ -137,20 +138,23 @@ def _held_out(y: np.ndarray, users: np.ndarray | None, how: Assembly, where: str
     return mask
 
 
-def _both_features(train: Samples, test: Samples, how: Assembly) -> tuple[np.ndarray, np.ndarray]:
+def _both_features(
+    train: Samples, test: Samples, how: Assembly
+) -> tuple[np.ndarray, np.ndarray, dict[str, str]]:
+    """The features of both splits, and what is to be known about the columns of a table."""
     if isinstance(train.x, dict) and isinstance(test.x, dict):
         _check_columns(train.x, test.x)
-        frames = train.x, test.x
-        if not how.standardise:
-            frames = _with_medians(*frames, how.categorical)
-        features = columns.encode(*frames, how.categorical, train.where, how.standardise, how.drop)
-        return columns.feature_matrices(features)
+        made = how.categorical, train.where, how.standardise, how.drop
+        features = columns.encode(train.x, test.x, *made)
+        whole = {name: np.concatenate([column, test.x[name]]) for name, column in train.x.items()}
+        facts = columns.described(whole, features, how.categorical)
+        return *columns.feature_matrices(features), facts
     assert isinstance(train.x, np.ndarray) and isinstance(test.x, np.ndarray)
     if train.x.dtype != test.x.dtype:
         found = f"{test.x.dtype} samples"
         remedy = "use the same type in both: uint8 images are normalised, others are not"
         raise data_error(test.where, found, f"{train.x.dtype} as in data", remedy)
-    return train.x, test.x
+    return train.x, test.x, {}
 
 
 def _check_columns(train: Frame, test: Frame) -> None:
@@ -161,23 +165,3 @@ def _check_columns(train: Frame, test: Frame) -> None:
         if train[name].dtype.kind != test[name].dtype.kind:
             found = f"column '{name}' with numbers in one split and text in the other"
             raise data_error("test", found, "the same type as in data", "convert one of them")
-
-
-def _with_medians(train: Frame, test: Frame, categorical: Collection[str]) -> tuple[Frame, Frame]:
-    """Columns of numbers with the median of the training rows for what is missing.
-
-    An extra 0/1 column marks these rows. A column without any number is left to the checks.
-    """
-    filled: tuple[Frame, Frame] = ({}, {})
-    for name in train:
-        both = train[name], test[name]
-        is_numeric = both[0].dtype.kind == "f" and name not in categorical
-        gaps = [np.isnan(column) if is_numeric else np.zeros(len(column), bool) for column in both]
-        if not any(gap.any() for gap in gaps) or gaps[0].all():
-            filled[0][name], filled[1][name] = both
-            continue
-        median = np.nanmedian(both[0])
-        for frame, column, gap in zip(filled, both, gaps, strict=True):
-            frame[name] = np.where(gap, median, column)
-            frame[f"{name} is missing"] = gap.astype(np.float64)
-    return filled

@@ -8,6 +8,7 @@ Categories:  one 0/1 column per category (one-hot), up to 20 categories; beyond 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,9 +23,10 @@ from fedloom.data.sources.frames import Frame, as_text, is_missing
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature: its name, its values in both splits, (median, mean, std) if standardised.
+    """A feature: its name, its values in both splits, (median, mean, std) of numbers.
 
-    column: the column of the table that it comes from.
+    column: the column of the table that it comes from. levels: its categories, if the feature is
+    the position in a long list of them.
     """
 
     name: str
@@ -32,13 +34,15 @@ class Feature:
     test: np.ndarray
     scale: tuple[float, float, float] | None = None
     column: str = ""
+    levels: tuple[str, ...] = ()
 
     def described(self) -> dict[str, object]:
         """What is needed to encode a new table in the same way, as JSON."""
         if self.scale is None:
             return {"name": self.name}
         median, mean, std = self.scale
-        return {"name": self.name, "median": median, "mean": mean, "std": std}
+        levels = {"levels": list(self.levels)} if self.levels else {}
+        return {"name": self.name, "median": median, "mean": mean, "std": std, **levels}
 
 
 def encode(
@@ -52,8 +56,8 @@ def encode(
     """The features of all columns, in order.
 
     Text columns and those named in `categorical` are categories. standardise=False keeps columns
-    of numbers as they are; missing values are then rejected. `drop` tells the user how to leave a
-    column out.
+    of numbers as they are, apart from missing values. `drop` tells the user how to leave a column
+    out.
     """
     if not train:
         remedy = "add columns or drop fewer"
@@ -64,10 +68,8 @@ def encode(
         if is_categorical(name, train, categorical):
             texts = as_text(train[name]), as_text(test[name])
             encoded = _categories(name, *texts, place, remedy)
-        elif standardise:
-            encoded = _standardised(name, train[name], test[name], place, remedy)
         else:
-            encoded = [_unchanged(name, train[name], test[name], place, remedy)]
+            encoded = _filled_in(name, train[name], test[name], place, remedy, standardise)
         features += [replace(feature, column=name) for feature in encoded]
     return features
 
@@ -77,7 +79,17 @@ def is_categorical(name: str, frame: Frame, categorical: Collection[str]) -> boo
     return frame[name].dtype.kind != "f" or name in categorical
 
 
-def column_facts(
+def described(
+    frame: Frame, features: Sequence[Feature], categorical: Collection[str]
+) -> dict[str, str]:
+    """What `Dataset.about` says of a table: its inputs with their constants, and its columns."""
+    return {
+        "columns": json.dumps([feature.described() for feature in features]),
+        "features": json.dumps(_column_facts(frame, features, categorical)),
+    }
+
+
+def _column_facts(
     frame: Frame, features: Sequence[Feature], categorical: Collection[str]
 ) -> list[dict[str, object]]:
     """What became of each column of the whole table, as JSON."""
@@ -100,12 +112,14 @@ def feature_matrices(features: Sequence[Feature]) -> tuple[np.ndarray, np.ndarra
     return to_float32(train), to_float32(test)
 
 
-def _standardised(
-    name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
+def _filled_in(
+    name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str, standardise: bool = True
 ) -> list[Feature]:
+    """A column of numbers, standardised or as they are, and one that marks missing values."""
+    scale = _scale(train, test, where, drop)
     plan = ColumnPlan(
         name,
-        scale=_scale(train, test, where, drop),
+        scale=scale if standardise else Scale(scale.fill, 0.0, 1.0),
         marks_missing=bool(is_missing(train).any() or is_missing(test).any()),
     )
     return _features(plan, train, test)
@@ -136,16 +150,6 @@ def _features(plan: ColumnPlan, train: np.ndarray, test: np.ndarray) -> list[Fea
     ]
 
 
-def _unchanged(name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str) -> Feature:
-    for values in (train, test):
-        is_finite = np.isfinite(to_float32(values))
-        if not is_finite.all():
-            found = f"NaN or infinity in {int((~is_finite).sum())} rows"
-            remedy = f"fill in the missing values, or {drop}"
-            raise data_error(where, found, "finite float32 numbers", remedy)
-    return Feature(name, train, test)
-
-
 def _categories(
     name: str, train: np.ndarray, test: np.ndarray, where: str, drop: str
 ) -> list[Feature]:
@@ -156,4 +160,6 @@ def _categories(
     if 2 * len(levels) > len(train):
         found = f"{len(levels)} different values in {len(train)} training rows"
         raise data_error(where, found, "a category", drop)
-    return _standardised(name, positions(levels, train), positions(levels, test), where, drop)
+    both = positions(levels, train), positions(levels, test)
+    position, *marks = _filled_in(name, *both, where, drop)
+    return [replace(position, levels=tuple(levels.tolist())), *marks]

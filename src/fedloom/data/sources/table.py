@@ -184,12 +184,7 @@ def _dataset(samples: Unscaled, name: str, path: Path) -> Dataset:
     assert isinstance(frame, dict)
     categories = samples.categorical
     features = encoding.encode(_rows(frame, ~test), _rows(frame, test), categories, path)
-    facts = encoding.column_facts(frame, features, categories)
-    about = {
-        **samples.about,
-        "columns": json.dumps([feature.described() for feature in features]),
-        "features": json.dumps(facts),
-    }
+    about = {**samples.about, **encoding.described(frame, features, categories)}
     train, held_out = (
         raw_split(x, y[rows], path, None if users is None else users[rows], samples.task)
         for x, rows in zip(encoding.feature_matrices(features), (~test, test), strict=True)
