@@ -49,7 +49,7 @@ from fedloom.experiment.build import (
     partition_rows,
     resolve_device,
 )
-from fedloom.experiment.build_solver import training_conflicts
+from fedloom.experiment.build_solver import learning_rate_note, training_conflicts
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.metric_checks import check_user_metrics
 from fedloom.experiment.model_checks import check_model_output, check_same_build
@@ -138,7 +138,11 @@ def prepare(
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
     method.check(model)
-    messages = (*_cut_notice(method, model), *notices(federation, config.rounds))
+    messages = (
+        *learning_rate_note(config.train, method),
+        *_cut_notice(method, model),
+        *notices(federation, config.rounds),
+    )
     if remote is None:
         federation, engine, choice = open_engine(
             config, dataset, federation, clients, model, pool, fork_server, values
