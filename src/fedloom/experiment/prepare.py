@@ -7,7 +7,7 @@ round 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,15 +49,16 @@ from fedloom.experiment.build import (
     partition_rows,
     resolve_device,
 )
-from fedloom.experiment.build_solver import learning_rate_note, training_conflicts
+from fedloom.experiment.build_solver import training_conflicts
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.metric_checks import check_user_metrics
 from fedloom.experiment.model_checks import check_model_output, check_same_build
+from fedloom.experiment.notes_before_run import notes_before_run
 from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.run_data import RemoteFederation, local_data
 from fedloom.experiment.run_task import check_data_settings, task_with_loss
 from fedloom.methods.registry import build as build_method
-from fedloom.methods.registry import check_task
+from fedloom.methods.registry import build_parts, check_task
 from fedloom.metrics.registry import Metric
 from fedloom.runs.made_with import made_with
 from fedloom.settings.config import Config, load
@@ -138,9 +139,9 @@ def prepare(
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
     method.check(model)
+    parts = build_parts(config.method_specs, values)
     messages = (
-        *learning_rate_note(config.train, method),
-        *_cut_notice(method, model),
+        *notes_before_run(config.train, method, parts.values(), model),
         *notices(federation, config.rounds),
     )
     if remote is None:
@@ -165,15 +166,6 @@ def prepare(
         messages,
         metrics,
     )
-
-
-def _cut_notice(method: Method, model: Chain) -> Iterator[str]:
-    if model.cut_at:
-        yield (
-            f"note: method '{method.name}' needs blocks, so the model was cut into "
-            f"{', '.join(model.names)}; to cut it elsewhere, return "
-            f"fedloom.cut(model, at={list(model.cut_at)}) with other modules"
-        )
 
 
 def check_client(client: int, count: int) -> None:
