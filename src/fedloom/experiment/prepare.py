@@ -50,13 +50,14 @@ from fedloom.experiment.build import (
     resolve_device,
 )
 from fedloom.experiment.build_solver import training_conflicts
+from fedloom.experiment.loss_checks import check_user_loss
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.metric_checks import check_user_metrics
 from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.notes_before_run import notes_before_run
 from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.run_data import RemoteFederation, local_data
-from fedloom.experiment.run_task import check_data_settings, task_with_loss
+from fedloom.experiment.run_task import check_data_settings, loss_conflicts, task_with_loss
 from fedloom.methods.registry import build as build_method
 from fedloom.methods.registry import build_parts, check_task
 from fedloom.metrics.registry import Metric
@@ -131,6 +132,7 @@ def prepare(
     identity = RunIdentity(made_with(), data.used, config.code())
     federation = build_federation(config, dataset, clients, values, method, data.own_test)
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
+    check_user_loss(federation, model, config.loss)
     metrics = build_metrics(config, values)
     check_user_metrics(federation, model, metrics)
     if nbytes(model.state_dict()) >= LARGE_MODEL_BYTES:
@@ -207,7 +209,8 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     if problems:
         raise UserError("\n".join(problems))
     method: Method = results[0]
-    raise_all(training_conflicts(config.train, method), "settings")
+    conflicts = (*training_conflicts(config.train, method), *loss_conflicts(config, method))
+    raise_all(conflicts, "settings")
     return method
 
 
