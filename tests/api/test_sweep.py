@@ -33,6 +33,7 @@ def test_mistakes_are_found_before_the_first_run(tmp_path: Path) -> None:
         ({}, "varies nothing"),
         ({"train.lr": []}, "lists no values"),
         ({"train.lr": [0.1, -1]}, "train.lr=-1 should be greater than 0"),
+        ({"train.lr": [0.1, 1], "method": ["fedavg", "pfedme"]}, "does not use train.lr"),
         ({"train.momentums": [0.1]}, "did you mean 'momentum'"),
     ):
         with pytest.raises(fl.UserError, match=message):

@@ -110,6 +110,35 @@ def test_a_loss_that_is_none() -> None:
         experiment("regression", loss="huber").check()
 
 
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda z, y: 3.0, r"returns a float, which has no gradient: .* without \.item"),
+        (lambda z, y: None, "returns None, which has no gradient"),
+        (lambda z, y: huber(z, y).detach(), "does not depend on the outputs"),
+        (lambda z, y: (z.view_as(y) - y) ** 2, r"returns shape \(.*\): return its .mean"),
+        (lambda z, y: 1 / 0, r"fails on outputs of shape \(.*\) and .*: ZeroDivisionError: div"),
+        (lambda z: z.mean(), r"TypeError: .*; a loss gets \(outputs, targets\) of a batch and"),
+    ],
+)
+def test_a_loss_that_cannot_be_minimised_is_refused_before_round_0(loss: Any, said: str) -> None:
+    with pytest.raises(fl.UserError, match=rf"loss '.*' .*{said}"):
+        experiment("regression", loss=loss).run()
+    assert experiment("regression", loss=lambda z, y: z.sub_(y.view_as(z)).square().mean()).run()
+
+
+def test_an_evaluation_that_fails_names_no_client() -> None:
+    def fails_later(outputs: Tensor, targets: Tensor) -> Tensor:
+        if not outputs.requires_grad:  # in training they do
+            raise ValueError("only for training")
+        return huber(outputs, targets)
+
+    with pytest.raises(fl.RunError) as error:
+        experiment("regression", loss=fails_later).run()
+    said = "of the test data: ValueError: only for training"
+    assert said in str(error.value) and "client" not in str(error.value)
+
+
 def test_a_metric_of_the_user_is_reported_with_the_others() -> None:
     def worst(predictions: Tensor, targets: Tensor) -> float:
         return float((predictions.view_as(targets) - targets).abs().max())

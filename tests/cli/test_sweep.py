@@ -113,6 +113,7 @@ def test_random_draws_are_those_of_the_seed_and_a_longer_list_begins_with_them(d
         (("--over", "train.lr=0.1..1"), "a grid needs values, not a range"),
         (("--over", "seed=1,2"), "write --seeds 3"),
         (("--over", "method=fedavg,fedporx"), "did you mean 'fedprox'?"),
+        ((*LR, "--method", "pfedme"), "'pfedme' does not use train.lr, so all its values would"),
         (("--over", "method.fedavg.mu=0,1"), "no parameter 'mu'"),
         (("--over", "per_round=2,9"), "sample.per_round=9 is more than the 8 clients"),
         ((*LR, "--seeds", 600), "2 combinations with 600 seeds are 1,200 runs;"),

@@ -1,5 +1,6 @@
 """The solver of a run, and settings of local training that a method would not use."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.optimisers import AdamRule, DecayGroups, SGDRule, SharpnessAware
 from fedloom.core.rule import Rule
 from fedloom.core.select import decayed
-from fedloom.experiment.build_solver import build_solver
+from fedloom.experiment.build_solver import build_solver, check_varied, learning_rate_note
 from fedloom.experiment.prepare import check_names
 from fedloom.methods import registry
 from fedloom.settings.config import load
@@ -81,3 +82,19 @@ def test_all_other_methods_use_the_optimiser(name: str) -> None:
 def test_scaffold_needs_steps_that_are_sums_of_gradients(method: str, optimiser: str) -> None:
     with pytest.raises(UserError, match=r"set train\.optimiser=sgd"):
         check_names(load({"method": method, "train": {"optimiser": optimiser}}))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_learning_rate_that_is_not_used_is_noted_and_cannot_be_varied(name: str) -> None:
+    """An error would break comparisons and presets, whose train.lr serves all methods."""
+    given, own = load({"method": name, "train": {"lr": 0.3}}), name in ("pfedme", "perfedavg")
+    method = check_names(given)
+    notes = [
+        f"note: method '{name}' does not use train.lr=0.3; set the learning rates among its own "
+        "parameters (see: fedloom methods)"
+    ]
+    assert [*learning_rate_note(given.train, method)] == (notes if own else [])
+    assert [*learning_rate_note(load({"method": name}).train, method)] == []
+    check_varied(["train.batch"], given.train, method)
+    with pytest.raises(UserError, match="does not use train") if own else nullcontext():
+        check_varied(["train.lr"], given.train, method)

@@ -9,6 +9,7 @@ from fedloom.core.signature import Param, parameters
 from fedloom.experiment.tuning_space import parameter_range, search_space, with_values
 from fedloom.methods.registry import entry, names
 from fedloom.settings.config import load
+from fedloom.settings.search_space import Axis
 
 
 def example(
@@ -54,6 +55,9 @@ def test_the_learning_rate_is_varied_where_it_is_used(method: str) -> None:
     varied = [axis.setting for axis in search_space(load({"method": method}), ())]
     assert ("train.lr" in varied) is (method not in ("pfedme", "perfedavg"))
     assert len(varied) == len(set(varied)) and varied
+    over = (Axis("train.batch", (8, 16)), Axis("train.lr", (0.1, 0.2)))
+    asked = [axis.setting for axis in search_space(load({"method": method}), over)]
+    assert "train.batch" in asked and ("train.lr" in asked) is ("train.lr" in varied)
 
 
 def test_a_method_with_nothing_to_vary_is_rejected() -> None:

@@ -16,12 +16,14 @@ from fedloom.core.params import sha256
 from fedloom.core.sampler import uniform
 from fedloom.core.spec import parse
 from fedloom.experiment.reuse import leaves_rounds_unchanged
+from fedloom.experiment.run_task import loss_conflicts
 from fedloom.methods.ditto import ditto
 from fedloom.methods.fedavg import fedavg
 from fedloom.methods.feddyn import feddyn
 from fedloom.methods.fedprox import fedprox
 from fedloom.methods.registry import build, check_task, entry, methods_for, names
 from fedloom.methods.scaffold import scaffold
+from fedloom.settings.config import load
 from support import oracles, personal_oracles
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES, FEATURES, WIDTH, Build, bare, nested, residual
@@ -202,3 +204,26 @@ def test_a_loss_of_the_user_replaces_that_of_the_task() -> None:
     expected = oracles.fedavg(world, dict(initial_model(bare).state_dict()), 1)
     for name, value in expected.items():
         assert torch.allclose(ours.state.params[name], value, atol=1e-10)
+
+
+def zero(outputs: Tensor, targets: Tensor) -> Tensor:
+    return 0 * outputs.sum()
+
+
+FIXED = {"fedmix", "fedafa", "m2m"}
+AT = ("mixup(at=body)", "naivemix(at=body, every_round=true)", "globalmixup(at=body)")
+
+
+@pytest.mark.parametrize("name", [*(n for n in names() if n != "gradaug"), *AT])
+def test_a_loss_of_the_user_is_used_or_refused(name: str) -> None:
+    """gradaug needs images."""
+    config, method = load({"method": name, "loss": "own.py:zero"}), build(parse(name))
+    refused = list(loss_conflicts(config, method))
+    assert bool(refused) is (name in FIXED or name in AT)
+    assert all("would not use loss=own.py:zero; leave out" in text for text in refused)
+    assert not list(loss_conflicts(load({"method": name}), method))
+    if not refused:
+        task = TASKS["classification"]
+        tasks = (task, replace(task, loss=zero, sample_losses=None))
+        plain, own = (simulate(method, 1, task=t, build=needed_model(name)) for t in tasks)
+        assert any(sha256(plain.personal(c)) != sha256(own.personal(c)) for c in range(3))

@@ -12,6 +12,7 @@ from fedloom.api.inputs import Inputs
 from fedloom.core.errors import RunError, UserError, raise_all
 from fedloom.core.spec import parse
 from fedloom.core.user_code import allow
+from fedloom.experiment.build_solver import check_varied
 from fedloom.experiment.callbacks import ignore
 from fedloom.experiment.execute import execute
 from fedloom.experiment.prepare import check_names
@@ -122,7 +123,8 @@ def _checked(experiment: Experiment, combinations: Sequence[Combination]) -> lis
     for combination in combinations:
         try:
             inputs = _with(experiment.inputs, combination)
-            check_names(inputs.config, inputs.values)
+            method = check_names(inputs.config, inputs.values)
+            check_varied(dict(combination), inputs.config.train, method)
             result.append(inputs)
         except UserError as error:
             problems[str(error)] = None

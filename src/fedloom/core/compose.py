@@ -41,6 +41,7 @@ def join(methods: Sequence[Method]) -> Method:
         reshape=all_of("reshape"),
         tasks=_common_tasks(methods, conflicts),
         uses_lr_sum=any(m.uses_lr_sum for m in methods),
+        fixed_loss=any(m.fixed_loss for m in methods),
         loss_floor=_lowest(m.loss_floor for m in methods),
         origin=all_of("parts"),
     )

@@ -203,6 +203,8 @@ class Method:
                under its own label, so the weights are the same in every process and combination.
     tasks      the tasks it is meant for, by name (core/learning_task.py); None: any.
     uses_lr_sum  whether `after` divides by DescentResult.lr_sum, which Adam does not have.
+    fixed_loss  whether a phase minimises a formula with cross-entropy in place of the task's loss;
+               a loss of the user is then rejected.
     loss_floor  a training loss below it means that training has gone wrong; the user is told once.
                For losses without a lower bound whose healthy values are known; None for others.
     origin     the methods that this one is combined from; see `parts`.
@@ -221,6 +223,7 @@ class Method:
     reshape: tuple[Reshape, ...] = ()
     tasks: frozenset[str] | None = None
     uses_lr_sum: bool = False
+    fixed_loss: bool = False
     loss_floor: float | None = None
     origin: tuple[Part, ...] = field(default=(), compare=False, repr=False)
 

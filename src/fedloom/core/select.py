@@ -31,7 +31,7 @@ def nothing(chain: Chain) -> frozenset[str]:
 
 
 def of_type(*types: type[nn.Module]) -> Selector:
-    """Every tensor of a layer of these types, at any depth."""
+    """Every tensor of a layer of these types, at any depth; for Method(private=...)."""
 
     def choose(chain: Chain) -> frozenset[str]:
         return frozenset(

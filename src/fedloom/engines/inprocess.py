@@ -47,7 +47,7 @@ class InProcess:
         except OutOfTime:
             absent = late(task.number, sent.timeout)
         except Exception as error:
-            failure = ClientError.of(task.number, sent.round, progress, error)
+            failure = ClientError.of(task, sent, progress, error)
             failure.__cause__ = error
             absent = failure.absent()
         # it was interrupted anywhere, so the next client gets new scratch models

@@ -99,7 +99,14 @@ def feature_mixing_method(
     else:
         exchange, need = of_one_hot_text(averaged.exchange, at), embedding_first(at)
     phases = (Phase(loss=loss, trains=blocks(after=at)), Phase())
-    return Method(name, phases, prologue=(exchange,), needs=(need,), tasks=CLASSIFICATION_ONLY)
+    return Method(
+        name,
+        phases,
+        prologue=(exchange,),
+        needs=(need,),
+        tasks=CLASSIFICATION_ONLY,
+        fixed_loss=True,
+    )
 
 
 def of_one_hot_text(exchange: Exchange, at: str) -> Exchange:

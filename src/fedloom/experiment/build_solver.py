@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.optimisers import AdamRule, DecayGroups, SGDRule, SharpnessAware
 from fedloom.core.rule import Rule
@@ -16,6 +17,7 @@ from fedloom.settings.train import OF_ADAM, OF_SGD, TrainSettings, assignment, g
 
 # The settings that make up a solver's rule.
 OF_RULE = ("optimiser", *OF_SGD, *OF_ADAM, "weight_decay", "decay_norms", "sam", "reset")
+OWN_LEARNING_RATES = "set the learning rates among its own parameters (see: fedloom methods)"
 
 
 def build_solver(train: TrainSettings, rounds: int) -> Sgd:
@@ -65,6 +67,26 @@ def uses_learning_rate(train: TrainSettings, method: Method) -> bool:
     faster = replace(run, lr=2 * run.lr)
     phases = (*method.phases, *method.finale)
     return any(phase.solver_for(run) != phase.solver_for(faster) for phase in phases)
+
+
+def learning_rate_note(train: TrainSettings, method: Method) -> Iterator[str]:
+    """What to tell a user whose train.lr changes nothing.
+
+    No error: presets and comparisons have one train.lr for many methods.
+    """
+    if given(train, ("lr",)) and not uses_learning_rate(train, method):
+        yield (
+            f"note: method '{method.name}' does not use train.lr={train.lr:g}; {OWN_LEARNING_RATES}"
+        )
+
+
+def check_varied(settings: Iterable[str], train: TrainSettings, method: Method) -> None:
+    """Raise if one of the settings that a sweep varies changes nothing for the method."""
+    if "train.lr" in settings and not uses_learning_rate(train, method):
+        raise UserError(
+            f"method '{method.name}' does not use train.lr, so all its values would give the same "
+            f"run; {OWN_LEARNING_RATES}"
+        )
 
 
 def _unused(

@@ -7,7 +7,7 @@ round 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +50,16 @@ from fedloom.experiment.build import (
     resolve_device,
 )
 from fedloom.experiment.build_solver import training_conflicts
+from fedloom.experiment.loss_checks import check_user_loss
 from fedloom.experiment.memory_layout import check_compiler
 from fedloom.experiment.metric_checks import check_user_metrics
 from fedloom.experiment.model_checks import check_model_output, check_same_build
+from fedloom.experiment.notes_before_run import notes_before_run
 from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.run_data import RemoteFederation, local_data
-from fedloom.experiment.run_task import check_data_settings, task_with_loss
+from fedloom.experiment.run_task import check_data_settings, loss_conflicts, task_with_loss
 from fedloom.methods.registry import build as build_method
-from fedloom.methods.registry import check_task
+from fedloom.methods.registry import build_parts, check_task
 from fedloom.metrics.registry import Metric
 from fedloom.runs.made_with import made_with
 from fedloom.settings.config import Config, load
@@ -130,6 +132,7 @@ def prepare(
     identity = RunIdentity(made_with(), data.used, config.code())
     federation = build_federation(config, dataset, clients, values, method, data.own_test)
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))
+    check_user_loss(federation, model, config.loss)
     metrics = build_metrics(config, values)
     check_user_metrics(federation, model, metrics)
     if nbytes(model.state_dict()) >= LARGE_MODEL_BYTES:
@@ -138,7 +141,11 @@ def prepare(
         check_same_build(federation, config.model, model)
     raise_all(_conflicts(config, model, clients.sizes), "settings")
     method.check(model)
-    messages = (*_cut_notice(method, model), *notices(federation, config.rounds))
+    parts = build_parts(config.method_specs, values)
+    messages = (
+        *notes_before_run(config.train, method, parts.values(), model),
+        *notices(federation, config.rounds),
+    )
     if remote is None:
         federation, engine, choice = open_engine(
             config, dataset, federation, clients, model, pool, fork_server, values
@@ -161,15 +168,6 @@ def prepare(
         messages,
         metrics,
     )
-
-
-def _cut_notice(method: Method, model: Chain) -> Iterator[str]:
-    if model.cut_at:
-        yield (
-            f"note: method '{method.name}' needs blocks, so the model was cut into "
-            f"{', '.join(model.names)}; to cut it elsewhere, return "
-            f"fedloom.cut(model, at={list(model.cut_at)}) with other modules"
-        )
 
 
 def check_client(client: int, count: int) -> None:
@@ -211,7 +209,8 @@ def check_names(config: Config, values: Values = NO_VALUES) -> Method:
     if problems:
         raise UserError("\n".join(problems))
     method: Method = results[0]
-    raise_all(training_conflicts(config.train, method), "settings")
+    conflicts = (*training_conflicts(config.train, method), *loss_conflicts(config, method))
+    raise_all(conflicts, "settings")
     return method
 
 

@@ -31,7 +31,8 @@ def leaves_rounds_unchanged(spec: Spec) -> bool:
     """Whether a method changes nothing during the rounds: FedAvg, or one with only a finale."""
     if spec == Spec("fedavg"):
         return True
-    return replace(build([spec]), name="", finale=(), needs=(), tasks=None) == Method("")
+    rounds = replace(build([spec]), name="", finale=(), needs=(), tasks=None, fixed_loss=False)
+    return rounds == Method("")
 
 
 def rounds_key(config: Config) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.learning_task import LearningTask, learning_task, standardised
+from fedloom.core.method import Method
 from fedloom.data.partition import WITHOUT_CLASSES
 from fedloom.settings.config import Config
 
@@ -47,6 +48,16 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
         )
     function = values[loss] if loss in values else user_code.load("loss", loss)
     return replace(task, loss=function, sample_losses=None)
+
+
+def loss_conflicts(config: Config, method: Method) -> Iterator[str]:
+    """Whether the user's loss would not be used by all phases of the method."""
+    if config.loss and method.fixed_loss:
+        yield (
+            f"method '{method.name}' minimises a formula of its own with the cross-entropy and "
+            f"would not use loss={user_code.short_reference(config.loss)}; leave out the loss, or "
+            "choose another method"
+        )
 
 
 def check_data_settings(config: Config) -> None:

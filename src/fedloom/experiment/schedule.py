@@ -19,6 +19,7 @@ from fedloom.core.errors import RunError, UserError, raise_all
 from fedloom.core.spec import parse
 from fedloom.core.user_code import is_allowed
 from fedloom.experiment.build import resolve_auto, server_device
+from fedloom.experiment.build_solver import check_varied
 from fedloom.experiment.identity import CurrentData, check_same_data, stored_identity
 from fedloom.experiment.job_memory import MemoryGate
 from fedloom.experiment.open_engine import resume_config
@@ -94,6 +95,8 @@ def plan_sweep(
         name = label(combination)
         try:
             settings = overlay(raw, combination, DEFAULTS)
+            config = load(settings)
+            check_varied(dict(combination), config.train, check_names(config))
             plans += plan_seeds(name, settings, seeds, folder / folder_name(name), data)
         except UserError as error:
             problems[str(error)] = None

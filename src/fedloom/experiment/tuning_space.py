@@ -41,11 +41,13 @@ def check_over(over: Sequence[Axis], configs: Sequence[Config]) -> None:
 def search_space(config: Config, over: Sequence[Axis]) -> list[Axis]:
     """The axes of a method: those shared by all, then its own.
 
-    Without a shared setting in `over` the learning rate is varied, if the method uses it.
+    Without a shared setting in `over` it is the learning rate; a method that has its own does not
+    get train.lr.
     """
     shared = [axis for axis in over if not axis.setting.startswith(OWN)]
-    if not shared and uses_learning_rate(config.train, check_names(config)):
-        shared = [Axis("train.lr", around(config.train.lr))]
+    shared = shared or [Axis("train.lr", around(config.train.lr))]
+    if not uses_learning_rate(config.train, check_names(config)):
+        shared = [axis for axis in shared if axis.setting != "train.lr"]
     given = {axis.setting: axis for axis in over}
     own = []
     for spec in config.method_specs:

@@ -136,5 +136,9 @@ def fedafa(
     phase = Phase(loss, trains=trained, order=class_balanced, solver=solver)
     need = inner_block(at) if at else blocks_needed(2)
     return Method(
-        "fedafa", finale=(phase,) if epochs else (), needs=(need,), tasks=CLASSIFICATION_ONLY
+        "fedafa",
+        finale=(phase,) if epochs else (),
+        needs=(need,),
+        tasks=CLASSIFICATION_ONLY,
+        fixed_loss=bool(epochs),
     )

@@ -3,9 +3,12 @@
     w^{t+1} = sum_k p_k w_k  for all but the normalisation layers, of which client k uses its own
 
 State: scale, shift, running statistics and counter of each client's normalisation layers.
-Uploads: the model without these. Needs: any model; without normalisation layers it is FedAvg.
+Uploads: the model without these. Needs: any model; without normalisation layers it is FedAvg, and
+the run says so.
 Reference: Li et al., ICLR 2021, algorithm 1. Normalisation layers are found by layer type at any
-depth: batch norm, as in the paper, and also group, layer and instance norm. Departures: clients are
+depth: batch norm, as in the paper, and also group, layer, RMS and instance norm of torch.nn. A
+library's own class, such as transformers' LlamaRMSNorm, is not one of these types: write
+`fedloom.Method("NAME", private=fedloom.methods.of_type(LlamaRMSNorm))`. Departures: clients are
 weighted by samples; the paper weights them equally (`fedbn+fedavg(weights=clients)`). A client that
 was never sampled has the initial model's normalisation layers.
 """

@@ -103,4 +103,4 @@ def fedmix(
         mixing = Method(
             "fedmix", (phase,), prologue=prologue, needs=(NUMERIC_INPUT,), tasks=CLASSIFICATION_ONLY
         )
-    return replace(mixing, loss_floor=0.0)
+    return replace(mixing, fixed_loss=True, loss_floor=0.0)

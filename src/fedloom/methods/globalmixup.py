@@ -121,4 +121,5 @@ def globalmixup(
         prologue=(raw_data_exchange(samples),),
         needs=(need,),
         tasks=CLASSIFICATION_ONLY,
+        fixed_loss=bool(at),
     )

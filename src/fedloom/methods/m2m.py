@@ -130,5 +130,9 @@ def m2m(
     solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
     phase = Phase(loss, order=class_balanced, solver=solver)
     return Method(
-        "m2m", finale=(phase,) if epochs else (), needs=(NUMERIC_INPUT,), tasks=CLASSIFICATION_ONLY
+        "m2m",
+        finale=(phase,) if epochs else (),
+        needs=(NUMERIC_INPUT,),
+        tasks=CLASSIFICATION_ONLY,
+        fixed_loss=bool(epochs),
     )

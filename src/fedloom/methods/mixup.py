@@ -66,4 +66,10 @@ def mixup(
 
     need = inner_block(at) if at else NUMERIC_INPUT
     phase = Phase(loss=feature_mixup_loss) if at else Phase(mix=mix)
-    return Method("mixup", (phase if alpha else Phase(),), needs=(need,), tasks=CLASSIFICATION_ONLY)
+    return Method(
+        "mixup",
+        (phase if alpha else Phase(),),
+        needs=(need,),
+        tasks=CLASSIFICATION_ONLY,
+        fixed_loss=bool(at and alpha),
+    )

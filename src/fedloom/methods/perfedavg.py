@@ -10,7 +10,8 @@ B1, B2 and B3 are independent mini-batches, drawn for every step.
 alpha   >= 0, learning rate of the adaptation; 0 is local SGD with beta on every second batch.
 beta    > 0, learning rate of the client.
 steps (tau in the paper), alpha and beta are the method's own, with plain SGD: settings of the run's
-optimiser and schedule are rejected. The mini-batch size is the run's (40 in the paper).
+optimiser and schedule are rejected, and train.lr is not used. The mini-batch size is the run's (40
+in the paper).
 
 State: none. Uploads: the model. Needs: any model.
 Reference: Fallah et al., NeurIPS 2020, algorithm 1, with its two approximations. Departures:

@@ -11,8 +11,8 @@ lam     >= 0, weight of the proximal term; 0 leaves w unchanged. lr lam must be 
 beta    >= 0, server learning rate; 1 is plain averaging.
 inner   K in the paper, gradient steps of theta per mini-batch.
 lr (eta) and pace (eta_p) are the method's own, constant and without momentum: settings of the run's
-optimiser and schedule are rejected. The mini-batches and their number R (20 of 20 samples in the
-paper) are the run's, by train.steps or train.epochs.
+optimiser and schedule are rejected, and train.lr is not used. The mini-batches and their number R
+(20 of 20 samples in the paper) are the run's, by train.steps or train.epochs.
 
 State: theta at each client. Uploads: the model (w). Needs: any model.
 Reference: Dinh et al., NeurIPS 2020, algorithm 1. decay is mu of the authors' code, 0.001 there and

@@ -112,11 +112,18 @@ def build(specs: Sequence[Spec], values: Mapping[str, Method] = MappingProxyType
     return join([values[s.name] if s.name in values else built[s.name] for s in specs])
 
 
+def build_parts(
+    specs: Sequence[Spec], values: Mapping[str, Method] = MappingProxyType({})
+) -> dict[str, Method]:
+    """The methods of the specs one by one, by name; see `build`."""
+    return {s.name: values[s.name] if s.name in values else build([s]) for s in specs}
+
+
 def check_task(
     specs: Sequence[Spec], task: str, values: Mapping[str, Method] = MappingProxyType({})
 ) -> None:
     """Raise if one of the methods is not meant for the task."""
-    built = {s.name: values[s.name] if s.name in values else build([s]) for s in specs}
+    built = build_parts(specs, values)
     unfit = {n: m.tasks for n, m in built.items() if m.tasks is not None and task not in m.tasks}
     if unfit:
         each = [
