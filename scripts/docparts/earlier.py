@@ -7,6 +7,7 @@ of 95 % that excludes 0, and which are not decided.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from docparts.markdown import anchor, table, unbroken
+from fedloom.claims.row_gains import RATIOS
 from fedloom.claims.statistics import FEWEST_SEEDS
 from fedloom.core.spec import parse
 from fedloom.metrics.curve import rounds_to
@@ -73,10 +75,11 @@ def fedalign(root: Path) -> str:
     )
     said = [_said({k: _by_seed(v) for k, v in rows.items()}, "fedavg", "accuracy")]
     for key, title in INDICATORS.items():
-        values = {
-            name: _numbered([run[key] for run in runs]) for name, runs in stored[ANALYSIS].items()
-        }
-        said.append(_said(values, "fedavg", title))
+        by_row = {name: [run[key] for run in runs] for name, runs in stored[ANALYSIS].items()}
+        is_ratio = key in RATIOS and min(min(values) for values in by_row.values()) > 0
+        scaled = math.log if is_ratio else float
+        values = {name: _numbered(list(map(scaled, of_row))) for name, of_row in by_row.items()}
+        said.append(_said(values, "fedavg", f"{title}, as a ratio" if is_ratio else title))
     sentences = "\n".join(f"- {sentence}" for sentence in said)
     return (
         f"{accuracy}\n\n{second_order}\n\nDifferences from FedAvg, paired by seed:\n\n{sentences}"

@@ -81,7 +81,7 @@ def _gates(result: ResultFile) -> str:
     others: dict[str, list[str]] = {}
     for claim, gate in result.gate_by_claim.items():
         others.setdefault(f"{MET[gate.met]}: {gate.why}", []).append(f"`{claim}`")
-    parts = [f"{said}, for {', '.join(claims)}" for said, claims in others.items()]
+    parts = [f"for {', '.join(claims)}: {said}" for said, claims in others.items()]
     return "; ".join([f"{MET[result.gate.met]}: {result.gate.why}", *parts])
 
 
@@ -165,7 +165,7 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
     if not result.runs:  # counted costs, which the table of claims shows
         return [f"All figures: [{result.suite}.json]({_up(RESULTS)}/{result.suite}.json)."]
     drawn = {picture.path.stem: picture for picture in pictures(root, result.suite)}
-    about = f"Gains and ratios are over the row named with each table; intervals {_level(result)}."
+    about = f"Gains and ratios are over the row named with a table; intervals are {_level(result)}."
     parts = [f"{about} Numbers in a legend are the last values of the curves."]
     for found in figure_tables(result):
         parts.append(_table(found))

@@ -57,7 +57,9 @@ def test_a_suite_is_complete_on_its_page(root: Path) -> None:
     text = section(root)
     assert "run at: commit `abc1234`" in text and "fixed at: not known" in text
     assert "fedloom reproduce --suite mix-cnn --jobs 2" in text
-    assert "| fedmix | 66.67 | +20.00 +20.00 +30.00 | +23.33 | [+8.99,&nbsp;+37.68] | - | - |" in text
+    assert (
+        "| fedmix | 66.67 | +20.00 +20.00 +30.00 | +23.33 | [+8.99,&nbsp;+37.68] | - | - |" in text
+    )
     assert "The paper prints no numbers in these cells." in text
     assert "tuned.csv), rounds of fedavg" in text and "as fedavg |" in text
 

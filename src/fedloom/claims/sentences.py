@@ -40,7 +40,8 @@ def asked(comparison: Comparison) -> str:
         low, high = math.exp(low), math.exp(high)
     has_low = math.isfinite(low) and not (comparison.is_log and low == 0)
     if has_low and math.isfinite(high):
-        return f"{low:.4g} to {high:.4g}"
+        ends = dict.fromkeys((f"{low:.4g}", f"{high:.4g}"))
+        return " to ".join(ends)  # one number, if that is all that is allowed
     return f"above {low:.4g}" if has_low else f"below {high:.4g}"
 
 

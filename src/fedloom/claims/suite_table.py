@@ -89,14 +89,14 @@ def _notes(rows: Sequence[Figure], base: Figure) -> Iterator[str]:
     reasons = {row_gains(row, base).why for row in others}
     if reasons == {MISSED}:
         yield (
-            f"No ratios: {_who_missed(base)} on every seed, and those of the other seeds would be a "
-            "choice of the fast ones."
+            f"No ratios: {_who_missed(base)} on every seed, and those of the other seeds would be "
+            "a choice of the fast ones."
         )
     printed = [printed_number(row) for row in rows]
     if not any(printed):
         yield "The paper prints no numbers in these cells."
     elif others and not any(has_printed_difference(p, printed_number(base)) for p in printed):
-        yield "The paper prints no two numbers that could be compared."
+        yield f"The paper prints no number for {base.row} that others could be compared with."
 
 
 def _who_missed(base: Figure) -> str:

@@ -59,7 +59,8 @@ def summary(found: Sequence[Verdict]) -> str:
     surviving = f"{sum(verdict.survives_holm is True for verdict in tested)} of {len(tested)}"
     return (
         f"{numbers['claims']} claims: {outcomes}; {numbers['decided']} decided, "
-        f"{numbers['decided fairly']} of them by a fair test; {surviving} tested with an error hold after Holm"
+        f"{numbers['decided fairly']} of them by a fair test; "
+        f"{surviving} tested with an error hold after Holm"
     )
 
 
