@@ -48,6 +48,16 @@ def choices(sizes: range, drop: int = 0) -> list[dict]:
     ][drop:]
 
 
+def test_the_gate_of_a_suite_is_about_its_own_claims() -> None:
+    """mix-lenet asks for nothing; that says nothing about a claim that needs a gain of mixup."""
+    met = result_file(suite="mix-lenet")
+    assert met.gate_of(claim("fedmix/cifar10-localmix-no-help")).met is True
+    other = met.gate_of(claim("fedmix/cifar10-over-fedavg"))
+    assert other.met is None and "is that of suite mix-cnn" in other.why
+    without = met.gate_of(claim("fedmix/femnist-globalmixup-best"))
+    assert without.met is None and without.why == "no gate was fixed for this claim"
+
+
 def test_choices_of_the_same_size_are_averaged() -> None:
     read = result_file(*choices(range(1, 6))).reader(claim("fedmlb/pathways-number-monotone"))
     assert read is not None

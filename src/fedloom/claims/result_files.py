@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from fedloom.claims.claim import Claim
 from fedloom.claims.comparison import Cell, Series
+from fedloom.claims.suites import suites
 from fedloom.core.errors import UserError
 from fedloom.settings import presets
 
@@ -80,7 +81,14 @@ class ResultFile(Part):
     gave_up: Sequence[str] = ()
 
     def gate_of(self, claim: Claim) -> Gate:
-        """The gate that a test of this claim has to pass."""
+        """The gate that a test of this claim has to pass.
+
+        The gate of a suite is about the claims that the suite names. Its runs may have the rows of
+        others too, whose conditions nobody has checked.
+        """
+        planned = suites().get(self.suite)
+        if planned is not None and claim.id not in planned.claims:
+            return Gate(met=None, why=_no_gate(claim))
         return self.gate_by_claim.get(claim.id, self.gate)
 
     def reader(self, claim: Claim) -> Callable[[Cell], Series] | None:
@@ -99,6 +107,12 @@ class ResultFile(Part):
             if chosen and len(chosen) == len(_rows_of_choice(name, row)):
                 return _over_choices(chosen, claim.rule.metric == SPREAD)
         return None
+
+
+def _no_gate(claim: Claim) -> str:
+    if claim.suite is None:
+        return "no gate was fixed for this claim"
+    return f"the gate of this claim is that of suite {claim.suite}, not checked on these runs"
 
 
 @cache
