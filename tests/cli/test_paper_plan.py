@@ -26,8 +26,9 @@ def test_a_dry_run_counts_and_times_nothing(
 ) -> None:
     monkeypatch.setattr("fedloom.claims.estimate.measure", pytest.fail)
     words = ("reproduce", "fedmix/table1-cifar10", "--rows", "fedavg,fedprox", "--seeds", 3)
-    said = fedloom(*words, *PAPER, "--dry-run", code=2)
-    assert "6 trainings of 2 kinds" in said.err
+    said = fedloom(*words, *PAPER, "--dry-run", "--device", "mps", code=2)
+    assert "trainings: 6, kinds of them: 2; " in said.err
+    assert "device 'mps' does not exist on this machine" in said.flat
     assert "fedavg, accuracy on cifar10: 3 x 0.7 h (500 rounds, 1,250,000 steps)" in said.err
     assert "'cifar10' has 40 training samples here and needs 50,000; add it with" in said.flat
 
@@ -40,6 +41,8 @@ def test_everything_that_is_missing_is_said_at_once(small_cifar: None) -> None:
     assert "'cifar10' has 40 training samples here" in said.flat
     assert "sample.per_round=200 is more than the 60 clients" in said.flat
     assert "(fedmix/table1-cifar10, globalmixup, accuracy and " in said.flat
+    plan = fedloom("reproduce", "fedmix", *PAPER, "--per-round", 200, "--dry-run", code=2).flat
+    assert "globalmixup, accuracy: 5 x not counted, since it cannot run" in plan
 
 
 def test_own_data_at_the_papers_scale_are_not_counted(desk: Path) -> None:

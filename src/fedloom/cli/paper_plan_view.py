@@ -64,7 +64,8 @@ def check_paper_scale(name: str, cells: Sequence[PlannedCell], request: Request)
     for cell, problem in stopped.items():
         problems.setdefault(problem, []).append(cell)
     said = [f"{problem} ({_named(titles)})" for problem, titles in problems.items()]
-    raise_all([*_data_problems(cells), *said], "the paper's scale")
+    here = [*_device_problems(cells), *_data_problems(cells)]
+    raise_all([*here, *said], "the paper's scale")
 
 
 def _named(titles: Sequence[str]) -> str:
@@ -85,7 +86,7 @@ def _distinct_runs(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
 
 
 def _stopped(cells: Sequence[PlannedCell]) -> dict[str, str]:
-    """The titles of the cells that could not run with any data, each with the reason."""
+    """The titles of the cells that could not run on any machine, each with the reason."""
     from fedloom.core.errors import UserError
     from fedloom.inspect.paper_data import PAPER_DATA
     from fedloom.inspect.paper_scale import check_run
@@ -98,11 +99,23 @@ def _stopped(cells: Sequence[PlannedCell]) -> dict[str, str]:
         try:
             check_measure(cell.measure, config.rounds, config.evaluate.every)
             if settings not in checked and config.data.name in PAPER_DATA:
-                check_run(config)
+                check_run(config.model_copy(update={"device": "cpu"}))
         except UserError as error:
             stopped[cell.title] = str(error)
         checked.add(settings)
     return stopped
+
+
+def _device_problems(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """Devices that this machine does not have."""
+    from fedloom.core.errors import UserError
+    from fedloom.experiment.build import resolve_device
+
+    for device in dict.fromkeys(cell.config.device for cell in cells):
+        try:
+            resolve_device(device)
+        except UserError as error:
+            yield str(error)
 
 
 def _data_problems(cells: Sequence[PlannedCell]) -> list[str]:
@@ -127,11 +140,14 @@ def _show_plan(name: str, runs: Sequence[PlannedCell], stopped: set[str], as_jso
     total = sum(run.seeds for run in runs)
     flops = sustained_flops()
     say(
-        f"plan at the paper's scale, counted and not timed: {total} trainings of {len(runs)} "
-        "kinds; rows that differ only in what follows the last round share one"
+        f"plan at the paper's scale, counted and not timed: trainings: {total}, kinds of them: "
+        f"{len(runs)}; rows that differ only in what follows the last round share one"
     )
     counter, facts = CostCounter(), []
-    for run in (run for run in runs if run.title not in stopped):
+    for run in runs:
+        if run.title in stopped:
+            say(f"  {run.title}: {run.seeds} x not counted, since it cannot run")
+            continue
         facts.append(_work(run, counter, flops))
         say(_line(facts[-1]))
     hours = sum(fact["runs"] * (fact["hours"] or 0) for fact in facts)

@@ -23,7 +23,10 @@ class Choice(NamedTuple):
 def choose_runs(plans: Sequence[PlannedRun], hours: float | None, jobs: int) -> Choice:
     """Estimate the runs, show them, and choose those that fit into the hours."""
     from fedloom.claims.estimate import estimate
+    from fedloom.experiment.schedule import unfinished
 
+    if to_time := unfinished(plans):
+        say(f"estimating {len(to_time)} runs: a few steps of each new kind are timed")
     found = estimate(plans)
     within = found.within(hours, jobs)
     for line in _lines(found, within, hours, jobs):
