@@ -120,6 +120,27 @@ def test_a_metric_of_the_user_is_reported_with_the_others() -> None:
     assert run.client(0).metrics["largest_error"] == run.result.metrics["largest_error"]
 
 
+def test_functions_of_the_user_get_outputs_in_the_shape_of_the_targets() -> None:
+    """As the built-in ones do: (n, 1) - (n,) would be all n * n differences."""
+    metrics = {"error": lambda p, t: (p - t).abs().mean(), "mae": "mae"}
+    settings = {"rounds": 5, "lr": 0.1, "epochs": 5}
+    own = experiment(
+        "regression", metrics=metrics, loss=lambda z, t: ((z - t) ** 2).mean(), **settings
+    ).run()
+    assert own.result.metrics["error"] == pytest.approx(own.result.metrics["mae"], rel=1e-5)
+    plain = experiment("regression", **settings).run()
+    assert own.accuracy == pytest.approx(plain.accuracy, abs=1e-4)
+
+
+def test_a_metric_that_changes_what_it_gets_spoils_no_other() -> None:
+    def spoil(predictions: Tensor, targets: Tensor) -> float:
+        predictions.zero_(), targets.zero_()
+        return 0.0
+
+    run = experiment("regression", metrics={"spoil": spoil, "mae": "mae"}).run()
+    assert run.result.metrics["mae"] == experiment("regression").run().result.metrics["mae"]
+
+
 @every_task
 def test_the_model_of_a_client_and_its_scores(task: str) -> None:
     client = experiment(task, method="finetune").run().client(1)

@@ -15,6 +15,7 @@ from typing import Any
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.evaluate import Evaluation, MetricFunction
+from fedloom.core.learning_task import like_targets
 from fedloom.metrics import of_classes, of_labels, of_values
 from fedloom.metrics.score import SCORES
 
@@ -110,4 +111,12 @@ def _of_user(name: str, values: Mapping[str, Any], known: Mapping[str, Metric]) 
     else:
         raise unknown_name("metric", name, [*known, "file.py:function"])
     short = user_code.short_reference(name).rpartition(":")[2]
-    return Metric(short, function, lower_is_better=getattr(function, "lower_is_better", False))
+    lower = getattr(function, "lower_is_better", False)
+    return Metric(short, _on_copies(function), lower_is_better=lower)
+
+
+def _on_copies(function: MetricFunction) -> MetricFunction:
+    """The user's function on copies, which it may change; outputs in the shape of the targets."""
+    return lambda predictions, targets: function(
+        like_targets(predictions, targets).clone(), targets.clone()
+    )
