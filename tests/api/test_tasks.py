@@ -132,6 +132,29 @@ def test_functions_of_the_user_get_outputs_in_the_shape_of_the_targets() -> None
     assert own.accuracy == pytest.approx(plain.accuracy, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        ({"r2": lambda p, t: 1.0}, "metric 'r2' is built in for regression.*such as own_r2"),
+        ({"rmse": "mae"}, "metric 'rmse' is built in for regression"),
+        ([lambda p, t: 1.0, lambda p, t: 2.0], "'lambda' 2 times; give each a name of its own"),
+        ({"err": "no"}, "no metric 'err=no'"),
+        ({"err": "mine.py:f"}, "which is reported as the name of the function"),
+    ],
+)
+def test_names_of_metrics_that_cannot_be_kept(metrics: Any, sentence: str) -> None:
+    with pytest.raises(fl.UserError, match=sentence):
+        experiment("regression", metrics=metrics).check()
+
+
+def test_a_built_in_metric_is_reported_under_the_name_it_was_given(tmp_path: Path) -> None:
+    given = {"err": "mae", "mae": "mae"}
+    run = experiment("regression", metrics=given).run(tmp_path / "run")
+    assert run.result.metrics["err"] == run.result.metrics["mae"]
+    stored = fl.open(tmp_path / "run")
+    assert list(stored.result.metrics) == ["err", "mae", "r2"]
+
+
 def test_a_metric_that_changes_what_it_gets_spoils_no_other() -> None:
     def spoil(predictions: Tensor, targets: Tensor) -> float:
         predictions.zero_(), targets.zero_()
