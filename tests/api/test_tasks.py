@@ -149,6 +149,50 @@ def test_a_metric_of_the_user_is_reported_with_the_others() -> None:
     assert run.client(0).metrics["largest_error"] == run.result.metrics["largest_error"]
 
 
+def test_functions_of_the_user_get_outputs_in_the_shape_of_the_targets() -> None:
+    """As the built-in ones do: (n, 1) - (n,) would be all n * n differences."""
+    metrics = {"error": lambda p, t: (p - t).abs().mean(), "mae": "mae"}
+    settings = {"rounds": 5, "lr": 0.1, "epochs": 5}
+    own = experiment(
+        "regression", metrics=metrics, loss=lambda z, t: ((z - t) ** 2).mean(), **settings
+    ).run()
+    assert own.result.metrics["error"] == pytest.approx(own.result.metrics["mae"], rel=1e-5)
+    plain = experiment("regression", **settings).run()
+    assert own.accuracy == pytest.approx(plain.accuracy, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        ({"r2": lambda p, t: 1.0}, "metric 'r2' is built in for regression.*such as own_r2"),
+        ({"rmse": "mae"}, "metric 'rmse' is built in for regression"),
+        ([lambda p, t: 1.0, lambda p, t: 2.0], "'lambda' 2 times; give each a name of its own"),
+        ({"err": "no"}, "no metric 'err=no'"),
+        ({"err": "mine.py:f"}, "which is reported as the name of the function"),
+    ],
+)
+def test_names_of_metrics_that_cannot_be_kept(metrics: Any, sentence: str) -> None:
+    with pytest.raises(fl.UserError, match=sentence):
+        experiment("regression", metrics=metrics).check()
+
+
+def test_a_built_in_metric_is_reported_under_the_name_it_was_given(tmp_path: Path) -> None:
+    given = {"err": "mae", "mae": "mae"}
+    run = experiment("regression", metrics=given).run(tmp_path / "run")
+    assert run.result.metrics["err"] == run.result.metrics["mae"]
+    stored = fl.open(tmp_path / "run")
+    assert list(stored.result.metrics) == ["err", "mae", "r2"]
+
+
+def test_a_metric_that_changes_what_it_gets_spoils_no_other() -> None:
+    def spoil(predictions: Tensor, targets: Tensor) -> float:
+        predictions.zero_(), targets.zero_()
+        return 0.0
+
+    run = experiment("regression", metrics={"spoil": spoil, "mae": "mae"}).run()
+    assert run.result.metrics["mae"] == experiment("regression").run().result.metrics["mae"]
+
+
 @every_task
 def test_the_model_of_a_client_and_its_scores(task: str) -> None:
     client = experiment(task, method="finetune").run().client(1)

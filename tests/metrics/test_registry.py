@@ -71,7 +71,8 @@ def test_a_function_passed_from_python_keeps_the_name_it_was_given() -> None:
         return float(predictions.max())
 
     name = "python:top-0123456789ab"
-    assert chosen_metrics("regression", [name], {name: largest})["top"].function is largest
+    function = chosen_metrics("regression", [name], {name: largest})["top"].function
+    assert function is not None and function(torch.tensor([1.0, 3.0]), torch.zeros(2)) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,13 @@ from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.spec import Spec
-from fedloom.core.user_code import VALUE_PREFIX, allow, call_user_function, reference_to
+from fedloom.core.user_code import (
+    VALUE_PREFIX,
+    allow,
+    call_user_function,
+    is_reference,
+    reference_to,
+)
 from fedloom.data.dataset import Dataset
 from fedloom.data.from_python import as_dataset, content_digest
 from fedloom.settings.config import Config, load
@@ -150,8 +156,17 @@ def _metrics(metrics: Any, values: dict[str, Any]) -> list[str]:
             f"metrics={metrics!r} is a {type(metrics).__name__}; pass a list of names and "
             "functions, or a dictionary of functions by name"
         )
-    pairs = metrics if isinstance(metrics, Mapping) else {_metric_name(m): m for m in metrics}
-    return [_metric(name, metric, values) for name, metric in pairs.items()]
+    if isinstance(metrics, Mapping):
+        pairs = list(metrics.items())
+    else:
+        pairs = [(_metric_name(metric), metric) for metric in metrics]
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(
+            f"metrics= has '{twice[0]}' {names.count(twice[0])} times; give each a name of its "
+            "own: metrics={'first': f, 'second': g}"
+        )
+    return [_metric(name, metric, values) for name, metric in pairs]
 
 
 def _metric_name(metric: Any) -> str:
@@ -160,7 +175,7 @@ def _metric_name(metric: Any) -> str:
 
 def _metric(name: str, metric: Any, values: dict[str, Any]) -> str:
     if isinstance(metric, str):
-        return metric
+        return _named_metric(name, metric)
     if not callable(metric) or not name.replace("-", "_").isidentifier():
         raise UserError(
             f"metric '{name}' is {metric!r}; pass a function of (predictions, targets) that "
@@ -172,6 +187,18 @@ def _metric(name: str, metric: Any, values: dict[str, Any]) -> str:
     value = f"{VALUE_PREFIX}{name}-{code_digest(metric)}"
     values[value] = metric
     return value
+
+
+def _named_metric(name: str, metric: str) -> str:
+    """A metric that was given as text, as settings write it."""
+    if metric in (name, f"{metric.rpartition(':')[0]}:{name}"):
+        return metric
+    if is_reference(metric):
+        raise UserError(
+            f"metric '{name}' is '{metric}', which is reported as the name of the function; "
+            "call it so, or pass the function itself"
+        )
+    return f"{name}={metric}"
 
 
 def _module_digest(model: nn.Module) -> str:

@@ -162,6 +162,15 @@ def standardised(task: LearningTask, mean: Tensor, std: Tensor) -> LearningTask:
     )
 
 
+def like_targets(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A column of outputs as a vector where the targets are one.
+
+    Functions of a user get this: (n, 1) - (n,) would be all n * n differences.
+    """
+    is_column = outputs.dim() == targets.dim() + 1 and outputs.shape[-1] == 1
+    return outputs.squeeze(-1) if is_column else outputs
+
+
 def learning_task(name: str) -> LearningTask:
     """The task with this name; raises UserError otherwise."""
     if name not in TASKS:

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, raise_all
-from fedloom.core.learning_task import LearningTask, learning_task, standardised
+from fedloom.core.learning_task import (
+    LearningTask,
+    TargetLoss,
+    learning_task,
+    like_targets,
+    standardised,
+)
 from fedloom.core.method import Method
 from fedloom.data.partition import WITHOUT_CLASSES
 from fedloom.settings.config import Config
@@ -47,7 +53,14 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
             "the function to Experiment(loss=...)"
         )
     function = values[loss] if loss in values else user_code.load("loss", loss)
-    return replace(task, loss=function, sample_losses=None)
+    return replace(task, loss=_of_user(function, task), sample_losses=None)
+
+
+def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
+    """The user's loss; for regression with outputs in the shape of the targets."""
+    if task.name != "regression":
+        return loss
+    return lambda outputs, targets: loss(like_targets(outputs, targets), targets)
 
 
 def loss_conflicts(config: Config, method: Method) -> Iterator[str]:

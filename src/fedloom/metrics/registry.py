@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.evaluate import Evaluation, MetricFunction
+from fedloom.core.learning_task import like_targets
 from fedloom.metrics import of_classes, of_labels, of_values
 from fedloom.metrics.score import SCORES
 
@@ -85,20 +86,38 @@ def chosen_metrics(
 ) -> dict[str, Metric]:
     """The metrics that settings ask for, by name, and the one that is the score of the task.
 
-    names: None for the default, which is none for classification and all for other tasks. values:
-    functions that were passed as Python objects. Raises for an unknown name.
+    names: None for the default, which is none for classification and all for other tasks; err=mae
+    reports mae as err. values: functions that were passed as Python objects. Raises for an unknown
+    name, and for a name of the user that is built in.
     """
     known = metrics_of(task)
     if names is None:
         names = [] if task == "classification" else list(known)
     chosen: dict[str, Metric] = {}
     for name in names:
-        metric = known.get(name) or _of_user(name, values, known)
+        metric = known.get(name)
+        if metric is None:
+            metric = _renamed(name, known) or _of_user(name, values, known)
+            _check_not_built_in(metric.name, task, known)
         if metric.name in chosen:
             raise UserError(f"evaluate.metrics has '{metric.name}' twice; give it once")
         chosen[metric.name] = metric
     score = known.get(SCORES[task].metric)
     return chosen if score is None else {**chosen, score.name: score}
+
+
+def _renamed(name: str, known: Mapping[str, Metric]) -> Metric | None:
+    """The metric of a task under another name, if this is written NAME=METRIC."""
+    own, _, metric = name.partition("=")
+    return replace(known[metric], name=own) if metric in known else None
+
+
+def _check_not_built_in(name: str, task: str, known: Mapping[str, Metric]) -> None:
+    if name in (*known, SCORES[task].metric):
+        raise UserError(
+            f"metric '{name}' is built in for {task}, and a metric of your own has that name; "
+            f"give yours another one, such as own_{name}"
+        )
 
 
 def _of_user(name: str, values: Mapping[str, Any], known: Mapping[str, Metric]) -> Metric:
@@ -110,4 +129,12 @@ def _of_user(name: str, values: Mapping[str, Any], known: Mapping[str, Metric]) 
     else:
         raise unknown_name("metric", name, [*known, "file.py:function"])
     short = user_code.short_reference(name).rpartition(":")[2]
-    return Metric(short, function, lower_is_better=getattr(function, "lower_is_better", False))
+    lower = getattr(function, "lower_is_better", False)
+    return Metric(short, _on_copies(function), lower_is_better=lower)
+
+
+def _on_copies(function: MetricFunction) -> MetricFunction:
+    """The user's function on copies, which it may change; outputs in the shape of the targets."""
+    return lambda predictions, targets: function(
+        like_targets(predictions, targets).clone(), targets.clone()
+    )
