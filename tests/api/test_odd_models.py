@@ -154,8 +154,15 @@ class Branching(nn.Module):
 
 
 def test_a_model_that_cannot_be_cut_automatically_is_told_what_to_write(desk: Path) -> None:
-    with pytest.raises(fl.UserError, match=r"return fedloom\.cut\(model, at=\['LAYER', 'LAYER'\]"):
+    write_chain = r"forward branches.* write it as fedloom\.Chain\("
+    with pytest.raises(fl.UserError, match=write_chain) as told:
         experiment(model=Branching(), method="fedper").run()
+    assert "fedloom.cut" not in str(told.value)  # which would refuse it
+    with pytest.raises(fl.UserError, match=write_chain):
+        fl.cut(Branching())
+    with pytest.raises(fl.UserError, match="two residual branches, as the resnets") as told:
+        experiment(model=small_cnn(), method="stochdepth").run()
+    assert "cut it" not in str(told.value)
     assert experiment(model=Branching(), method="fedavg", rounds=1).run().result is not None
 
 
@@ -232,3 +239,15 @@ def test_a_projection_that_would_dwarf_the_model(desk: Path) -> None:
     with pytest.raises(fl.UserError, match=r"4,608 x 4,608 weights.*nn.Linear\(4608, 256\)"):
         experiment(model=model, method="moon").run()
     assert experiment(model=small_cnn(), method="moon", rounds=1).run().result is not None
+
+
+class ObjectOutput(Branching):
+    """As transformers return logits, in an object."""
+
+    def forward(self, x: Tensor) -> Any:
+        return SimpleNamespace(logits=super().forward(x))
+
+
+def test_a_model_that_returns_an_object_and_cannot_be_cut_is_told_what_to_write(desk: Path) -> None:
+    with pytest.raises(fl.UserError, match=r"at least 2 blocks.*fedloom\.Chain\("):
+        experiment(model=ObjectOutput(), method="fedrep").run()

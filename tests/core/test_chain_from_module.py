@@ -1,6 +1,7 @@
 """Any torch model as a chain: valid cuts give the same bits, others are rejected."""
 
 from collections import OrderedDict
+from typing import Any
 
 import pytest
 import torch
@@ -274,3 +275,17 @@ def test_a_chain_can_be_cut_again(net):
         example=X,
     )
     assert again.names == ("body_body_stage1", "head")
+
+
+def test_layers_of_a_sequential_may_be_given_as_numbers() -> None:
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    assert chain_from_module.cut(net, at=[1]).names == ("1", "head")
+    with pytest.raises(UserError, match="no module '7'"):
+        chain_from_module.cut(net, at=[7])
+
+
+@pytest.mark.parametrize("model", [3, None, nn.Linear])
+def test_only_a_module_can_be_cut(model: Any) -> None:
+    for at in (None, ["1"]):
+        with pytest.raises(UserError, match=r"fedloom\.cut takes an nn\.Module, not "):
+            chain_from_module.cut(model, at)

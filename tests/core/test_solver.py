@@ -1,6 +1,7 @@
 """The only loop over batches, against torch.optim.SGD and counts by hand."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fedloom.core.chain import Chain
 from fedloom.core.job import Job
 from fedloom.core.key import Key
+from fedloom.core.learning_task import IGNORED, TASKS
 from fedloom.core.method import Method, Phase
 from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import Params
@@ -264,3 +266,25 @@ def test_a_mix_comes_before_the_loss_and_has_its_own_key() -> None:
         chain.get_parameter("stem.0.weight"), job.received["stem.0.weight"]
     )  # zeros in, no gradient
     assert not torch.equal(chain.get_parameter("head.bias"), job.received["head.bias"])
+
+
+def test_a_batch_in_which_no_token_counts_is_left_out_of_the_loss() -> None:
+    x = torch.arange(12).view(4, 3) % 5
+    y = x.clone()
+    y[1] = IGNORED
+
+    def loss_on(targets: Tensor) -> float:
+        def build() -> Chain:
+            return Chain({"body": nn.Embedding(5, 4), "head": nn.Linear(4, 5)})
+
+        model = initial_model(build)
+        data = TensorClient(x[: len(targets)], targets)
+        job = replace(
+            standalone_job(build, dict(model.state_dict()), data), task=TASKS["next-token"]
+        )
+        objective = Objective(task_loss, lambda data, generator: torch.arange(len(data)))
+        chain = job.model_pool.load("model", job.received)
+        return Sgd(lr=1e-9, batch=1)(chain, objective, job, KEY).loss
+
+    assert loss_on(y[:2]) == pytest.approx(loss_on(y[:1]), rel=1e-6)
+    assert loss_on(torch.full((2, 3), IGNORED)) == 0.0

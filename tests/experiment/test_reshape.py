@@ -62,8 +62,8 @@ def test_workers_give_the_same_bits(fork_server: ForkServer) -> None:
         (
             "stochdepth",
             "mlp",
-            "method 'stochdepth': needs at least two residual branches, "
-            "but the model has the blocks layer1, ",
+            "method 'stochdepth': needs at least two residual branches, as the resnets of fedloom "
+            "have, but the model has the blocks layer1, ",
         ),
     ],
 )

@@ -11,6 +11,8 @@ from fedloom.core.forward_graph import ForwardGraph, trace
 from fedloom.core.select import NORMS
 
 MOST_BLOCKS = 6  # as many as ResNet-18 has: stem, four stages and head
+# what to do with a model that cannot be cut
+WRITE_CHAIN = "write it as fedloom.Chain({'features': MODULE, 'head': MODULE})"
 _DEPTH = 4  # how deep modules that hold all others are looked into
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fedloom.core.automatic_cuts import automatic_cuts
+from fedloom.core.automatic_cuts import WRITE_CHAIN, automatic_cuts
 from fedloom.core.chain import Chain
 from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError, raise_all, unknown_name
@@ -20,7 +20,9 @@ from fedloom.core.forward_graph import ForwardGraph, trace
 from fedloom.core.model_output import contents, tensor_of
 
 
-def cut(model: nn.Module, at: Sequence[str] | None = None, example: Tensor | None = None) -> Chain:
+def cut(
+    model: nn.Module, at: Sequence[str | int] | None = None, example: Tensor | None = None
+) -> Chain:
     """The model as a chain of blocks, cut after the modules named in `at`; it shares its tensors.
 
     Without `at` it is cut between its layers: those of a Sequential, the stages of a ResNet, the
@@ -32,10 +34,13 @@ def cut(model: nn.Module, at: Sequence[str] | None = None, example: Tensor | Non
     >>> cut(net, at=["1"], example=torch.ones(2, 4)).names
     ('1', 'head')
     """
+    if not isinstance(model, nn.Module):
+        raise UserError(f"fedloom.cut takes an nn.Module, not {contents(model)}; pass the model")
     if at is None:
         return _cut_automatically(model, example)
     if not at:
         return model if isinstance(model, Chain) else Chain({"model": model})
+    at = [str(cut) for cut in at]  # the layers of a Sequential are called '0', '1' and so on
     name = type(model).__name__
     graph = _traced(model, at)
     raise_all(
@@ -60,8 +65,8 @@ def _cut_automatically(model: nn.Module, example: Tensor | None) -> Chain:
         model = model.block(model.names[0])
     if not (at := automatic_cuts(model)):
         raise UserError(
-            f"no place was found to cut {type(model).__name__}; name the modules after which its "
-            "blocks end: fedloom.cut(model, at=['MODULE'])"
+            f"no place was found to cut {type(model).__name__} (its forward branches, or has one "
+            f"layer); {WRITE_CHAIN}"
         )
     chain = cut(model, at, example)
     chain.cut_at = tuple(at)
@@ -120,11 +125,13 @@ def _verify(model: nn.Module, chain: Chain, example: Tensor) -> None:
 def check_taps(chain: Chain, x: Tensor) -> None:
     """Raise UserError unless every block returns a tensor that the next one does not overwrite.
 
-    Methods keep the outputs of blocks.
+    The last one may return its logits in an object. Methods keep the outputs of blocks.
     """
     for name in chain.names:
         version = x._version  # counts all writes, also those that happen to change nothing
         output = chain.block(name)(x)
+        if name == chain.names[-1]:
+            output = tensor_of(output)
         if not isinstance(output, Tensor):
             raise UserError(
                 f"block '{name}' returns {contents(output)}, not one tensor; "

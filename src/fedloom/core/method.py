@@ -137,10 +137,14 @@ class Exchange(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A requirement on the model, as text and as a predicate."""
+    """A requirement on the model, as text and as a predicate.
+
+    by_cutting: whether a model of one block can meet it once it is cut into several.
+    """
 
     text: str
     met: Callable[[Chain], bool]
+    by_cutting: bool = False
 
 
 def with_needed_blocks(chain: Chain, needs: Sequence[Need]) -> Chain:
@@ -159,12 +163,14 @@ Reshape = Callable[[Chain, Key], Chain]
 
 def blocks_needed(count: int) -> Need:
     """Requires a chain of at least `count` blocks."""
-    return Need(f"a model of at least {count} blocks", lambda chain: len(chain.names) >= count)
+    text = f"a model of at least {count} blocks"
+    return Need(text, lambda chain: len(chain.names) >= count, by_cutting=True)
 
 
 def inner_block(name: str) -> Need:
     """Requires a block with this name that is not the last one."""
-    return Need(f"a block '{name}' that is not its last", lambda chain: name in chain.names[:-1])
+    text = f"a block '{name}' that is not its last"
+    return Need(text, lambda chain: name in chain.names[:-1], by_cutting=True)
 
 
 class Part(NamedTuple):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fedloom.core.automatic_cuts import automatic_cuts
+from fedloom.core.automatic_cuts import WRITE_CHAIN, automatic_cuts
 from fedloom.core.chain import Chain
 from fedloom.core.server import KINDS
 
@@ -32,16 +32,18 @@ def unmet_needs(method: Method, chain: Chain) -> Problems:
     blocks = ", ".join(chain.names)
     for need in method.needs:
         if not need.met(chain):
-            yield f"needs {need.text}, but the model has the blocks {blocks}{_way_to_cut(chain)}"
+            remedy = _way_to_cut(chain) if need.by_cutting else ""
+            yield f"needs {need.text}, but the model has the blocks {blocks}{remedy}"
 
 
 def _way_to_cut(chain: Chain) -> str:
     """How to make several blocks of a single one; empty if there are several."""
     if len(chain.names) > 1:
         return ""
-    at = automatic_cuts(chain.block(chain.names[0])) or ["LAYER", "LAYER"]
-    line = f"return fedloom.cut(model, at={at})"
-    return f"; cut it into blocks in the function that builds it, for example: {line}"
+    if at := automatic_cuts(chain.block(chain.names[0])):
+        line = f"return fedloom.cut(model, at={at})"
+        return f"; cut it into blocks in the function that builds it, for example: {line}"
+    return f"; no place was found to cut it (its forward branches, or has one layer): {WRITE_CHAIN}"
 
 
 def _stages_follow_the_order_of_kinds(method: Method) -> Problems:

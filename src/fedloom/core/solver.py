@@ -59,7 +59,7 @@ class DescentResult:
 
     steps    number of steps.
     seen     samples visited per epoch; fewer than the client holds with drop_last.
-    loss     mean training loss.
+    loss     mean training loss over batches; those of text in which no token counts are left out.
     lr_sum   how far a constant gradient of 1 would have moved the weights: the sum of the learning
              rates, and more with momentum. NaN with Adam, whose steps are not sums of gradients.
     slots    further weights by slot, made by the rule.
@@ -160,6 +160,7 @@ class Sgd:
         augmentation = key.fold("batch").generator()
         batches: list[tuple[Tensor, Tensor]] = []
         losses: list[Tensor] = []
+        units: list[Tensor] = []  # what each loss is a mean of: samples, or tokens that count
         number = samples = 0
 
         def gradient(n: int) -> list[Tensor]:
@@ -170,6 +171,7 @@ class Sgd:
             with precision.forward():
                 loss = objective.loss(Step(x, y, model, job, trained, key, number))
             losses.append(loss.detach())
+            units.append(job.task.units(y))
             grads = torch.autograd.grad(
                 precision.scaled(loss), weights, allow_unused=True, materialize_grads=True
             )
@@ -187,7 +189,7 @@ class Sgd:
         return DescentResult(
             steps=number,
             seen=self.seen(job, samples),
-            loss=torch.stack(losses).mean().item() if losses else 0.0,
+            loss=_mean_loss(losses, units),
             lr_sum=self.rule.effective_steps(number - precision.skipped) * lr,
             slots=slots,
             keep=keep,
@@ -250,6 +252,15 @@ def smallest_bound(*bounds: float | None) -> float | None:
     (3.0, None)
     """
     return min((b for b in bounds if b is not None), default=None)
+
+
+def _mean_loss(losses: list[Tensor], units: list[Tensor]) -> float:
+    """The mean over batches; one in which no token counts has no loss and is left out."""
+    if not losses:
+        return 0.0
+    counted = torch.stack(units).to(losses[0].device) > 0
+    values = torch.stack(losses)[counted]
+    return values.mean().item() if len(values) else 0.0
 
 
 def _clipped(grads: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:

@@ -44,6 +44,7 @@ LINK = "https://arxiv.org/abs/2103.16257"
 NEED = Need(
     f"a last block that ends with a linear layer, and no block called '{BLOCK}'",
     accepts_projection_head,
+    by_cutting=True,
 )
 
 

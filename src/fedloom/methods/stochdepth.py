@@ -30,7 +30,10 @@ from fedloom.models.stochastic_depth import add_stochastic_depth, residual_block
 
 PAPER = "Huang et al., ECCV 2016"
 LINK = "https://arxiv.org/abs/1603.09382"
-NEED = Need("at least two residual branches", lambda chain: len(residual_block_names(chain)) >= 2)
+NEED = Need(
+    "at least two residual branches, as the resnets of fedloom have",
+    lambda chain: len(residual_block_names(chain)) >= 2,
+)
 
 
 def survival_probabilities(count: int, keep: float, rule: str) -> list[float]:
