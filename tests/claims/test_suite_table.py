@@ -13,7 +13,7 @@ def test_values_gains_interval_and_sign() -> None:
     assert (table.base, table.heads, table.notes) == ("fedavg", GAINS, [])
     assert table.lines[0] == ["fedavg", "51.00", "-", "-", "-", "73.8", "-"]
     assert table.lines[1] == [
-        "fedmix", "54.17", "+3.00 +3.50 +3.00", "+3.17", "[+2.45, +3.88]", "81.2", "yes",
+        "fedmix", "54.17", "+3.00 +3.50 +3.00", "+3.17", "[+2.45, +3.88]", "81.2", "agrees",
     ]  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_rounds_are_compared_as_ratios() -> None:
         result(figure("fedavg", theirs, **ROUNDS), figure("fedmix", ours, **ROUNDS))
     )
     assert table.heads == RATIOS and table.metric == "rounds to 70 % on the accuracy"
-    assert table.lines[1][2:] == ["0.5 0.5 0.429", "0.475", "[0.381, 0.592]", "162", "yes"]
+    assert table.lines[1][2:] == ["0.5 0.5 0.429", "0.475", "[0.381, 0.592]", "162", "agrees"]
 
 
 def test_seeds_that_reached_a_target_are_not_picked_out() -> None:

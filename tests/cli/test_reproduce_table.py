@@ -28,21 +28,21 @@ def test_a_dry_run_shows_the_plan_and_runs_nothing(desk: Path) -> None:
     assert facts["preset"] == "fedmix/table1-cifar10" and len(facts["runs"]) == 6
 
 
-def test_every_cell_and_every_claim_about_them_has_a_verdict(desk: Path) -> None:
+def test_every_cell_has_a_sign_and_every_claim_about_them_a_verdict(desk: Path) -> None:
     said = fedloom(*ONE, "--seeds", 3, "--json").json
     first, mixed = said["figures"]
-    assert first["gains"] == {} and first["verdict"] == "-"
+    assert first["gains"] == {} and first["sign"] == "-"
     differences = [a - b for a, b in zip(mixed["ours"], first["ours"], strict=True)]
     assert list(mixed["gains"].values()) == differences and list(mixed["gains"]) == ["0", "1", "2"]
     assert mixed["interval"][0] <= mixed["mean_gain"] <= mixed["interval"][1]
-    assert re.match(r"(agrees|differs|not decided).* \(gate not known\)", mixed["verdict"])
+    assert re.match(r"(agrees|differs|not decided).* \(gate not known\)", mixed["sign"])
     (claim,) = said["claims"]
     assert claim["id"] == "fedmix/cifar10-over-fedavg" and claim["fair"] is None
     assert claim["mean"] == mixed["mean_gain"] and "fair test: not known" in claim["sentence"]
     shown = fedloom(*ONE, "--seeds", 3)
     assert "plan: 6 runs, 6 finished, 0 to do" in shown.err and "runs to do," not in shown.err
     assert re.search(r"^fedmix/cifar10-over-fedavg +\w+.* fedmix - fedavg ", shown.out, re.M)
-    assert mixed["verdict"] in shown.out and "fair test: not known" in shown.out
+    assert mixed["sign"] in shown.out and "fair test: not known" in shown.out
 
 
 def test_hours_leave_runs_for_later(desk: Path) -> None:

@@ -20,7 +20,7 @@ def sign_check(
     fair: bool | None,
     extended: bool = False,
 ) -> str:
-    """Yes, no or not decided, in words; "-" where the paper prints no difference.
+    """Agrees, differs or not decided, in words; "-" where the paper prints no difference.
 
     differences: of the row and the baseline by seed, or their log ratios. fair: whether the gate of
     the suite is met; None if that is not known. extended: after the one extension to more seeds.
@@ -48,7 +48,7 @@ def _outcome(differences: Sequence[float], is_printed_above: bool, extended: boo
     low, high = found.interval(rule().extended_confidence if extended else rule().confidence)
     if low <= 0 <= high:
         return _not_decided(found, extended)
-    return "yes" if (low > 0) == is_printed_above else "no"
+    return "agrees" if (low > 0) == is_printed_above else "differs"
 
 
 def _not_decided(found: Estimate, extended: bool) -> str:

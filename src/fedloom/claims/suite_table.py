@@ -14,7 +14,7 @@ from fedloom.metrics.curve import rounds_to
 from fedloom.settings.paper_table import Printed
 from fedloom.settings.presets import names, preset
 
-SIGN = "sign as in the paper?"
+SIGN = "verdict on the sign"
 GAINS = ("row", "ours", "gains by seed", "mean gain", "interval", "paper", SIGN)
 RATIOS = ("row", "ours", "ratios by seed", "mean ratio", "interval", "paper", SIGN)
 BASELINE = "fedavg"

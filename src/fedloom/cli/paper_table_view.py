@@ -59,7 +59,6 @@ def _show(
     paper_table: Table, request: Request, cells: Sequence[TableCell], folder: Path, left: int
 ) -> None:
     """Print the figures of the finished runs, one block per column, and what they decide."""
-    from fedloom.claims.suite_table import COLUMNS
     from fedloom.experiment.stored_run import gave_up
     from fedloom.reports.paper_table import average_choices, cell_results, distinct_runs
 
@@ -75,7 +74,7 @@ def _show(
                 "preset": paper_table.name,
                 "scale": request.scale,
                 "reduced": paper_table.about.reduced if request.scale == "small" else "",
-                "figures": figures_json(results, judged),
+                "figures": figures_json(results, found, judged),
                 "choices": [result.describe() for result in choices],
                 "claims": claims_json(decided),
                 "picture": picture,
@@ -86,8 +85,10 @@ def _show(
         )
         return
     for each in judged:
-        title = f"{each.column}: {each.metric}"
-        print_table(table(COLUMNS, each.lines, title=title, right=(1, 3, 5)))
+        title = f"{each.column}: {each.metric}; compared with {each.base}"
+        print_table(table(each.heads, each.lines, title=title, right=(1, 3, 5)))
+        for note in each.notes:
+            out.print(note, highlight=False, markup=False)
         if of_column := [result for result in choices if result.column == each.column]:
             print_table(_choices_block(f"{title}, over choices", of_column))
     _show_claims(paper_table, decided)

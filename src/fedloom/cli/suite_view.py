@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from fedloom.claims.result_files import ResultFile
     from fedloom.claims.suites import Suite
     from fedloom.cli.compare import RunAll
-    from fedloom.experiment.schedule import PlannedRun
     from fedloom.settings.paper_table import Scale
 
 LEGEND = (
     "ours: mean over seeds; gains, ratios: over the row named above the table, by seed; interval: "
     "of their mean, paired t, 95 % (99 % after an extension); paper: as printed, at the paper's "
-    "scale; sign as in the paper: whether the row is above or below that row, as in the paper"
+    "scale; verdict on the sign: whether the row is above or below that row, as in the paper"
 )
 
 
@@ -141,21 +140,3 @@ def try_gate(suite: Suite, request: Request) -> None:
         return
     met = {True: "met", False: "not met", None: "not known"}[result.met]
     out.print(f"gate of {suite.id}: {met}: {result.why}", highlight=False, markup=False)
-
-
-def plan_first(request: Request) -> RunAll:
-    """Runs a table's runs after a plan of them was shown; see `choose_runs`."""
-    import typer
-
-    def run(plans: Sequence[PlannedRun]) -> None:
-        choice = choose_runs(plans, request.hours, request.jobs)
-        if request.dry_run:
-            if request.as_json:
-                print_json(choice.facts)
-            raise typer.Exit
-        request.run_all(choice.now)
-        if choice.left:
-            say(f"{choice.left} runs are left; the same command continues")
-            raise typer.Exit
-
-    return run

@@ -1,4 +1,4 @@
-"""The verdicts on a reproduced table: of every cell, and of the claims that its cells decide.
+"""What a reproduced table shows: the sign of every cell, and the claims that its cells decide.
 
 A table is judged as a suite is (claims/suite_table.py, claims/verdict.py), with one difference: it
 has no gate, so whether its runs are a fair test is not known.
@@ -6,6 +6,7 @@ has no gate, so whether its runs are a fair test is not known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from fedloom.cli.output import table
 
 if TYPE_CHECKING:
     from fedloom.claims.judgement import Judgement
-    from fedloom.claims.result_files import ResultFile
+    from fedloom.claims.result_files import Figure, ResultFile
     from fedloom.claims.suite_table import FigureTable
     from fedloom.claims.verdict import Verdict
     from fedloom.reports.paper_table import CellResult
@@ -48,57 +49,58 @@ def judged_columns(paper_table: Table, found: ResultFile) -> list[FigureTable]:
     """A table of text per column; a row that is one of several choices has no printed number."""
     from dataclasses import replace
 
-    from fedloom.claims.suite_table import COLUMNS, figure_tables
+    from fedloom.claims.suite_table import figure_tables
 
     choices = {row.name for row in paper_table.rows if row.choice}
-    unprinted = [COLUMNS.index(name) for name in ("paper", "verdict")]
 
     def line(cells: Sequence[str]) -> Sequence[str]:
-        if cells[0] not in choices:
-            return cells
-        return ["-" if n in unprinted else cell for n, cell in enumerate(cells)]
+        *ours, _paper, _sign = cells
+        return [*ours, "-", "-"] if cells[0] in choices else cells
 
     return [replace(each, lines=list(map(line, each.lines))) for each in figure_tables(found)]
 
 
-def figures_json(results: Sequence[CellResult], judged: Sequence[FigureTable]) -> list[Any]:
-    """Every cell as JSON, with its gains over the first row of its column and its verdict."""
-    from fedloom.claims.suite_table import COLUMNS
+def figures_json(
+    results: Sequence[CellResult], found: ResultFile, judged: Sequence[FigureTable]
+) -> list[Any]:
+    """Every cell as JSON, with its gains, or ratios, over the row that its column is compared with.
 
-    words = {
-        (each.column, line[0]): line[COLUMNS.index("verdict")]
-        for each in judged
-        for line in each.lines
-    }
-    first: dict[str, CellResult] = {}
-    for result in results:
-        first.setdefault(result.column, result)
+    sign: whether it is above or below that row, as in the paper.
+    """
+    figures = {(figure.column, figure.row): figure for figure in found.figures}
+    signs = {(each.column, line[0]): line[-1] for each in judged for line in each.lines}
+    bases = {each.column: figures[each.column, each.base] for each in judged}
     return [
         {
             **result.describe(),
             "seeds": list(result.seeds),
-            **_gains(result, first[result.column]),
-            "verdict": words[result.column, result.row],
+            **_gains(figures[result.column, result.row], bases[result.column]),
+            "sign": signs[result.column, result.row],
         }
         for result in results
     ]
 
 
-def _gains(result: CellResult, first: CellResult) -> dict[str, Any]:
-    """By seed, their mean and its interval; none if a target was not reached on some seed."""
+def _gains(figure: Figure, base: Figure) -> dict[str, Any]:
+    """By seed, their mean and its interval; none of the row that others are compared with."""
+    from fedloom.claims.row_gains import row_gains
+    from fedloom.claims.statistics import estimate
     from fedloom.claims.suites import rule
-    from fedloom.metrics.paired import paired_difference
 
-    ours = {s: v for s, v in zip(result.seeds, result.ours, strict=True) if v is not None}
-    theirs = {s: v for s, v in zip(first.seeds, first.ours, strict=True) if v is not None}
-    is_complete = len(ours) == len(result.seeds) and len(theirs) == len(first.seeds)
-    found = paired_difference(ours, theirs, rule().confidence) if is_complete else None
-    if found is None or result is first:
-        return {"gains": {}, "mean_gain": None, "interval": None}
+    gains = row_gains(figure, base)
+    if figure is base or not gains.by_seed:
+        return {"gains": {}, "mean_gain": None, "interval": None, "is_ratio": gains.is_ratio}
+
+    def written(value: float) -> float:
+        return math.exp(value) if gains.is_ratio else value
+
+    values = list(gains.by_seed.values())
+    found = estimate(values)
     return {
-        "gains": {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs},
-        "mean_gain": found.mean,
-        "interval": found.interval and list(found.interval),
+        "gains": {seed: written(value) for seed, value in gains.by_seed.items()},
+        "mean_gain": written(sum(values) / len(values)),
+        "interval": found and [written(end) for end in found.interval(rule().confidence)],
+        "is_ratio": gains.is_ratio,
     }
 
 

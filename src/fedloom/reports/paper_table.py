@@ -17,7 +17,7 @@ from fedloom.metrics.curve import mean_of_all
 from fedloom.metrics.measures import check, measured
 from fedloom.reports.client_scores import final_scores, score_template
 from fedloom.reports.comparable import check_comparable
-from fedloom.runs.folder import CONFIG
+from fedloom.runs.folder_layout import CONFIG
 from fedloom.settings.paper_table import Column, Printed, Row, Scale, Settings, Table
 
 
