@@ -106,6 +106,8 @@ def test_a_loss_of_the_user_by_name_and_as_a_value() -> None:
 def test_a_loss_that_is_none() -> None:
     with pytest.raises(fl.UserError, match="loss=3 is a int; pass a function"):
         experiment("regression", loss=3)
+    with pytest.raises(fl.UserError, match=r"loss=MSELoss is a class; .* loss=MSELoss\(\)"):
+        experiment("regression", loss=nn.MSELoss)
     with pytest.raises(fl.UserError, match="loss='huber' is no function"):
         experiment("regression", loss="huber").check()
 

@@ -86,9 +86,35 @@ def test_two_interrupts_drop_the_round(desk: Path, monkeypatch: pytest.MonkeyPat
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert running.returncode == 130 and out == "" and "Traceback" not in err, err
-    assert "the last complete round is saved" in err
+    assert "stopped; saved up to round 1; continue with: fedloom resume dropped --trust" in err
     assert saved_rounds(desk / "dropped") == [1]
     assert fedloom("resume", "dropped", "--json").json["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_a_run_that_is_dropped_in_its_first_round_says_that_nothing_is_saved(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process(*slow_run("early"), pause=0.3, monkeypatch=monkeypatch) as running:
+        read_until(running, "dawdling in round 0")
+        running.send_signal(signal.SIGINT)
+        read_until(running, "press Ctrl-C again to drop it")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and out == "" and "Traceback" not in err, err
+    assert "stopped; no round is saved yet; continue with: fedloom resume early --trust" in err
+    assert saved_rounds(desk / "early") == []
+    assert follow_advice(err).json["rounds"] == ROUNDS
+
+
+def test_a_run_that_is_stopped_before_it_has_a_folder_says_so(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*args: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedloom.experiment.execute.prepare", stopped)
+    said = fedloom("run", *TINY, "--out", "never", code=130)
+    assert "stopped before the run began; start again with the same command" in said.flat
 
 
 def test_an_interrupted_comparison_names_the_way_on(

@@ -34,7 +34,7 @@ def outcome(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[i
             "error: cannot use 'x.toml': No such file or directory; "
             "choose another path or change its permissions\n",
         ),
-        (KeyboardInterrupt(), 130, "stopped; the last complete round is saved\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
     ],
 )
 def test_an_expected_error_is_a_message_and_an_exit_code(

@@ -233,3 +233,14 @@ def test_the_list_of_libraries_is_complete() -> None:
         if {owner.lower().replace("_", "-") for owner in owners} & found
     }
     assert modules <= LIBRARIES
+
+
+def test_a_module_that_imports_on_first_use_lists_what_it_offers(place: Path) -> None:
+    """As transformers does; its names are not in vars()."""
+    (place / "lazy_models.py").write_text("__dir__ = lambda: ['Bert', 'Llama']\n")
+    (place / "empty_models.py").write_text("")
+    user_code.allow(["lazy_models:Lama", "empty_models:Lama"])
+    with pytest.raises(UserError, match=r"did you mean 'Llama'\? \(choices: Bert, Llama\)"):
+        user_code.load("model", "lazy_models:Lama")
+    with pytest.raises(UserError, match=r"\(choices: none\)"):
+        user_code.load("model", "empty_models:Lama")

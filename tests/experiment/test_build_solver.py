@@ -47,7 +47,10 @@ def test_the_rule_of_the_settings(settings: dict[str, Any], rule: Rule) -> None:
     [
         ({"momentum": 0.9, "weight_decay": 1e-4}, "train.momentum=0.9, train.weight_decay=0.0001"),
         ({"optimiser": "adam"}, "train.optimiser=adam"),
-        ({"sam": 0.1, "reset": False}, "train.sam=0.1, train.reset=false"),
+        (
+            {"momentum": 0.9, "sam": 0.1, "reset": False},
+            "train.momentum=0.9, train.sam=0.1, train.reset=false",
+        ),
         ({"schedule": {"kind": "cosine"}}, "train.schedule.kind=cosine"),
     ],
 )

@@ -1,5 +1,6 @@
 """Which folders are runs, which could become one, and the line that names the format."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,16 @@ def test_a_folder_that_is_not_a_run_is_rejected(disk: Path) -> None:
         ):
             enter(disk)
     assert names(disk) == []
+
+
+def test_a_folder_of_runs_is_told_from_a_run(run: Path, disk: Path) -> None:
+    group = disk / "compared"
+    for name in ("a/seed-0", "a/seed-1", "b/seed-0", "b/seed-1"):
+        shutil.copytree(run, group / name)
+    shown = ", ".join(str(group / name) for name in ("a/seed-0", "a/seed-1", "b/seed-0"))
+    with pytest.raises(UserError) as error:
+        RunFolder.read_only(group)
+    assert str(error.value).endswith(f"name a run inside it: {shown} and 1 more")
 
 
 def test_a_config_that_is_not_text_is_rejected(run: Path) -> None:

@@ -138,6 +138,9 @@ def _loss(loss: Any, values: dict[str, Any]) -> str:
             f"loss={loss!r} is a {type(loss).__name__}; pass a function of (outputs, targets) that "
             "returns their mean loss"
         )
+    if isinstance(loss, type):
+        name = loss.__name__
+        raise UserError(f"loss={name} is a class; pass an instance of it: loss={name}()")
     if reference := reference_to(loss):
         return reference
     name = f"{VALUE_PREFIX}{_name_of(loss)}-{code_digest(loss)}"

@@ -71,7 +71,7 @@ def user_errors(command: F) -> F:
             say("failed: there is not enough memory; use a smaller model, batch or data set")
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            say("stopped; the last complete round is saved")
+            say("stopped")
             raise typer.Exit(130) from None
 
     return cast(F, wrapped)

@@ -178,6 +178,8 @@ def finish(
     from fedloom.experiment.interrupt import graceful_interrupt
     from fedloom.experiment.progress import Progress
     from fedloom.experiment.train import Interrupted
+    from fedloom.runs.checkpoint_files import saved_rounds
+    from fedloom.runs.folder_layout import CHECKPOINT, CONFIG
 
     trust = " --trust" if settings.references else ""  # the folder names code; here it was typed
     try:
@@ -193,6 +195,14 @@ def finish(
             )
     except Interrupted as interrupted:
         say(f"{interrupted}; continue with: fedloom resume {path}{trust}")
+        raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        if not (path / CONFIG).exists():
+            say("stopped before the run began; start again with the same command")
+        else:
+            rounds = saved_rounds(path / CHECKPOINT)
+            saved = f"saved up to round {max(rounds)}" if rounds else "no round is saved yet"
+            say(f"stopped; {saved}; continue with: fedloom resume {path}{trust}")
         raise typer.Exit(130) from None
     except (ClientError, TooManySkipped) as error:
         if error.client is not None:

@@ -40,15 +40,15 @@ def cut(
         return _cut_automatically(model, example)
     if not at:
         return model if isinstance(model, Chain) else Chain({"model": model})
-    at = [str(cut) for cut in at]  # the layers of a Sequential are called '0', '1' and so on
+    cuts = [str(cut) for cut in at]  # the layers of a Sequential are called '0', '1' and so on
     name = type(model).__name__
-    graph = _traced(model, at)
+    graph = _traced(model, cuts)
     raise_all(
-        (problem for cut in at for problem in graph.problems(cut)), f"{name} cannot be cut there"
+        (problem for cut in cuts for problem in graph.problems(cut)), f"{name} cannot be cut there"
     )
     blocks: dict[str, nn.Module] = {}
     start = graph.input
-    for block, end in graph.block_ends(at).items():
+    for block, end in graph.block_ends(cuts).items():
         blocks[block] = graph.block(model, start, end)
         start = end
     chain = Chain(blocks)

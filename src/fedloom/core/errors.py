@@ -66,7 +66,7 @@ def unknown_name(kind: str, name: object, choices: Iterable[str], see: str = "")
     no method 'fedporx'; did you mean 'fedprox'? (choices: fedavg, fedprox; see: fedloom methods)
     """
     names = sorted(choices)
-    listed = ", ".join(names[:_MAX_CHOICES_SHOWN])
+    listed = ", ".join(names[:_MAX_CHOICES_SHOWN]) or "none"
     if len(names) > _MAX_CHOICES_SHOWN:
         listed += ", ..."
     where = f"; see: {see}" if see else ""

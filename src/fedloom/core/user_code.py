@@ -162,7 +162,9 @@ def load(kind: str, reference: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
         functions = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
-        raise unknown_name(f"function in {place}", name, functions)
+        # a module that imports what it offers on first use lists it in dir() only
+        names = functions or [n for n in dir(module) if n[0] != "_"]
+        raise unknown_name(f"function in {place}", name, names)
     check_definition(kind, reference, module, function)
     return function  # type: ignore[no-any-return]
 

@@ -133,12 +133,8 @@ def fedafa(
         return generation.afa_loss(classify, (mixed, now.y), (original, now.y), lam)
 
     solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
-    phase = Phase(loss, trains=trained, order=class_balanced, solver=solver)
+    finale = (Phase(loss, trains=trained, order=class_balanced, solver=solver),) if epochs else ()
     need = inner_block(at) if at else blocks_needed(2)
     return Method(
-        "fedafa",
-        finale=(phase,) if epochs else (),
-        needs=(need,),
-        tasks=CLASSIFICATION_ONLY,
-        fixed_loss=bool(epochs),
+        "fedafa", finale=finale, needs=(need,), tasks=CLASSIFICATION_ONLY, fixed_loss=bool(finale)
     )

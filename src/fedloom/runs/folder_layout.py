@@ -28,6 +28,8 @@ FORMAT = 2  # of the folder; another number means that other versions of fedloom
 CONFIG = "config.toml"
 METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint"
+DEPTHS = ("*", "*/*")  # of runs in the folder of a comparison
+MOST_SHOWN = 3  # runs that a message names
 CLIENTS = "clients.sqlite"
 RESULT = "result.json"
 ANALYSIS = "analysis"
@@ -61,7 +63,7 @@ def check_run(path: Path) -> None:
     if missing:
         raise UserError(
             f"{path} is not the folder of a run: it has no {' and no '.join(missing)}; "
-            "make one with `fedloom run`"
+            f"{_runs_inside(path) or 'make one with `fedloom run`'}"
         )
     written = _written_format(path / CONFIG)
     if written != str(FORMAT):
@@ -70,6 +72,15 @@ def check_run(path: Path) -> None:
             f"and this version of fedloom reads format {FORMAT}; "
             "start a new run, or use the version that wrote it"
         )
+
+
+def _runs_inside(path: Path) -> str:
+    """The runs in a folder of `compare` or `sweep`, as advice; empty if there are none."""
+    runs = sorted(str(file.parent) for depth in DEPTHS for file in path.glob(f"{depth}/{CONFIG}"))
+    if not runs:
+        return ""
+    more = f" and {len(runs) - MOST_SHOWN} more" if len(runs) > MOST_SHOWN else ""
+    return f"name a run inside it: {', '.join(runs[:MOST_SHOWN])}{more}"
 
 
 def is_there(path: Path, check: Callable[[Path], bool]) -> bool:

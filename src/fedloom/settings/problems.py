@@ -21,9 +21,22 @@ def describe_problem(error: Any, root: Any, defaults: Mapping[str, Any]) -> str:
     if error["type"] in ("model_type", "dict_type"):
         name = (_names(root, error["loc"]) or ["name"])[0]
         return f"{path}={given} is not a table; set one of its names, for example {path}.{name}"
+    if problem := _wrong_length(error, root):
+        return problem
     if error["type"] == "value_error":
         return f"{path}: {message}" if path else message
     return f"{path}={given} should be {message}{_meaning(root, error['loc'])}"
+
+
+def _wrong_length(error: Any, root: Any) -> str | None:
+    """A sentence if a setting of a fixed number of values has another number of them."""
+    path = error["loc"][:-1] if error["type"] == "missing" else error["loc"]
+    default = getattr(_field(root, path), "default", None)
+    wrong = error["type"] in ("tuple_type", "missing", "too_long")
+    if not wrong or not isinstance(default, tuple):
+        return None
+    count, example = len(default), list(default)
+    return f"{_dotted(path)}={shown(error['input'])} should be {count} numbers, such as {example}"
 
 
 def _dotted(path: Path) -> str:

@@ -106,6 +106,11 @@ def optimiser_problems(train: TrainSettings) -> Iterator[str]:
             )
         if train.nesterov and not train.momentum:
             yield "nesterov=true needs momentum above 0; set train.momentum=0.9"
+        if not train.reset and not train.momentum:
+            yield (
+                "reset=false keeps the momentum of each client, and sgd has none with momentum=0; "
+                "leave out train.reset, or set train.momentum=0.9"
+            )
     else:
         for name in given(train, OF_SGD):
             yield (
