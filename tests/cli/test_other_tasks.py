@@ -48,5 +48,8 @@ def test_an_analysis_is_refused(ages: Path) -> None:
 def test_a_partition_is_shown_without_naming_the_task(ages: Path) -> None:
     said = fedloom("data", "show", "ages", "--partition", "user", "--clients", 0, "--json").json
     assert [row for (row,) in said["counts"]] and len(said["counts"]) == 4
+    assert "label_entropy" not in said and said["clients"] == 4
+    said = fedloom("data", "show", "ages", "--partition", "user", "--clients", 0)
+    assert "4 clients, " in said.out and "class" not in said.out and "entropy" not in said.out
     said = fedloom("data", "show", "ages", code=2)
     assert "splits samples by class" in said.err

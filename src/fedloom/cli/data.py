@@ -11,6 +11,7 @@ from fedloom.cli import options as o
 from fedloom.cli.output import facts, out, print_json, say, table, user_errors
 
 app = typer.Typer(help="Data sets: add, list, check, show, remove.", no_args_is_help=True)
+OF_SIZES = ("clients", "samples", "size", "size_gini")  # statistics that need no classes
 Name = Annotated[str, typer.Argument(help="Name of the data set.")]
 
 
@@ -224,6 +225,8 @@ def _show_partition(raw: dict[str, Any], png: Path | None, json_: bool) -> None:
     settings, counts, classes = partition_counts(raw)
     data, partition = settings.data.name, settings.data.partition.name
     statistics = dataclasses.asdict(heterogeneity(counts))
+    if settings.task != "classification":  # no sample has a class
+        statistics = {name: statistics[name] for name in OF_SIZES}
     if png is not None:
         split = complete(settings.data.partition)
         partition_plot.save_png(counts, png, f"{data}: {split}, {len(counts)} clients", classes)

@@ -47,8 +47,9 @@ def _shade(counts: np.ndarray) -> np.ndarray:
 
 
 def _caption(counts: np.ndarray, step: int, per_block: int) -> Text:
+    classes = f" by {counts.shape[1]} classes" if counts.shape[1] > 1 else ""
     caption = (
-        f"{len(counts):,} clients by {counts.shape[1]} classes, {int(counts.sum()):,} samples; "
+        f"{len(counts):,} clients{classes}, {int(counts.sum()):,} samples; "
         "darker is more (square root)"
     )
     if step > 1:

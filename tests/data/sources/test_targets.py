@@ -48,6 +48,66 @@ def targets(dataset):
     return np.sort(np.concatenate([dataset.train.labels, dataset.test.labels]), axis=0)
 
 
+@pytest.mark.parametrize("way", ("arrays", "DataFrame", "npz", "csv"))
+def test_numbers_that_float32_would_merge_are_refused(way, write, tmp_path):
+    """A deviation of about 30 on 1.7e9, where the numbers of float32 are 128 apart."""
+    y = 1.7e9 + 10.0 * (np.arange(30) % 11)
+    with pytest.raises(UserError, match=r"rounding to float32 changes .* subtract a constant"):
+        ways(write, tmp_path, y, "regression")[way]()
+    assert ways(write, tmp_path, y - 1.7e9, "regression")[way]().train.y.std() > 1
+
+
+@pytest.mark.parametrize("kind", ("int", "float"))
+def test_whole_numbers_that_nearly_all_differ_are_no_classes(kind):
+    x, y = np.zeros((200, 2)), (np.arange(200) * 2 % 161 + 60).astype(kind)
+    with pytest.raises(UserError, match=r"set task=regression.*y\.astype\(str\)"):
+        as_dataset((x, y))
+    assert len(as_dataset((x, y.astype(str)), test=(x, y.astype(str))).classes) == 161
+
+
+def test_many_classes_that_are_numbered_without_a_gap_are_classes():
+    assert len(as_dataset((np.zeros((1000, 2)), np.arange(1000) % 200)).classes) == 200
+
+
+@pytest.mark.parametrize(
+    ("y", "sentence"),
+    [
+        (np.full((30, 3), -100), "found only the target -100, expected tokens to predict"),
+        (np.ones((30, 2), int), r"samples of shape \(3,\) and targets of shape \(2,\)"),
+    ],
+)
+def test_tokens_that_nothing_can_be_learned_from(y, sentence):
+    with pytest.raises(UserError, match=sentence):
+        as_dataset((np.ones((30, 3), int), y), task="next-token")
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ("inf", "column 'y': found the target inf in b.csv row 3, expected a finite number"),
+        ("1e200", r"1e\+200 in b.csv row 3, expected a number that fits into float32"),
+    ],
+)
+def test_a_bad_number_in_a_file_is_named(bad, sentence, write, tmp_path):
+    write.table(tmp_path / "a.csv", ["x", "y"], [[i, i / 2] for i in range(20)])
+    rows = [[1, 0.5], [2, bad], *([i, i / 3] for i in range(18))]
+    write.table(tmp_path / "b.csv", ["x", "y"], rows)
+    with pytest.raises(UserError, match=sentence):
+        read(tmp_path, target="y", task="regression")
+
+
+def test_a_target_named_twice(write, tmp_path):
+    file = write.table(tmp_path / "t.csv", ["x", "y"], [[i, i / 2] for i in range(20)])
+    with pytest.raises(UserError, match="names the column 'y' twice"):
+        read(file, target="y,y", task="regression")
+
+
+def test_a_constant_target_is_worth_a_warning(write, tmp_path):
+    file = write.table(tmp_path / "t.csv", ["x", "y"], [[i, 2.5] for i in range(20)])
+    lines = problems_and_notes(read(file, target="y", task="regression"))
+    assert "warning: the target 'y' is 2.5 in all training rows: nothing can be learned" in lines
+
+
 @every_way
 def test_numbers_keep_their_value(way, write, tmp_path):
     dataset = ways(write, tmp_path, NUMBERS, "regression")[way]()

@@ -16,7 +16,13 @@ from fedloom.data.dataset import Dataset, Kind, Split
 from fedloom.data.sources.constants import Constants, constants_for
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.labels import class_numbers, numbered_classes
-from fedloom.data.sources.targets import check_same_form, output_count, output_names, targets_of
+from fedloom.data.sources.targets import (
+    check_positions,
+    check_same_form,
+    output_count,
+    output_names,
+    targets_of,
+)
 
 Name = Annotated[
     str | None, Param("name of the data set; by default that of the set, the folder or the file")
@@ -58,6 +64,8 @@ def raw_split(
         if values is not None and len(values) != len(x):
             found = f"{len(x)} samples and {column} of shape {values.shape}"
             raise data_error(where, found, f"{column} of shape ({len(x)},)", "make them match")
+    if task == "next-token":
+        check_positions(x, targets, where)
     return RawSplit(x, targets, where, user_names)
 
 

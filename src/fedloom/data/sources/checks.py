@@ -39,7 +39,17 @@ def problems_and_notes(dataset: Dataset) -> list[str]:
 def warnings_about(dataset: Dataset) -> list[str]:
     """What may not be meant: of the files, as recorded when they were read, and of the clients."""
     recorded = [line.removeprefix("warning: ") for line in _recorded(dataset, "warning: ")]
-    return [*recorded, *doubtful_clients(dataset)]
+    return [*recorded, *doubtful_clients(dataset), *_constant_targets(dataset)]
+
+
+def _constant_targets(dataset: Dataset) -> Iterator[str]:
+    if dataset.task != "regression":
+        return
+    columns = dataset.train.y.reshape(len(dataset.train), -1)
+    for name, column in zip(dataset.classes, columns.T, strict=True):
+        if (column == column[0]).all():
+            value = f"{float(column[0]):g}"
+            yield f"the target '{name}' is {value} in all training rows: nothing can be learned"
 
 
 def _recorded(dataset: Dataset, start: str) -> list[str]:

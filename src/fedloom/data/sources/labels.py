@@ -41,7 +41,8 @@ def class_numbers(y: np.ndarray, where: object) -> np.ndarray:
         raise data_error(where, f"labels of shape {y.shape}", "one class per sample", FOR_COLUMNS)
     if y.dtype.kind != "b":
         check_whole(y, where, expected)
-    check_no_measurements(y, where)
+    if y.dtype.kind == "f":  # whole numbers of a file count as class numbers
+        check_no_measurements(y, where)
     if (y < 0).any():
         raise data_error(where, f"label {y[y < 0][0].item()}", expected, remedy)
     return y.astype(np.int64)

@@ -32,7 +32,8 @@ def _label_values(y: np.ndarray, where: str) -> np.ndarray:
         y = _plain_labels(y.tolist(), where)
     if y.dtype.kind in "iuf":
         check_whole(y, where, "a whole number or a string")
-        check_no_measurements(y, where)
+        if y.dtype.kind == "f":
+            check_no_measurements(y, where)
         return y.astype(np.int64)
     if y.dtype.kind not in "bU":
         remedy = "replace each label by the number or name of its class"

@@ -37,6 +37,7 @@ from fedloom.data.sources.hf_columns import (
 from fedloom.data.sources.hf_open import HOLD_OUT, chosen_splits
 from fedloom.data.sources.pixel_arrays import channels_first
 from fedloom.data.sources.python_targets import python_targets, token_numbers
+from fedloom.data.sources.targets import check_no_measurements
 from fedloom.data.sources.torch_dataset import stacked, tensor_to_numpy
 
 FORMS = (
@@ -87,6 +88,8 @@ def read_values(data: Any, test: Any, options: Options) -> tuple[Samples, Sample
     if options.client is not None:
         reject_options(options.given("client_ids"), "the column client= already names the clients")
     train, held_out = READERS[form](data, test, options)
+    if options.task == "classification" and not train.classes:
+        check_no_measurements(train.labels, f"{train.where}, y")
     if options.client_ids is not None:
         users = _client_names(options.client_ids, len(train.labels), "client_ids")
         train = replace(train, users=users)

@@ -14,7 +14,13 @@ from fedloom.core.spec import Param
 from fedloom.data.sources.errors import data_error, shortened
 from fedloom.data.sources.frames import Frame, as_text, is_missing
 from fedloom.data.sources.table_rows import TableRows
-from fedloom.data.sources.targets import FOR_COLUMNS, FOR_NUMBERS, looks_measured
+from fedloom.data.sources.targets import (
+    FOR_COLUMNS,
+    FOR_NUMBERS,
+    LARGEST,
+    bad_number,
+    looks_measured,
+)
 
 TARGETS = ("label", "target", "y")
 Target = Annotated[
@@ -49,6 +55,8 @@ class WantedTarget:
         if self.name in rows.frame:  # a column may have a comma in its name
             return (self.name,)
         names = tuple(listed(self.name))
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"target={self.name} names the column '{twice[0]}' twice; name it once")
         check_columns(names, rows.frame, path)
         if len(names) > 1 and self.task == "classification":
             raise data_error(path, f"target={self.name}", "one column of classes", FOR_COLUMNS)
@@ -106,6 +114,10 @@ def pop_target(
             words = shortened(map(repr, np.unique(column).tolist()), 3)
             remedy = "write labels as 0 and 1" if task == "multilabel" else "name another column"
             raise data_error(f"{path}, column '{name}'", f"text ({words})", "numbers", remedy)
+        is_bad = ~(np.abs(column) <= LARGEST)
+        if is_bad.any():
+            row = int(is_bad.argmax())
+            raise bad_number(column[row], f"in {rows.row(row)}", f"{path}, column '{name}'")
     y = np.stack(popped, axis=1)
     return TableTarget(task, tuple(columns), y, tuple(columns), False)
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from fedloom.core.errors import UserError
 from fedloom.core.learning_task import IGNORED
 from fedloom.core.spec import Param
 from fedloom.data.sources.errors import data_error
@@ -20,6 +21,7 @@ TaskOption = Annotated[
 ]
 # Numbers with more distinct values than this, and than a tenth of the samples, are no classes.
 MAX_CLASSES = 100
+SAMPLES_OF_NUMBERED = 5  # of classes that are numbered 0, 1, 2, ... a fifth is enough
 FOR_NUMBERS = (
     "this looks like a target for regression: set task=regression, or sort the values into classes "
     "first"
@@ -28,21 +30,28 @@ FOR_COLUMNS = (
     "set task=multilabel if they are labels of 0 and 1, or task=regression to predict numbers"
 )
 LARGEST = float(np.finfo(np.float32).max)
+MAX_ROUNDING = 1e-3  # of targets to float32, in units of their standard deviation
 
 
 def looks_measured(labels: np.ndarray) -> bool:
     """Whether these are no classes: they have fractions, or nearly every sample has its own."""
     if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
         return True
-    distinct = len(np.unique(labels))
-    return distinct > max(MAX_CLASSES, len(labels) // 10) or distinct == len(labels) > 2
+    values = np.unique(labels)
+    if len(values) == len(labels) > 2:
+        return True
+    # 0, 1, 2, ... without a gap is how classes are numbered, if there are some samples of each
+    is_numbered = values.dtype.kind in "iuf" and values[0] == 0 and values[-1] == len(values) - 1
+    each = SAMPLES_OF_NUMBERED if is_numbered else 10
+    return len(values) > max(MAX_CLASSES, len(labels) // each)
 
 
 def check_no_measurements(y: np.ndarray, where: object) -> None:
-    """Refuse floats that look like a target for regression, instead of taking them as classes."""
-    if y.dtype.kind == "f" and y.ndim == 1 and np.isfinite(y).all() and looks_measured(y):
+    """Refuse numbers that look like a target for regression, instead of taking them as classes."""
+    if y.dtype.kind in "iuf" and y.ndim == 1 and np.isfinite(y).all() and looks_measured(y):
         found = f"{len(np.unique(y))} different numbers in {len(y)} samples"
-        raise data_error(where, found, "classes", FOR_NUMBERS)
+        insist = "if they are classes after all, pass their names as text: y.astype(str)"
+        raise data_error(where, found, "classes", f"{FOR_NUMBERS}; {insist}")
 
 
 def targets_of(task: str, y: np.ndarray, where: object) -> np.ndarray:
@@ -71,9 +80,32 @@ def _numbers(y: np.ndarray, where: object) -> np.ndarray:
     is_bad = ~(np.abs(y.astype(np.float64)) <= LARGEST)
     if is_bad.any():
         sample = int(np.argwhere(is_bad)[0][0])
-        found, remedy = f"the target {y[sample]} of sample {sample}", "fill it in or leave it out"
-        raise data_error(where, found, "a finite number", remedy)
+        raise bad_number(y[sample], f"of sample {sample}", where)
+    _check_rounding(y.reshape(len(y), -1).astype(np.float64), where)
     return (y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y).astype(np.float32)
+
+
+def bad_number(value: object, place: str, where: object) -> UserError:
+    """The error for a target that is no number, or too large a one."""
+    expected, remedy = "a finite number", "fill it in or leave it out"
+    if np.isfinite(np.asarray(value)).all():
+        expected = f"a number that fits into float32, up to {LARGEST:.3g}"
+        remedy = "use another unit, such as its logarithm"
+    return data_error(where, f"the target {value} {place}", expected, remedy)
+
+
+def _check_rounding(columns: np.ndarray, where: object) -> None:
+    """Refuse targets that differ by little compared with their size: float32 would merge them."""
+    rounding = np.abs(columns - columns.astype(np.float32)).max(0, initial=0.0)
+    deviation = columns.std(0)
+    for mean, std, step in zip(columns.mean(0), deviation, rounding, strict=True):
+        if 0 < std * MAX_ROUNDING < step:
+            found = (
+                f"targets around {mean:.6g} with a standard deviation of {std:.3g}, which rounding "
+                f"to float32 changes by up to {step:.3g}"
+            )
+            remedy = f"subtract a constant from them, such as {mean:.0f}, or use another unit"
+            raise data_error(where, found, "numbers that float32 tells apart", remedy)
 
 
 def _labels(y: np.ndarray, where: object) -> np.ndarray:
@@ -98,7 +130,18 @@ def _tokens(y: np.ndarray, where: object) -> np.ndarray:
         found = f"the target {y[tuple(np.argwhere(is_bad)[0])]}"
         expected = f"token numbers from 0, or {IGNORED} for a position that does not count"
         raise data_error(where, found, expected, "number the tokens")
+    if (y == IGNORED).all():
+        found, remedy = f"only the target {IGNORED}", "give some positions the token that follows"
+        raise data_error(where, found, "tokens to predict", remedy)
     return y.astype(np.int64)
+
+
+def check_positions(x: np.ndarray, y: np.ndarray, where: object) -> None:
+    """Refuse tokens with another number of positions than the samples have."""
+    if x.shape != y.shape:
+        found = f"samples of shape {x.shape[1:]} and targets of shape {y.shape[1:]}"
+        remedy = f"give a target to every position of a sample, or {IGNORED} where none counts"
+        raise data_error(where, found, "the same shape", remedy)
 
 
 def check_same_form(train: np.ndarray, test: np.ndarray, where: object) -> None:
