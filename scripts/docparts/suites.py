@@ -166,7 +166,7 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
         return [f"All figures: [{result.suite}.json]({_up(RESULTS)}/{result.suite}.json)."]
     drawn = {picture.path.stem: picture for picture in pictures(root, result.suite)}
     about = f"Gains and ratios are over the row named with a table; intervals are {_level(result)}."
-    parts = [f"{about} Numbers in a legend are the last values of the curves."]
+    parts = [f"{about} The legend of a picture says what its numbers are."]
     for found in figure_tables(result):
         parts.append(_table(found))
         if (picture := drawn.pop(found.preset.rpartition("/")[2], None)) is not None:
