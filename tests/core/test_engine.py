@@ -78,6 +78,7 @@ def test_an_error_says_where_it_happened() -> None:
         "step": 2,
         "shapes": [[4, 2], [4]],
         "cause": "",
+        "work": "train",
     }
     assert isinstance(error.value, RunError)
     assert isinstance(error.value.__cause__, RuntimeError)

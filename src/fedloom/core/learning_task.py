@@ -112,6 +112,11 @@ class LearningTask:
     units: Callable[[Tensor], Tensor]
     predictions: Callable[[Tensor], Tensor]
 
+    @property
+    def has_empty_batches(self) -> bool:
+        """Whether a batch may have no loss at all: text in which no token counts."""
+        return self.units is _counted_tokens
+
 
 CLASSIFICATION = LearningTask(
     "classification", True, "accuracy", cross_entropy, _sample_cross_entropy, _samples, _softmax

@@ -160,7 +160,7 @@ class Sgd:
         augmentation = key.fold("batch").generator()
         batches: list[tuple[Tensor, Tensor]] = []
         losses: list[Tensor] = []
-        units: list[Tensor] = []  # what each loss is a mean of: samples, or tokens that count
+        units: list[Tensor] = []  # tokens that count, where there may be none in a batch
         number = samples = 0
 
         def gradient(n: int) -> list[Tensor]:
@@ -171,7 +171,8 @@ class Sgd:
             with precision.forward():
                 loss = objective.loss(Step(x, y, model, job, trained, key, number))
             losses.append(loss.detach())
-            units.append(job.task.units(y))
+            if job.task.has_empty_batches:
+                units.append(job.task.units(y))
             grads = torch.autograd.grad(
                 precision.scaled(loss), weights, allow_unused=True, materialize_grads=True
             )
@@ -255,12 +256,19 @@ def smallest_bound(*bounds: float | None) -> float | None:
 
 
 def _mean_loss(losses: list[Tensor], units: list[Tensor]) -> float:
-    """The mean over batches; one in which no token counts has no loss and is left out."""
+    """The mean over batches; one in which no token counts has no loss and is left out.
+
+    units: the tokens of each batch that count; empty if every batch has a loss. It waits once.
+    """
     if not losses:
         return 0.0
-    counted = torch.stack(units).to(losses[0].device) > 0
-    values = torch.stack(losses)[counted]
-    return values.mean().item() if len(values) else 0.0
+    values = torch.stack(losses)
+    mean = values.mean()
+    if units:
+        counted = torch.stack(units).to(values.device) > 0
+        others = torch.where(counted, values, 0.0).sum() / counted.sum().clamp(min=1)
+        mean = torch.where(counted.all(), mean, others)
+    return mean.item()
 
 
 def _clipped(grads: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:
