@@ -6,8 +6,9 @@
 
 FOLDER/SUITE.json goes to src/fedloom/claims/results, and FOLDER/SUITE/ with the settings and logs
 of its rows to docs/results/suites. Without names, all suites are taken. Results of some seeds
-(--seed) are merged with those of other seeds that are there already. Results with other settings
-than the suite's are refused.
+(--seed) or rows (those of a claim) are merged with what is there already, and a run that is
+reported stays as it is. Only results that have all of these runs again replace them. Results with
+other settings than the suite's are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from docparts.result_store import RESULTS, SUITES, row_problems
 
-from fedloom.claims.merge_results import merged, merged_log, merged_settings, seeds_of
+from fedloom.claims.merge_results import merged, merged_log, merged_settings, runs_of
 from fedloom.claims.result_files import read_results
 from fedloom.claims.suites import suites
 
@@ -29,7 +30,7 @@ ROW_FILES = ("*.toml", "*.csv")
 
 
 def take_over(folder: Path, suite: str, root: Path) -> None:
-    """Copy one suite, merged with the seeds that the repository has and the folder lacks.
+    """Copy one suite, merged with the runs that the repository has and the folder lacks.
 
     Files of rows that the suite does not have any more are deleted.
     """
@@ -43,7 +44,7 @@ def take_over(folder: Path, suite: str, root: Path) -> None:
     rows = _files(folder / suite)
     if file.exists():
         old = json.loads(file.read_text(encoding="utf-8"))
-        if not seeds_of(old) <= seeds_of(new):
+        if not runs_of(old) <= runs_of(new):
             new, rows = merged(old, new), _merged_rows(_files(target), rows)
     target.mkdir(parents=True, exist_ok=True)
     for name in _files(target):

@@ -57,11 +57,29 @@ def test_seeds_that_ran_apart_give_the_result_of_the_whole(whole: SuitePlan) -> 
     assert apart["gate"]["met"] is True and "seeds 0, 1: " in apart["gate"]["why"]
 
 
-def test_the_newer_of_two_runs_counts(whole: SuitePlan) -> None:
+def test_a_reported_run_is_not_replaced_by_a_repeated_one(whole: SuitePlan) -> None:
     old, new = collect(part(whole, 0, 1)), collect(part(whole, 1, 2))
     new["figures"][0]["by_seed"]["1"] = 7.0
-    assert merged(old, new)["figures"][0]["by_seed"] == {"0": 40.0, "1": 7.0, "2": 45.0}
-    assert merged(new, old)["figures"][0]["by_seed"]["1"] == 50.0
+    again = next(run for run in new["runs"] if run["seed"] == 1)
+    again["seconds"] = -1.0
+    found = merged(old, new)
+    assert found["figures"][0]["by_seed"] == {"0": 40.0, "1": 50.0, "2": 45.0}
+    assert again not in found["runs"]
+    assert merged(new, old)["figures"][0]["by_seed"]["1"] == 7.0
+    assert merged_log("seed,accuracy\n1,0.5\n", "seed,accuracy\n1,0.7\n2,0.6\n") == (
+        "seed,accuracy\n1,0.5\n2,0.6\n"
+    )
+
+
+def test_further_rows_of_the_same_seeds_leave_the_gate_as_it_was(whole: SuitePlan) -> None:
+    old, new = collect(whole), collect(whole)
+    row = new["figures"][0]["row"]
+    old["figures"] = [figure for figure in old["figures"] if figure["row"] == row]
+    old["runs"] = [run for run in old["runs"] if run["rows"][0]["row"] == row]
+    new["gate"] = {"met": False, "why": "another machine"}
+    found = merged(old, new)
+    assert {figure["row"] for figure in found["figures"]} == set(ROWS)
+    assert found["gate"] == old["gate"]
 
 
 def test_a_gate_that_only_one_part_meets_is_not_known(whole: SuitePlan) -> None:

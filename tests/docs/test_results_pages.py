@@ -131,22 +131,47 @@ def test_results_with_other_settings_than_the_suite_are_refused(root: Path, foun
         results.main([str(found)], root)
 
 
-def test_seeds_that_were_run_elsewhere_are_merged(root: Path, found: Path, tmp_path: Path) -> None:
-    before = {file.name: file.read_text() for file in (root / SUITES / NAME).glob("*.csv")}
-    made = plan(tmp_path / "runs2", ROWS)
+def write_part(runs: Path, target: Path, commit: str, rows: set[str], seeds: set[int]) -> None:
+    """What `fedloom reproduce --results` writes after some of the suite's runs."""
+    made = plan(runs, ROWS)
     cells = []
     for cell in made.cells:
-        (last,) = (run for run in cell.cell.runs if run.seed == 2)
-        cells.append(replace(cell, cell=replace(cell.cell, runs=(last,))))
+        if cell.cell.row.name in rows:
+            kept = tuple(run for run in cell.cell.runs if run.seed in seeds)
+            cells.append(replace(cell, cell=replace(cell.cell, runs=kept)))
     one = replace(made, suite=replace(made.suite, id=NAME), cells=tuple(cells))
-    write_row_files(one, write_results(collect(one, "def5678"), tmp_path / "one", NAME))
-    results.main([str(tmp_path / "one")], root)
-    result = result_of(root, NAME)
+    write_row_files(one, write_results(collect(one, commit), target, NAME))
+
+
+@pytest.mark.parametrize(
+    ("rows", "seeds"), [(set(ROWS), {2}), ({"fedmix"}, {0, 1, 2})], ids=["a seed", "a row"]
+)
+def test_parts_that_were_run_elsewhere_are_merged(
+    root: Path, tmp_path: Path, rows: set[str], seeds: set[int]
+) -> None:
+    whole = {file.name: file.read_text() for file in (root / SUITES / NAME).glob("*.csv")}
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    for folder in (copy / SUITES / NAME, copy / RESULTS):
+        shutil.rmtree(folder)
+    others = (set(ROWS), {0, 1}) if seeds == {2} else (set(ROWS) - rows, {0, 1, 2})
+    write_part(tmp_path / "runs2", tmp_path / "first", "abc1234", *others)
+    write_part(tmp_path / "runs3", tmp_path / "second", "def5678", rows, seeds)
+    results.main([str(tmp_path / "first")], copy)
+    results.main([str(tmp_path / "second")], copy)
+    result = result_of(copy, NAME)
     assert result is not None and {run["seed"] for run in result.runs} == {0, 1, 2}
-    after = {file.name: file.read_text() for file in (root / SUITES / NAME).glob("*.csv")}
-    assert after == before
-    docs.main([], root)
-    assert "run at: commit `abc1234` and `def5678`" in section(root)
+    after = {file.name: file.read_text() for file in (copy / SUITES / NAME).glob("*.csv")}
+    assert after == whole
+    docs.main([], copy)
+    assert "run at: commit `abc1234` and `def5678`" in section(copy)
+
+
+def test_runs_that_are_reported_already_change_nothing(root: Path, tmp_path: Path) -> None:
+    before = (root / RESULTS / f"{NAME}.json").read_text()
+    write_part(tmp_path / "runs2", tmp_path / "again", "def5678", {"fedavg"}, {0, 1, 2})
+    results.main([str(tmp_path / "again")], root)
+    assert (root / RESULTS / f"{NAME}.json").read_text() == before
 
 
 def test_a_suite_that_was_not_run_says_so(tmp_path: Path) -> None:

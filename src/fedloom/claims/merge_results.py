@@ -1,8 +1,9 @@
-"""Two result files of one suite as one: a suite may run seed by seed, on several machines.
+"""Two result files of one suite as one: a suite may run in parts, on several machines.
 
-`fedloom reproduce --suite ID --seed 1` makes the runs of one seed and a result file for it.
-`merged` joins such files, `merged_log` and `merged_settings` the files of a row (row_files.py).
-Where both have a run, the newer one counts.
+`fedloom reproduce --suite ID --seed 1` makes the runs of one seed and a result file for it,
+`fedloom reproduce CLAIM` those of a claim's rows. `merged` joins such files, `merged_log` and
+`merged_settings` the files of a row (row_files.py). Where both have a run, the earlier file counts:
+a figure that was reported is not replaced by running it again.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ SAME = ("format", "suite", "scale")  # files that differ here are not of one sui
 
 
 def merged(old: Json, new: Json) -> Json:
-    """The result file with the seeds of both; a UserError if they are not of the same suite."""
+    """The result file with the runs of both; a UserError if they are not of the same suite."""
     for name in SAME:
         if old[name] != new[name]:
             raise UserError(
                 f"two result files of suite '{new['suite']}' differ in {name}: {old[name]!r} and "
                 f"{new[name]!r}; run all seeds with the same version"
             )
-    runs = {(run["file"], run["seed"]): run for run in (*old["runs"], *new["runs"])}
+    if runs_of(new) <= runs_of(old):
+        return old
+    runs = {(run["file"], run["seed"]): run for run in (*new["runs"], *old["runs"])}
     finished = {run["folder"] for run in runs.values()}
     gave_up = {*old["gave_up"], *new["gave_up"]} - finished
     return {
@@ -42,19 +45,26 @@ def merged(old: Json, new: Json) -> Json:
     }
 
 
-def seeds_of(result: Json) -> set[int]:
-    """The seeds of its finished runs."""
+def runs_of(result: Json) -> set[tuple[str, int]]:
+    """Its finished runs: the file of their row, and their seed."""
+    return {(run["file"], run["seed"]) for run in result["runs"]}
+
+
+def _seeds_of(result: Json) -> set[int]:
     return {run["seed"] for run in result["runs"]}
 
 
 def _both_gates(old: Json, new: Json) -> Json:
     """A condition is about the mean over seeds: it holds for all if it holds for both parts.
 
-    If it holds for one part only, it is not known: the files have no figures to average.
+    If it holds for one part only, it is not known: the files have no figures to average. Further
+    rows of the same seeds do not change it, because the baseline's runs are the earlier ones.
     """
+    if _seeds_of(new) <= _seeds_of(old) and old["gate"]["met"] is not None:
+        return dict(old["gate"])
     met = {True, False} if old["gate"]["met"] != new["gate"]["met"] else {new["gate"]["met"]}
     parts = (
-        f"seeds {', '.join(map(str, sorted(seeds_of(part))))}: {part['gate']['why']}"
+        f"seeds {', '.join(map(str, sorted(_seeds_of(part))))}: {part['gate']['why']}"
         for part in (old, new)
     )
     return {"met": met.pop() if len(met) == 1 else None, "why": "; ".join(parts)}
@@ -64,7 +74,7 @@ def _figures(old: Sequence[Json], new: Sequence[Json]) -> list[Json]:
     found: dict[tuple[str, str, str], Json] = {}
     for figure in (*old, *new):
         cell = (figure["preset"], figure["row"], figure["column"])
-        seeds = {**found.get(cell, {"by_seed": {}})["by_seed"], **figure["by_seed"]}
+        seeds = {**figure["by_seed"], **found.get(cell, {"by_seed": {}})["by_seed"]}
         found[cell] = {**figure, "by_seed": dict(sorted(seeds.items(), key=lambda s: int(s[0])))}
     return list(found.values())
 
@@ -87,7 +97,7 @@ def merged_log(old: str, new: str) -> str:
     (head, old_lines), (new_head, new_lines) = _parts(old), _parts(new)
     if head != new_head:
         raise UserError(f"two logs of one row begin differently: {head} and {new_head}")
-    lines = {**old_lines, **new_lines}
+    lines = {**new_lines, **old_lines}
     return "\n".join([*head, *(line for seed in sorted(lines) for line in lines[seed])]) + "\n"
 
 
