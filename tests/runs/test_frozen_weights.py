@@ -7,6 +7,7 @@ import safetensors.torch
 import torch
 
 from fedloom.core.errors import RunError
+from fedloom.runs.durable_files import sha256
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.frozen_weights import FILE, load, store
 from runs import toy
@@ -56,6 +57,14 @@ def test_no_checkpoint_is_valid_without_them(run: Path, file: Path, what: str) -
         pytest.raises(RunError, match=rf"frozen weights of the model, is {what}.*from a copy"),
     ):
         folder.restore()
+
+
+def test_a_file_that_holds_no_tensors_is_named_although_its_checksum_is_right(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / FILE).write_bytes(b"no tensors")
+    problem = load(tmp_path, sha256(b"no tensors"), "cpu")
+    assert isinstance(problem, str) and "cannot be read" in problem
 
 
 def test_a_model_without_frozen_weights_has_no_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from fedloom.core.params import Params
 from fedloom.runs.durable_files import read_if_exists, sha256, write_durably
-from fedloom.runs.tensor_bytes import pack, unpack
+from fedloom.runs.tensor_bytes import MalformedTensors, pack, unpack
 
 FILE = "frozen.safetensors"
 
@@ -49,4 +49,7 @@ def load(folder: Path, checksum: str | None, device: torch.device | str) -> Para
         return f"{FILE}, with the frozen weights of the model, is missing"
     if sha256(data) != checksum:
         return f"{FILE}, with the frozen weights of the model, is damaged"
-    return unpack(data, device)
+    try:
+        return unpack(data, device)
+    except MalformedTensors as error:
+        return f"{FILE}, with the frozen weights of the model, cannot be read: {error}"
