@@ -113,7 +113,7 @@ def _combine(judgements: list[Judgement]) -> tuple[Outcome, Judgement]:
 
 
 def _seeds_missing(found: Judgement) -> float:
-    """How far a comparison is from being decided; those that seeds alone do not decide come last."""
+    """How far a comparison is from being decided: infinitely, if seeds alone would not do."""
     return math.inf if found.seeds_to_decide is None else found.seeds_to_decide
 
 
