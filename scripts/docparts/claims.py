@@ -143,7 +143,7 @@ def _printed(claim: Claim) -> str:
 def _printed_number(printed: PrintedNumber) -> str:
     values = printed.value if printed.value is not None else " to ".join(printed.values)
     against = f" against {', '.join(printed.against)}" if printed.against else ""
-    return f"{printed.label} {values}{against}"
+    return f"{printed.label}: {values}{against}"
 
 
 def _runs(name: str | None, page: str) -> str:
