@@ -31,7 +31,10 @@ HEADLINES = (
     "fedafa/c100-over-crt",
     "fedafa/c100-over-local-features",
 )
-HOLM = "hold after Holm, of those tested with an error"
+HOLM = "after Holm"
+HOLM_MEANS = """\
+After Holm: decided claims that stay decided after Holm's correction, of all that were tested with \
+an error, which counted costs do not have."""
 COSTS = "README.md"  # the page of the suite of costs, which three papers share
 
 
@@ -60,7 +63,7 @@ def overview(root: Path) -> str:
     heads = ["paper", "claims", *OUTCOMES, "decided", "by a fair test", HOLM]
     groups = {TITLES[name]: [v for v in every if v.claim.paper == name] for name in PAPERS}
     rows = [_count_cells(title, of_paper) for title, of_paper in groups.items()]
-    return table(heads, [*rows, _count_cells("all", every)])
+    return f"{table(heads, [*rows, _count_cells('all', every)])}\n\n{HOLM_MEANS}"
 
 
 def _count_cells(title: str, found: Sequence[Verdict]) -> list[str]:
@@ -140,7 +143,7 @@ def _printed(claim: Claim) -> str:
 def _printed_number(printed: PrintedNumber) -> str:
     values = printed.value if printed.value is not None else " to ".join(printed.values)
     against = f" against {', '.join(printed.against)}" if printed.against else ""
-    return f"{printed.label} {values}{against}"
+    return f"{printed.label}: {values}{against}"
 
 
 def _runs(name: str | None, page: str) -> str:

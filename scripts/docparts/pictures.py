@@ -1,8 +1,9 @@
 """The pictures of a suite, drawn from the logs of its rows and from its figures: TABLE.svg.
 
 For each preset of a suite: the accuracy by round with a band from the lowest to the highest seed,
-if at least two of its rows have rounds of their own; otherwise the figures of the rows, with the
-standard deviation over seeds. A preset whose rows are all in an earlier picture has none.
+if at least two of its rows have rounds of their own, and each row the same in all columns;
+otherwise the figures of the rows, with the standard deviation over seeds. A preset whose rows are
+all in an earlier picture has none.
 
 A picture holds the checksum of what it was drawn from, so a stale one is found without drawing.
 The same figures and the same version of matplotlib give the same bytes.
@@ -83,27 +84,29 @@ def _pictures(root: Path, result: ResultFile) -> Iterator[Picture]:
     folder = root / SUITES / result.suite
     shown: set[str] = set()
     for preset in dict.fromkeys(figure.preset for figure in result.figures):
-        rows = _rows(result, preset)
+        files = _files(result, preset)
+        rows = {row: names[-1] for row, names in files.items()}
         logs = {row: read_log(folder / f"{file}.csv") for row, file in rows.items()}
         own = {row: log for row, log in logs.items() if log.shared is None}
         path = SUITES / result.suite / f"{preset.rpartition('/')[2]}.svg"
-        if len(own) < 2:
-            yield _figures(result, preset, path)
+        if len(own) < 2 and len(own) < len(logs):
+            yield _figures(result, preset, path, "Scores of the models that clients end with")
+        elif len(own) < 2 or any(len(names) > 1 for names in files.values()):
+            yield _figures(result, preset, path, "Test accuracy by column of the table")
         elif not shown >= {rows[row] for row in own}:
             yield _curves(result, preset, path, own, {row: folder / rows[row] for row in own})
             shown |= {rows[row] for row in own}
 
 
-def _rows(result: ResultFile, preset: str) -> dict[str, str]:
-    """The rows of a preset with the names of their files."""
-    served = {
-        row["row"]: file
-        for file, runs in runs_by_file(result).items()
-        for row in runs[0]["rows"]
-        if row["preset"] == preset
-    }
+def _files(result: ResultFile, preset: str) -> dict[str, list[str]]:
+    """The rows of a preset with the names of their files: several, if their columns differ."""
     order = dict.fromkeys(f.row for f in result.figures if f.preset == preset)
-    return {row: served[row] for row in order if row in served}
+    served: dict[str, list[str]] = {row: [] for row in order}
+    for file, runs in runs_by_file(result).items():
+        for row in runs[0]["rows"]:
+            if row["preset"] == preset and row["row"] in served:
+                served[row["row"]].append(file)
+    return {row: names for row, names in served.items() if names}
 
 
 def _curves(
@@ -133,13 +136,13 @@ def _seeds(logs: dict[str, RowLog]) -> str:
     return " or ".join(map(str, counts))
 
 
-def _figures(result: ResultFile, preset: str, path: Path) -> Picture:
+def _figures(result: ResultFile, preset: str, path: Path, what: str) -> Picture:
     cells = [
         CellResult(f.row, f.column, tuple(f.by_seed.values()), printed_number(f), 0.0)
         for f in result.figures
         if f.preset == preset and _is_score(f)
     ]
-    about = f"Scores of the models that clients end with\nsuite {result.suite}, {preset}"
+    about = f"{what}\nsuite {result.suite}, {preset}"
     facts = [cell.describe() for cell in cells]
     return Picture(path, about, facts, partial(effects, cells, None, about))
 

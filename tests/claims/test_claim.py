@@ -89,6 +89,28 @@ def test_a_suite_exists_and_runs_every_cell_of_its_claims(claim: Claim) -> None:
             assert any((name, row, column) in run for name in claim.preset.names)
 
 
+@every_claim
+def test_a_claim_prints_what_the_paper_has_in_the_cells_that_are_compared(claim: Claim) -> None:
+    cells = {cell: printed_in(claim, cell) for cell in claim.cells}
+    if None in cells.values():  # the paper prints no number to compare with
+        return
+    texts = [text for entry in claim.printed for text in entry.texts]
+    printed = {float(number) for text in texts for number in NUMBER.findall(text)}
+    assert {cell: value for cell, value in cells.items() if value not in printed} == {}
+
+
+def printed_in(claim: Claim, cell: tuple[str, str]) -> float | None:
+    """The number in a cell, of the first table of the claim that has it."""
+    row_name, column = cell
+    for name in claim.preset.names:
+        table = preset(name).table if name in names() else None
+        for row in table.rows if table else ():
+            if row.name == row_name and column in row.printed:
+                number = NUMBER.match(str(row.printed[column]))
+                return float(number.group()) if number else None
+    return None
+
+
 @pytest.mark.shared
 @pytest.mark.parametrize("paper", PAPERS)
 def test_printed_numbers_occur_in_the_text_of_the_paper(paper: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedloom.claims.collect import collect, write_results
-from fedloom.claims.plan_suite import SuitePlan
+from fedloom.claims.plan_suite import SuitePlan, only_seed, suites_for, with_seeds
 from fedloom.claims.result_files import parse_result
-from fedloom.claims.suites import Analysis, Target
+from fedloom.claims.suites import Analysis, Target, suites
 from support.made_up_runs import plan
 
 ROWS = {"fedavg": [[0.2, 0.3, 0.4], [0.1, 0.2, 0.5]], "fedmix": [[0.4, 0.5, 0.6], []]}
@@ -85,3 +85,23 @@ def test_more_seeds_than_were_fixed_are_an_extension(tmp_path: Path, count: int)
     made = plan(tmp_path, ROWS, rounds=3)
     suite = replace(made.suite, id="mlb50", seeds=tuple(range(count)), gate=())
     assert collect(replace(made, suite=suite))["extended"] is (count > 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "seed", "extended"),
+    [
+        ("mlb50", 6, 1, False),  # one of the seeds that were fixed
+        ("mlb50", 6, 4, True),  # a seed of the extension, run alone, to be merged
+        ("mix-lenet", None, None, False),
+        ("mix-lenet", 5, None, True),  # some of its rows were fixed at three seeds
+        ("fedmix/lam-fedmix-falls", 5, None, True),
+        ("fedmix/cifar10-localmix-no-help", 5, None, False),
+    ],
+)
+def test_seeds_beyond_those_fixed_for_a_row_are_an_extension(
+    tmp_path: Path, name: str, count: int | None, seed: int | None, extended: bool
+) -> None:
+    chosen = suites()[name] if name in suites() else suites_for(name)[0]
+    suite = only_seed(with_seeds(chosen, count), seed)
+    nothing_run = SuitePlan(replace(suite, gate=()), ())
+    assert collect(nothing_run, "")["extended"] is extended

@@ -164,6 +164,30 @@ def test_an_order_agrees_only_if_every_pair_does() -> None:
     assert found.judgement.comparison.label == "naivemix - fedavg"
 
 
+def test_of_several_open_comparisons_the_one_that_needs_most_seeds_is_shown() -> None:
+    between = claim("fedmix/cifar10-naivemix-between")  # fedmix, naivemix, fedavg
+    # FedMix gains 2.0, 0.9 and 2.7 on NaiveMix: 6 seeds; NaiveMix 2.0, 0.5 and 3.0 on FedAvg: 7
+    rows = {"fedmix": [14.0, 12.4, 17.7], "naivemix": [12.0, 11.5, 15.0], "fedavg": BASE[:3]}
+    found = verdict(between, result_file(*(figure(*row) for row in rows.items())))
+    assert found is not None and found.outcome == "not decided" and found.judgement is not None
+    assert found.judgement.comparison.label == "naivemix - fedavg"
+    assert found.judgement.seeds_to_decide == 7
+
+
+def test_how_many_seeds_would_decide_a_share() -> None:
+    """With about three seeds of four, 20 of 26 are the first: 2 P(at most 6 of 26) = 0.0094."""
+    unreached = claim("fedmlb/slower-target-unreached")
+    rows: dict[str, list[float | None]] = {
+        "fedmlb": [90.0] * 8,
+        "fedavg": [None] * 6 + [95.0] * 2,
+    }
+    cell = {"preset": "fedmlb/overview", "column": "target4"}
+    found = verdict(unreached, result_file(*(figure(*row, **cell) for row in rows.items())))
+    assert found is not None and found.outcome == "not decided" and found.judgement is not None
+    assert found.judgement.seeds_to_decide == 26
+    assert "; 26 seeds would decide" in found.sentence
+
+
 def test_without_shared_seeds_nothing_is_tested() -> None:
     ours = figure("fedmix", [1.0])
     theirs = {**figure("fedavg", []), "by_seed": {"7": 1.0}}

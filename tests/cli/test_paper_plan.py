@@ -29,6 +29,7 @@ def test_a_dry_run_counts_and_times_nothing(
     said = fedloom(*words, *PAPER, "--dry-run", "--device", "mps", code=2)
     assert "trainings: 6, kinds of them: 2; " in said.err
     assert "device 'mps' does not exist on this machine" in said.flat
+    assert "fedloom cost fedmix/table1-cifar10 --paper-scale --gpu h100" in said.flat
     assert "fedavg, accuracy on cifar10: 3 x 0.7 h (500 rounds, 1,250,000 steps)" in said.err
     assert "'cifar10' has 40 training samples here and needs 50,000; add it with" in said.flat
 

@@ -187,6 +187,15 @@ def test_rows_that_share_their_rounds_are_drawn_by_their_scores(root: Path) -> N
     assert picture.about.startswith("Scores of the models that clients end with")
 
 
+def test_rows_that_differ_between_columns_are_not_drawn_as_one_curve() -> None:
+    about = {each.path.stem: each.about for each in pictures.pictures(ROOT, "mix-skew")}
+    for name in ("table6", "table7"):  # FedAvg with other clients in every column
+        assert about[name].startswith("Test accuracy by column of the table")
+    assert about["table17"].startswith("Test accuracy by round")
+    (skewed,) = pictures.pictures(ROOT, "afa-c10-skewed")
+    assert skewed.about.startswith("Scores of the models that clients end with")
+
+
 def test_every_claim_of_a_paper_is_on_its_page_with_its_verdict() -> None:
     for paper in PAPERS:
         text = (ROOT / "docs" / "results" / f"{paper}.md").read_text(encoding="utf-8")

@@ -95,9 +95,24 @@ def _each_once(figures: Iterable[Json]) -> list[Json]:
 
 
 def _is_extended(suite: Suite) -> bool:
-    """Whether it has more seeds than were fixed for it."""
+    """Whether a run has a seed that was not fixed for its cell, be it the only seed that is run."""
     fixed = suites().get(suite.id)
-    return fixed is not None and len(suite.seeds) > len(fixed.seeds)
+    if fixed is None:
+        return False
+    fixed_seeds = _seeds_by_cell(fixed)
+    return not set(suite.seeds) <= set(fixed.seeds) or any(
+        not seeds <= fixed_seeds.get(cell, seeds) for cell, seeds in _seeds_by_cell(suite).items()
+    )
+
+
+def _seeds_by_cell(suite: Suite) -> dict[tuple[str, str, str], set[int]]:
+    """The seeds of every preset, row and column that the suite runs."""
+    found: dict[tuple[str, str, str], set[int]] = {}
+    for group in suite.runs:
+        for row in group.rows:
+            for column in group.columns:
+                found.setdefault((group.preset, row, column), set()).update(group.seeds)
+    return found
 
 
 def _figure(cell: SuiteCell, plan: SuitePlan, finished: Finished) -> Json:

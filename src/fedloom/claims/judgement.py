@@ -158,7 +158,20 @@ def _judge_share(comparison: Comparison, known: list[float], level: float) -> Ju
     share = successes / trials if trials else None
     fewest = _fewest_for_share(level)
     reason = f"{fewest} seeds are the fewest that can decide a share" if trials < fewest else ""
-    return Judgement(comparison, outcome, trials, p, share, interval, level, reason=reason)
+    needed = None
+    if outcome == "not decided" and share is not None:
+        needed = _seeds_to_decide_share(share, trials)
+    return Judgement(comparison, outcome, trials, p, share, interval, level, needed, reason)
+
+
+def _seeds_to_decide_share(share: float, trials: int) -> int | None:
+    """How many seeds would put the share on one side of one half, if it stayed about the same."""
+    error = 1 - st.LEVEL_AFTER_EXTENSION
+    for seeds in range(trials, st.MOST_SEEDS + 1):
+        successes = round(share * seeds)
+        if 2 * st.at_most(min(successes, seeds - successes), seeds, 0.5) < error:
+            return seeds
+    return None
 
 
 def _fewest_for_share(level: float) -> int:

@@ -6,6 +6,7 @@ The claim agrees if all comparisons of its rule agree, and differs if one of the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,8 +108,13 @@ def _combine(judgements: list[Judgement]) -> tuple[Outcome, Judgement]:
     required = [j for j in judgements if j.comparison.required]
     open_ones = [j for j in required if j.outcome != "agrees"]
     if open_ones:
-        return "not decided", open_ones[0]
+        return "not decided", max(open_ones, key=_seeds_missing)
     return "agrees", max(required, key=lambda j: j.p)
+
+
+def _seeds_missing(found: Judgement) -> float:
+    """How far a comparison is from being decided: infinitely, if seeds alone would not do."""
+    return math.inf if found.seeds_to_decide is None else found.seeds_to_decide
 
 
 def _joint_p(outcome: Outcome, judgements: list[Judgement]) -> float:

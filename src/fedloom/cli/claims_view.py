@@ -15,12 +15,14 @@ COLUMNS = (
     "claim", "verdict", "fair", "mean", "interval", "asked", "seeds", "more", "what the paper says",
 )  # fmt: skip
 LEGEND = (
-    "verdict: of the paired t interval over seeds, 95 % (90 % for claims of equality); *: holds "
-    "after Holm's correction for all tested claims of the paper\n"
+    "verdict: of the paired t interval over seeds, 95 % (90 % where a claim of equality agrees, "
+    "99 % after an extension); *: holds after Holm's correction for all tested claims of the "
+    "paper\n"
     "asked: where the whole interval must lie for the claim to agree; it is a direction and a "
     "minimum size, not the paper's number\n"
-    "fair: whether the runs met the gate of their suite; mean, interval: of the difference or "
-    "ratio that settles the claim; counted: a cost without error\n"
+    "fair: whether the runs met the gate of their suite; of runs before the suites, as judged "
+    "afterwards; mean, interval: of the difference or ratio that settles the claim; counted: a "
+    "cost without error\n"
     "more: seeds that would decide the claim if mean and spread stayed, at 99 %, as after an "
     "extension; with --json: what was compared, the gate, the suite, a sentence"
 )

@@ -132,6 +132,13 @@ def _data_problems(cells: Sequence[PlannedCell]) -> list[str]:
     return [*missing, *dict.fromkeys(filter(None, small))]
 
 
+def _counted_as(name: str) -> str:
+    """What `fedloom cost` counts: a table, or the paper of a claim."""
+    from fedloom.settings.presets import names
+
+    return name if name in names() else name.partition("/")[0]
+
+
 def _show_plan(name: str, runs: Sequence[PlannedCell], stopped: set[str], as_json: bool) -> None:
     """Print each kind of run as soon as its work is counted, then the hours of all."""
     from fedloom.diagnostics.cost.gpu import DEFAULT_GPU, sustained_flops
@@ -154,7 +161,7 @@ def _show_plan(name: str, runs: Sequence[PlannedCell], stopped: set[str], as_jso
     say(
         f"estimate: {hours:,.1f} h on one GPU ({DEFAULT_GPU}: {flops / 1e12:.2f} TFLOP/s, and no "
         "step below 2 ms, both assumed); finished runs are not subtracted; for other GPUs: "
-        f"fedloom cost {name.partition('/')[0]} --paper-scale --gpu h100"
+        f"fedloom cost {_counted_as(name)} --paper-scale --gpu h100"
     )
     if as_json:
         print_json({"name": name, "gpu": DEFAULT_GPU, "runs": facts, "hours": round(hours, 3)})

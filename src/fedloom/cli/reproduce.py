@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from fedloom.claims.suites import Suite
     from fedloom.settings.paper_table import Table
 
-OF_RUNS = ("suite", "gate", "seeds", "seed", "hours")  # options that say what to run
+OF_CLAIMS = ("table", "claims", "json_", "verbose", "debug")  # the others say what to run, or how
 OF_TABLES = ("rows", "columns")  # options without a meaning for suites
 OF_SUITES = ("results", "commit")  # options without a meaning for a single table
+DEFAULTS = {"jobs": 1}  # of options that are not None or False by themselves
 SHARED_FOLDER = Path("runs/reproduce")  # of all suites: they share runs
 
 
@@ -70,7 +71,7 @@ def reproduce(
     """
     flags = locals()
     if claims:
-        _refuse(flags, (*OF_RUNS, *OF_TABLES, *OF_SUITES), "--claims, which runs nothing")
+        _refuse(flags, [name for name in flags if name not in OF_CLAIMS], "--claims")
         show_claims(table, json_)
         return
     with scheduler(jobs, engine, verbose, memory_limit(memory, jobs), _gave_up) as run_all:
@@ -92,7 +93,7 @@ def reproduce(
                 _refuse(flags, ("hours",), "a dry run at the paper's scale, which times nothing")
         if gate is not None:
             _refuse(flags, ("table", "suite", "seeds", "seed", *OF_TABLES, *OF_SUITES), "--gate")
-            try_gate(_named_suite(gate), request)
+            try_gate(_with_runs(_named_suite(gate)), request)
         elif (chosen := _suites(table, suite, seeds, seed)) is not None:
             _refuse(flags, OF_TABLES, "a suite, whose rows and columns are fixed")
             _reproduce_suites(table, chosen, request)
@@ -157,9 +158,18 @@ def _refuse(flags: Mapping[str, Any], names: Sequence[str], with_what: str) -> N
     from fedloom.core.errors import UserError
 
     for name in names:
-        if flags[name] is not None:
-            option = f"'{flags[name]}'" if name == "table" else f"--{name} {flags[name]}"
+        is_left_out = flags[name] is None or flags[name] is False  # 0 is a value
+        if not is_left_out and flags[name] != DEFAULTS.get(name):
+            option = f"'{flags[name]}'" if name == "table" else _as_typed(name, flags[name])
             raise UserError(f"{option} does not go together with {with_what}; leave it out")
+
+
+def _as_typed(name: str, value: Any) -> str:
+    """An option with its value: --seeds 3, --dry-run, --set rounds=2."""
+    option = f"--{name.rstrip('_').replace('_', '-')}"
+    if value is True:
+        return option
+    return f"{option} {' '.join(value) if isinstance(value, list) else value}"
 
 
 def _named_suite(name: str) -> Suite:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,13 @@ import typer
 
 def _option(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, show_default=False, **more)
+
+
+def _is_a_number(value: float | None) -> float | None:
+    """Raise for nan, which compares with no time and would begin every run."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number of hours.")
+    return value
 
 
 TableName = Annotated[
@@ -47,7 +55,12 @@ OneSeed = Annotated[
 ]
 Hours = Annotated[
     float | None,
-    _option("--hours", min=0, help="Begin only runs that should be done after this time."),
+    _option(
+        "--hours",
+        min=0,
+        callback=_is_a_number,
+        help="Begin only runs that should be done after this time.",
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the runs and how long they take; run nothing.")
