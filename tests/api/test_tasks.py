@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -101,6 +102,22 @@ def test_a_loss_of_the_user_by_name_and_as_a_value() -> None:
     ours = named.run()
     assert ours.result.weights_sha256 == value.run().result.weights_sha256
     assert ours.result.weights_sha256 != plain.result.weights_sha256
+
+
+@pytest.mark.parametrize("settings", [{}, {"dtype": "float64", "data.standardise": False}])
+def test_a_loss_of_the_user_gets_targets_in_the_type_of_the_outputs(settings: Any) -> None:
+    """torch's Huber loss has no gradient if the two types differ."""
+    both = np.stack([NUMBERS, NUMBERS / 100], axis=1)
+    types = set()
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        types.add((outputs.dtype, targets.dtype))
+        return huber(outputs, targets)
+
+    for y in (NUMBERS, both):
+        assert experiment("regression", data=(X, y), loss=loss, **settings).run().result.rounds == 3
+    wanted = getattr(torch, settings.get("dtype", "float32"))
+    assert types == {(wanted, wanted)}
 
 
 def test_a_loss_that_is_none() -> None:

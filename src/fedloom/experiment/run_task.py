@@ -14,6 +14,7 @@ from fedloom.core.errors import UserError, raise_all
 from fedloom.core.learning_task import (
     LearningTask,
     TargetLoss,
+    in_one_type,
     learning_task,
     like_targets,
     standardised,
@@ -57,10 +58,12 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
 
 
 def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
-    """The user's loss; for regression with outputs in the shape of the targets."""
-    if task.name != "regression":
+    """The user's loss on outputs and targets of one type; for regression, of one shape."""
+    if task.has_classes:
         return loss
-    return lambda outputs, targets: loss(like_targets(outputs, targets), targets)
+    if task.name != "regression":
+        return lambda outputs, targets: loss(*in_one_type(outputs, targets))
+    return lambda outputs, targets: loss(*in_one_type(like_targets(outputs, targets), targets))
 
 
 def loss_conflicts(config: Config, method: Method) -> Iterator[str]:
