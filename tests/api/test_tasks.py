@@ -252,6 +252,20 @@ def test_tokens_need_a_score_at_every_position() -> None:
     assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
 
 
+def three_times(outputs: Tensor, targets: Tensor) -> Tensor:
+    return 3 * F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize("engine", [{}, {"engine": "pool", "workers": 1}])
+def test_perplexity_is_of_the_cross_entropy_whatever_the_loss(engine: Any) -> None:
+    """Three times the loss at a third of the learning rate is the same training."""
+    plain = tokens(Every).replace(lr=3.0, rounds=2).run().result
+    own = tokens(Every).replace(lr=1.0, rounds=2, loss=three_times, **engine).run().result
+    assert own.test_loss == pytest.approx(3 * plain.test_loss, rel=1e-4)
+    assert own.metrics["perplexity"] == pytest.approx(plain.metrics["perplexity"], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
