@@ -287,6 +287,11 @@ def test_what_does_not_fit_is_said_before_round_0(given: dict[str, Any], sentenc
         experiment("regression", **given).check()
 
 
+def test_one_test_sample_is_too_few_for_r2() -> None:
+    with pytest.raises(fl.UserError, match="needs at least two test samples, and '.*' has 1; prov"):
+        experiment("regression", test=(X[:1], NUMBERS[:1])).check()
+
+
 def test_settings_that_look_at_classes_are_refused_together() -> None:
     settings = {"data": {"name": "crowd-3", "per_class": 5, "longtail": 10}, "client_ids": None}
     with pytest.raises(fl.UserError) as caught:

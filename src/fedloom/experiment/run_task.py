@@ -66,6 +66,16 @@ def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
     return lambda outputs, targets: loss(*in_one_type(like_targets(outputs, targets), targets))
 
 
+def check_test_samples(config: Config, samples: int) -> None:
+    """Raise if the score of the task is not defined on so few test samples."""
+    if config.task == "regression" and samples < 2:
+        remedy = "raise data.validation" if config.data.validation else "provide more test samples"
+        raise UserError(
+            f"R2, the score of task=regression, needs at least two test samples, and "
+            f"'{config.data.name}' has {samples}; {remedy}"
+        )
+
+
 def loss_conflicts(config: Config, method: Method) -> Iterator[str]:
     """Whether the user's loss would not be used by all phases of the method."""
     if config.loss and method.fixed_loss:
