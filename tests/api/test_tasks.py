@@ -288,7 +288,9 @@ def test_what_does_not_fit_is_said_before_round_0(given: dict[str, Any], sentenc
 
 
 def test_one_test_sample_is_too_few_for_r2() -> None:
-    with pytest.raises(fl.UserError, match="needs at least two test samples, and '.*' has 1; prov"):
+    with pytest.raises(
+        fl.UserError, match=r"needs at least two test samples, and '.*' has 1; prov"
+    ):
         experiment("regression", test=(X[:1], NUMBERS[:1])).check()
 
 
