@@ -137,7 +137,8 @@ def evaluate_model(
     count = _sum(units)
     counts = ClassCounts(hits, seen, _sum(losses) / max(count, 1.0))
     token_loss = _sum(by_token) / max(count, 1.0) if len(by_token) else None
-    return Evaluation(counts, count, {}, *kept, token_loss=token_loss)
+    predictions, targets = kept or (NO_TENSOR, NO_TENSOR)
+    return Evaluation(counts, count, {}, predictions, targets, token_loss)
 
 
 def count_correct(
