@@ -136,8 +136,7 @@ def test_a_loss_that_is_none() -> None:
         (lambda z, y: None, "returns None, which has no gradient"),
         (lambda z, y: huber(z, y).detach(), "does not depend on the outputs"),
         (lambda z, y: (z.view_as(y) - y) ** 2, r"returns shape \(.*\): return its .mean"),
-        (lambda z, y: 1 / 0, r"fails on outputs of shape \(24,\) and .*: ZeroDivisionError: div"),
-        (lambda z, y: F.huber_loss(z, y.double()), "fails on .*: RuntimeError: Found dtype Double"),
+        (lambda z, y: 1 / 0, r"fails on outputs of shape \(.*\) and .*: ZeroDivisionError: div"),
         (lambda z: z.mean(), r"TypeError: .*; a loss gets \(outputs, targets\) of a batch and"),
     ],
 )
