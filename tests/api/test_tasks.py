@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -101,6 +102,22 @@ def test_a_loss_of_the_user_by_name_and_as_a_value() -> None:
     ours = named.run()
     assert ours.result.weights_sha256 == value.run().result.weights_sha256
     assert ours.result.weights_sha256 != plain.result.weights_sha256
+
+
+@pytest.mark.parametrize("settings", [{}, {"dtype": "float64", "data.standardise": False}])
+def test_a_loss_of_the_user_gets_targets_in_the_type_of_the_outputs(settings: Any) -> None:
+    """torch's Huber loss has no gradient if the two types differ."""
+    both = np.stack([NUMBERS, NUMBERS / 100], axis=1)
+    types = set()
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        types.add((outputs.dtype, targets.dtype))
+        return huber(outputs, targets)
+
+    for y in (NUMBERS, both):
+        assert experiment("regression", data=(X, y), loss=loss, **settings).run().result.rounds == 3
+    wanted = getattr(torch, settings.get("dtype", "float32"))
+    assert types == {(wanted, wanted)}
 
 
 def test_a_loss_that_is_none() -> None:
@@ -235,6 +252,20 @@ def test_tokens_need_a_score_at_every_position() -> None:
     assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
 
 
+def three_times(outputs: Tensor, targets: Tensor) -> Tensor:
+    return 3 * F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize("engine", [{}, {"engine": "pool", "workers": 1}])
+def test_perplexity_is_of_the_cross_entropy_whatever_the_loss(engine: Any) -> None:
+    """Three times the loss at a third of the learning rate is the same training."""
+    plain = tokens(Every).replace(lr=3.0, rounds=2).run().result
+    own = tokens(Every).replace(lr=1.0, rounds=2, loss=three_times, **engine).run().result
+    assert own.test_loss == pytest.approx(3 * plain.test_loss, rel=1e-4)
+    assert own.metrics["perplexity"] == pytest.approx(plain.metrics["perplexity"], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -253,6 +284,13 @@ def test_what_does_not_fit_is_said_before_round_0(given: dict[str, Any], sentenc
         sentence = "targets of 'crowd-3' are classes, for task=classification"
     with pytest.raises(fl.UserError, match=sentence):
         experiment("regression", **given).check()
+
+
+def test_one_test_sample_is_too_few_for_r2() -> None:
+    with pytest.raises(
+        fl.UserError, match=r"needs at least two test samples, and '.*' has 1; prov"
+    ):
+        experiment("regression", test=(X[:1], NUMBERS[:1])).check()
 
 
 def test_settings_that_look_at_classes_are_refused_together() -> None:

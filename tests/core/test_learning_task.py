@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
-from fedloom.core.learning_task import IGNORED, TASKS, learning_task
+from fedloom.core.learning_task import IGNORED, TASKS, learning_task, standardised
 from fedloom.settings.config import Config
 
 
@@ -91,6 +91,25 @@ def test_a_single_target_may_be_a_column_or_a_vector() -> None:
     for z, y in ((outputs, targets), (outputs[:, 0], targets), (outputs[:, 0], targets[:, None])):
         assert torch.equal(task.loss(z, y), (outputs[:, 0] - targets).square().mean())
         assert torch.equal(task.sample_losses(z, y), (outputs[:, 0] - targets).square())
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 2)])
+def test_scaled_targets_have_the_precision_of_the_outputs(shape: tuple[int, ...]) -> None:
+    """Targets are stored as float32, and training in float64 must not inherit their rounding."""
+    outputs, targets = drawn(*shape), (140 + 9 * drawn(*shape)).float()
+    mean, std = targets.double().mean(0), targets.double().std(0)
+    task = standardised(TASKS["regression"], mean, std)
+    expected = (outputs - (targets.double() - mean) / std).square().mean()
+    assert float(task.loss(outputs, targets)) == pytest.approx(float(expected), rel=1e-14)
+    assert task.loss(outputs.float(), targets).dtype == torch.float32
+
+
+def test_half_precision_outputs_do_not_round_the_targets() -> None:
+    outputs, targets = torch.full((4, 1), 140.0, dtype=torch.bfloat16), torch.full((4,), 140.3)
+    task = TASKS["regression"]
+    assert task.sample_losses is not None
+    assert float(task.loss(outputs, targets)) == pytest.approx(0.09, rel=1e-4)
+    assert float(task.sample_losses(outputs, targets)[0]) == pytest.approx(0.09, rel=1e-4)
 
 
 def test_a_batch_without_a_token_that_counts_has_loss_0() -> None:

@@ -18,12 +18,18 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import RunError
-from fedloom.core.learning_task import CLASSIFICATION, IGNORED, LearningTask, cross_entropy
+from fedloom.core.learning_task import (
+    CLASSIFICATION,
+    IGNORED,
+    NEXT_TOKEN,
+    LearningTask,
+    cross_entropy,
+)
 
 MetricFunction = Callable[[Tensor, Tensor], float]  # of predictions and targets
 Metrics = Mapping[str, MetricFunction]
 NO_TENSOR = torch.zeros(0)
-_NOTHING = (NO_TENSOR, NO_TENSOR, NO_TENSOR.long(), NO_TENSOR.bool())  # without any batch
+_NOTHING = (*(NO_TENSOR,) * 3, NO_TENSOR.long(), NO_TENSOR.bool())  # without any batch
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class Evaluation:
     units        what the loss is a mean of: samples, or tokens that count
     metrics      by name, where all test data of the model are at hand
     predictions  of every sample, with its targets; empty unless a metric is still to be computed
+    token_loss   mean cross-entropy of a token, for perplexity, where the loss is the user's
     """
 
     counts: ClassCounts
@@ -61,6 +68,7 @@ class Evaluation:
     metrics: Mapping[str, float] = field(default_factory=dict)
     predictions: Tensor = NO_TENSOR
     targets: Tensor = NO_TENSOR
+    token_loss: float | None = None
 
     @staticmethod
     def total(pieces: Sequence[Evaluation]) -> Evaluation:
@@ -69,12 +77,14 @@ class Evaluation:
         seen = torch.stack([p.counts.seen for p in pieces]).sum(0)
         loss = sum(p.counts.loss * p.units for p in pieces)
         units = sum(p.units for p in pieces)
+        by_token = [p.token_loss * p.units for p in pieces if p.token_loss is not None]
         predicted = [p for p in pieces if len(p.predictions)]
         return Evaluation(
             ClassCounts(hits, seen, loss / max(units, 1.0)),
             units,
             predictions=torch.cat([p.predictions for p in predicted] or [NO_TENSOR]),
             targets=torch.cat([p.targets for p in predicted] or [NO_TENSOR]),
+            token_loss=sum(by_token) / max(units, 1.0) if by_token else None,
         )
 
     def with_metrics(self, metrics: Metrics) -> Evaluation:
@@ -118,13 +128,17 @@ def evaluate_model(
             units = task.units(y).to(loss.device)
             group, right = judge(task, outputs, y)
             predicted = (task.predictions(outputs), y) if keep_predictions else ()
-            found.append((loss.reshape(1), units.reshape(1), group, right, *predicted))
+            totals = (loss.reshape(1), units.reshape(1), _own_token_loss(task, outputs, y))
+            found.append((*totals, group, right, *predicted))
     joined = [torch.cat(parts) for parts in zip(*found, strict=True)]
-    losses, units, group, right, *kept = on_host(joined) if found else _NOTHING
+    losses, units, by_token, group, right, *kept = on_host(joined) if found else _NOTHING
     counted = group >= 0
     hits, seen = _counts(group[counted], right[counted], counted_classes(task, classes))
     count = _sum(units)
-    return Evaluation(ClassCounts(hits, seen, _sum(losses) / max(count, 1.0)), count, {}, *kept)
+    counts = ClassCounts(hits, seen, _sum(losses) / max(count, 1.0))
+    token_loss = _sum(by_token) / max(count, 1.0) if len(by_token) else None
+    predictions, targets = kept or (NO_TENSOR, NO_TENSOR)
+    return Evaluation(counts, count, {}, predictions, targets, token_loss)
 
 
 def count_correct(
@@ -164,6 +178,13 @@ def _total_loss(task: LearningTask, outputs: Tensor, targets: Tensor) -> Tensor:
     if task.loss is cross_entropy:  # a sum from the start: the mean times n has other bits
         return F.cross_entropy(outputs, targets, reduction="sum")
     return task.loss(outputs, targets) * task.units(targets).to(outputs.device)
+
+
+def _own_token_loss(task: LearningTask, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of a batch of tokens, summed, where the loss is another; else nothing."""
+    if task.name != NEXT_TOKEN.name or task.loss is NEXT_TOKEN.loss:
+        return outputs.new_zeros(0)
+    return _total_loss(NEXT_TOKEN, outputs, targets).reshape(1)
 
 
 def _judge_classes(task: LearningTask, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -48,7 +48,8 @@ def _binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     # a model with one output per sample may return a column, and its targets be a vector
-    return F.mse_loss(outputs, targets.to(outputs.dtype).view_as(outputs))
+    outputs, targets = in_one_type(outputs, targets)
+    return F.mse_loss(outputs, targets.view_as(outputs))
 
 
 def _token_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ def _sample_binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _sample_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    errors = outputs - targets.to(outputs.dtype).view_as(outputs)
+    errors = outputs - targets.view_as(outputs)
     return errors.square().flatten(1).mean(1) if errors.dim() > 1 else errors.square()
 
 
@@ -151,9 +152,11 @@ def standardised(task: LearningTask, mean: Tensor, std: Tensor) -> LearningTask:
     """
 
     def scaled(loss: TargetLoss) -> TargetLoss:
-        return lambda outputs, targets: loss(
-            outputs, ((targets - mean.to(targets.device)) / std.to(targets.device))
-        )
+        def of_scaled_targets(outputs: Tensor, targets: Tensor) -> Tensor:
+            outputs, targets = in_one_type(outputs, targets)
+            return loss(outputs, (targets - mean.to(targets)) / std.to(targets))
+
+        return of_scaled_targets
 
     def in_units_of_the_data(outputs: Tensor) -> Tensor:
         values = task.predictions(outputs)
@@ -165,6 +168,15 @@ def standardised(task: LearningTask, mean: Tensor, std: Tensor) -> LearningTask:
         sample_losses=None if task.sample_losses is None else scaled(task.sample_losses),
         predictions=in_units_of_the_data,
     )
+
+
+def in_one_type(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the wider of their two types: neither targets nor outputs are rounded.
+
+    Most losses of torch have no gradient if the two types differ.
+    """
+    wider = torch.promote_types(outputs.dtype, targets.dtype)
+    return outputs.to(wider), targets.to(wider)
 
 
 def like_targets(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -13,9 +13,11 @@ from typing import Any
 
 from fedloom.core.errors import UserError
 from fedloom.core.learning_task import learning_task
+from fedloom.core.warn import warn_user
 from fedloom.data.dataset import Dataset
 from fedloom.data.identity import identity_sha256
 from fedloom.data.sources.assemble import Assembly, dataset_from_samples
+from fedloom.data.sources.checks import constant_targets
 from fedloom.data.sources.python_values import Options, read_values, reject_options
 from fedloom.data.sources.torch_dataset import check_test_share
 from fedloom.data.tasks import with_task
@@ -83,6 +85,8 @@ def as_dataset(
     about = {"format": "python", "source": type(data).__name__}
     how = Assembly(test_share, seed, task=task)
     dataset = dataset_from_samples("", train_samples, test_samples, how, about)
+    for warning in constant_targets(dataset):
+        warn_user(f"data: {warning}")
     return replace(dataset, name=name or f"python:arrays-{content_digest(dataset)[:12]}")
 
 

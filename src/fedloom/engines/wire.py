@@ -113,6 +113,7 @@ def _pack_evaluation(found: Evaluation) -> Packed:
         "loss": found.counts.loss,
         "units": found.units,
         "metrics": dict(found.metrics),
+        "token_loss": found.token_loss,
     }
     tensors = {"hits": found.counts.hits, "seen": found.counts.seen}
     if len(found.predictions):
@@ -158,7 +159,9 @@ def _unpack_evaluation(facts: Facts, tensors: Params) -> Evaluation:
         raise ValueError("hits and seen are not two lists of counts")
     metrics = {str(name): float(value) for name, value in facts["metrics"].items()}
     counts = ClassCounts(hits, seen, float(facts["loss"]))
-    return Evaluation(counts, float(facts["units"]), metrics, **given)
+    by_token = facts["token_loss"]
+    token_loss = None if by_token is None else float(by_token)
+    return Evaluation(counts, float(facts["units"]), metrics, **given, token_loss=token_loss)
 
 
 _UNPACK: dict[str, Callable[[Facts, Params], Any]] = {

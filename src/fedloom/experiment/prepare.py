@@ -57,7 +57,12 @@ from fedloom.experiment.model_checks import check_model_output, check_same_build
 from fedloom.experiment.notes_before_run import notes_before_run
 from fedloom.experiment.open_engine import open_engine
 from fedloom.experiment.run_data import RemoteFederation, local_data
-from fedloom.experiment.run_task import check_data_settings, loss_conflicts, task_with_loss
+from fedloom.experiment.run_task import (
+    check_data_settings,
+    check_test_samples,
+    loss_conflicts,
+    task_with_loss,
+)
 from fedloom.methods.registry import build as build_method
 from fedloom.methods.registry import build_parts, check_task
 from fedloom.metrics.registry import Metric
@@ -129,6 +134,7 @@ def prepare(
     with blocks_returned():
         data = local_data(config, dataset) if remote is None else remote.data
     dataset, clients = data.dataset, data.clients
+    check_test_samples(config, len(dataset.test))
     identity = RunIdentity(made_with(), data.used, config.code())
     federation = build_federation(config, dataset, clients, values, method, data.own_test)
     model = check_model_output(federation, config.model, dataset, getattr(torch, config.dtype))

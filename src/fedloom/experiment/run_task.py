@@ -14,6 +14,7 @@ from fedloom.core.errors import UserError, raise_all
 from fedloom.core.learning_task import (
     LearningTask,
     TargetLoss,
+    in_one_type,
     learning_task,
     like_targets,
     standardised,
@@ -57,10 +58,22 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
 
 
 def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
-    """The user's loss; for regression with outputs in the shape of the targets."""
-    if task.name != "regression":
+    """The user's loss on outputs and targets of one type; for regression, of one shape."""
+    if task.has_classes:
         return loss
-    return lambda outputs, targets: loss(like_targets(outputs, targets), targets)
+    if task.name != "regression":
+        return lambda outputs, targets: loss(*in_one_type(outputs, targets))
+    return lambda outputs, targets: loss(*in_one_type(like_targets(outputs, targets), targets))
+
+
+def check_test_samples(config: Config, samples: int) -> None:
+    """Raise if the score of the task is not defined on so few test samples."""
+    if config.task == "regression" and samples < 2:
+        remedy = "raise data.validation" if config.data.validation else "provide more test samples"
+        raise UserError(
+            f"R2, the score of task=regression, needs at least two test samples, and "
+            f"'{config.data.name}' has {samples}; {remedy}"
+        )
 
 
 def loss_conflicts(config: Config, method: Method) -> Iterator[str]:

@@ -46,7 +46,7 @@ def _share_right(evaluation: Evaluation) -> float:
 
 
 def _perplexity(evaluation: Evaluation) -> float:
-    loss = evaluation.counts.loss
+    loss = evaluation.counts.loss if evaluation.token_loss is None else evaluation.token_loss
     return math.exp(loss) if loss < 700 else math.inf  # exp(710) is no float
 
 

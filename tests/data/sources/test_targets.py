@@ -108,6 +108,30 @@ def test_a_constant_target_is_worth_a_warning(write, tmp_path):
     assert "warning: the target 'y' is 2.5 in all training rows: nothing can be learned" in lines
 
 
+def test_a_constant_target_from_python_is_worth_a_warning():
+    with pytest.warns(UserWarning, match="'target' is 2.5 in all training rows: nothing can be"):
+        as_dataset((X, np.full(30, 2.5)), task="regression")
+
+
+def test_the_sample_of_a_wrong_target_is_named():
+    both = np.stack([NUMBERS, NUMBERS], axis=1).astype(object)
+    both[3, 1] = None
+    with pytest.raises(UserError, match=r"1 missing values .the first is in sample 3"):
+        as_dataset((X, both), task="regression")
+    both[3, 1] = "high"
+    with pytest.raises(UserError, match="the target 'high' of sample 3, expected a number"):
+        as_dataset((X, both), task="regression")
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pytest.param("NA", id="pandas.NA")])
+def test_a_missing_name_of_a_class_is_no_class(missing):
+    """pandas has NaN for a missing text; as a string it would be a class of its own."""
+    names = np.array(["ill", "well"] * 15, dtype=object)
+    names[4] = pytest.importorskip("pandas").NA if missing == "NA" else missing
+    with pytest.raises(UserError, match=r"1 samples without a label .the first is sample 4"):
+        as_dataset((X, names))
+
+
 @every_way
 def test_numbers_keep_their_value(way, write, tmp_path):
     dataset = ways(write, tmp_path, NUMBERS, "regression")[way]()

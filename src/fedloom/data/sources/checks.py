@@ -39,10 +39,11 @@ def problems_and_notes(dataset: Dataset) -> list[str]:
 def warnings_about(dataset: Dataset) -> list[str]:
     """What may not be meant: of the files, as recorded when they were read, and of the clients."""
     recorded = [line.removeprefix("warning: ") for line in _recorded(dataset, "warning: ")]
-    return [*recorded, *doubtful_clients(dataset), *_constant_targets(dataset)]
+    return [*recorded, *doubtful_clients(dataset), *constant_targets(dataset)]
 
 
-def _constant_targets(dataset: Dataset) -> Iterator[str]:
+def constant_targets(dataset: Dataset) -> Iterator[str]:
+    """Numbers to predict that are all the same."""
     if dataset.task != "regression":
         return
     columns = dataset.train.y.reshape(len(dataset.train), -1)

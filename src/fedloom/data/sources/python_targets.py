@@ -43,7 +43,7 @@ def _label_values(y: np.ndarray, where: str) -> np.ndarray:
 
 def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
     """A list of labels as an array of numbers or of text."""
-    missing = [i for i, value in enumerate(values) if value is None]
+    missing = [i for i, value in enumerate(values) if _is_missing(value)]
     if missing:
         found = f"{len(missing)} samples without a label (the first is sample {missing[0]})"
         raise data_error(where, found, "one per sample", "fill them in or leave the samples out")
@@ -52,6 +52,12 @@ def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
         remedy = "convert all labels to strings"
         raise data_error(where, "labels of numbers and text mixed", "one of both", remedy)
     return np.array(values)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, or what pandas writes instead."""
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def token_numbers(x: np.ndarray, where: str) -> np.ndarray:

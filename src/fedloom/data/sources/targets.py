@@ -58,6 +58,10 @@ def targets_of(task: str, y: np.ndarray, where: object) -> np.ndarray:
     """The targets of a task other than classification in the form in which they are stored."""
     if y.dtype.kind == "O":
         y = _plain(y, where)
+    if y.dtype.kind == "U" and y.size:
+        value, sample = _first_text(y)
+        remedy = "replace it by a number, leave the sample out, or use task=classification"
+        raise data_error(where, f"the target {value!r} of sample {sample}", "a number", remedy)
     if y.dtype.kind not in "biuf":
         remedy = "replace them by numbers, or use task=classification"
         raise data_error(where, f"targets of type {y.dtype}", "numbers", remedy)
@@ -66,11 +70,21 @@ def targets_of(task: str, y: np.ndarray, where: object) -> np.ndarray:
 
 def _plain(y: np.ndarray, where: object) -> np.ndarray:
     """A column of Python objects as an array of numbers."""
-    missing = np.flatnonzero([value is None for value in y.flat])
+    missing = np.argwhere(np.reshape([value is None for value in y.flat], y.shape))
     if len(missing):
-        found = f"{len(missing)} missing values (the first is in sample {missing[0]})"
+        found = f"{len(missing)} missing values (the first is in sample {missing[0][0]})"
         raise data_error(where, found, "a target per sample", "fill in or leave out the samples")
     return np.array(y.tolist())
+
+
+def _first_text(y: np.ndarray) -> tuple[str, int]:
+    """The first target that is no number, or that is written as text, and its sample."""
+    for place, value in np.ndenumerate(y):
+        try:
+            float(value)
+        except ValueError:
+            return str(value), place[0]
+    return str(y.flat[0]), 0
 
 
 def _numbers(y: np.ndarray, where: object) -> np.ndarray:
