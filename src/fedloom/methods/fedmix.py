@@ -27,9 +27,10 @@ Reference: Yoon et al., ICLR 2021. Departures: none from the paper; its code is 
 Results that others report for FedMix are mostly those of derivative="common", where J is too small
 by the batch size, so that the method is close to scaling inputs and mixing labels. The loss is
 expanded around (1 - lam) x, so it depends on where 0 is: the normalisation of samples is part of
-the method. J, and with it the loss, has no lower bound; where the loss falls below 0, accuracy
-drops (docs/results/fedmix.md, handwriting), and the run says so once. Combines with methods that
-neither mix batches nor replace the loss. Other methods' terms then see the batch scaled by 1 - lam.
+the method. J, and with it the loss, has no lower bound. The run says once that its loss has fallen
+below 0; in one run accuracy then dropped (docs/results/fedmix.md, handwriting). Combines with
+methods that neither mix batches nor replace the loss. Other methods' terms then see the batch
+scaled by 1 - lam.
 """
 
 from __future__ import annotations
