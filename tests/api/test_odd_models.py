@@ -166,6 +166,25 @@ def test_a_model_that_cannot_be_cut_automatically_is_told_what_to_write(desk: Pa
     assert experiment(model=Branching(), method="fedavg", rounds=1).run().result is not None
 
 
+class DropsItself(Branching):
+    """Reads self.training, so it is another graph in training than in evaluation."""
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(nn.functional.dropout(self.body(x.flatten(1)), 0.5, self.training))
+
+
+def test_a_line_that_cut_would_reject_is_not_shown(desk: Path) -> None:
+    with pytest.raises(fl.UserError, match=r"nn\.Dropout instead of.*fedloom\.Chain\(") as told:
+        experiment(model=DropsItself(), method="fedper").run()
+    assert "fedloom.cut" not in str(told.value)
+    too_few = r"5 blocks, .* cut automatically it has only 2, 4, head; write it as fedloom\.Chain"
+    with pytest.raises(fl.UserError, match=too_few):
+        experiment(model=small_cnn(), method="fedper(blocks=4)").run()
+    with pytest.raises(fl.UserError, match=r"needs a block 'conv1' .* it has only 2, 4, head"):
+        experiment(model=small_cnn(), method="fedafa(at=conv1)").run()
+    assert experiment(model=small_cnn(), method="fedafa(at='2')", rounds=1).run().result
+
+
 def test_a_model_of_one_block_is_cut_where_the_method_needs_blocks(desk: Path) -> None:
     by_hand = fl.cut(small_cnn(), at=["2", "4"], example=torch.zeros(2, 1, 8, 8))
     model = small_cnn()

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fedloom.core.automatic_cuts import WRITE_CHAIN, automatic_cuts
+from fedloom.core.automatic_cuts import WRITE_CHAIN
 from fedloom.core.chain import Chain
+from fedloom.core.chain_from_module import cut
+from fedloom.core.errors import UserError
 from fedloom.core.server import KINDS
 
 if TYPE_CHECKING:
-    from fedloom.core.method import Method
+    from fedloom.core.method import Method, Need
 
 Problems = Iterator[str]
 
@@ -32,18 +34,23 @@ def unmet_needs(method: Method, chain: Chain) -> Problems:
     blocks = ", ".join(chain.names)
     for need in method.needs:
         if not need.met(chain):
-            remedy = _way_to_cut(chain) if need.by_cutting else ""
+            remedy = _way_to_cut(chain, need) if need.by_cutting else ""
             yield f"needs {need.text}, but the model has the blocks {blocks}{remedy}"
 
 
-def _way_to_cut(chain: Chain) -> str:
-    """How to make several blocks of a single one; empty if there are several."""
+def _way_to_cut(chain: Chain, need: Need) -> str:
+    """How to make the blocks that are needed of a single one; empty if there are several."""
     if len(chain.names) > 1:
         return ""
-    if at := automatic_cuts(chain.block(chain.names[0])):
-        line = f"return fedloom.cut(model, at={at})"
+    try:
+        blocks = cut(chain)
+    except UserError as error:
+        return f"; {error}"
+    if need.met(blocks):
+        line = f"return fedloom.cut(model, at={list(blocks.cut_at)})"
         return f"; cut it into blocks in the function that builds it, for example: {line}"
-    return f"; no place was found to cut it (its forward branches, or has one layer): {WRITE_CHAIN}"
+    names = ", ".join(blocks.names)
+    return f"; cut automatically it has only {names}; {WRITE_CHAIN} with the blocks that are needed"
 
 
 def _stages_follow_the_order_of_kinds(method: Method) -> Problems:
@@ -120,6 +127,8 @@ def _some_weight_is_trainable(method: Method, chain: Chain) -> Problems:
 
 
 def _every_phase_trains_weights(method: Method, chain: Chain) -> Problems:
+    if len(chain.names) == 1 and any(_needs_are_met(method, chain)):
+        return  # the blocks that it names do not exist before the model is cut
     parameters = dict(chain.named_parameters())
     for number, phase in enumerate((*method.phases, *method.finale)):
         chosen = parameters.keys() & phase.trains(chain)
