@@ -62,6 +62,7 @@ def fail(error: Exception) -> Any:
         (lambda net, x, scores: None, "None was returned, in which no logits are found"),
         (lambda net, x, scores: scores.argmax(1), r"returns shape \(1,\) for one sample"),
         (lambda net, x, scores: scores.long(), "numbers of type torch.int64"),
+        (lambda net, x, scores: scores.detach(), r"scores without a gradient, .* remove torch.no_"),
         (
             lambda net, x, scores: (x, scores) if net.training else scores,
             r"in training .* in a tuple of 2 values for 2 samples, .* return out\[1\]",

@@ -218,7 +218,7 @@ def test_no_room_on_the_disk_is_an_error_that_says_where(
 def test_no_usable_temporary_folder_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
-    with UploadSpool() as spool, pytest.raises(RunError, match="No usable temporary .*set TMPDIR"):
+    with UploadSpool() as spool, pytest.raises(RunError, match=r"No usable temporary .*set TMPDIR"):
         spool.keep({"model": {"w": torch.ones(3)}})
 
 
