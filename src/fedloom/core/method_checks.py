@@ -140,6 +140,22 @@ def _every_phase_trains_weights(method: Method, chain: Chain) -> Problems:
             )
 
 
+def _no_private_tensor_is_sent_under_another_name(method: Method, chain: Chain) -> Problems:
+    """Tied weights have several names; if only some of them are private, the tensor leaves."""
+    if len(chain.names) == 1 and any(_needs_are_met(method, chain)):
+        return  # the blocks that it names do not exist before the model is cut
+    private, names = method.private(chain), dict[int, list[str]]()
+    for name, tensor in chain.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+    for tied in names.values():
+        kept, sent = [n for n in tied if n in private], [n for n in tied if n not in private]
+        if kept and sent:
+            yield (
+                f"keeps '{kept[0]}' at the clients, which is also '{sent[0]}' and would be sent; "
+                "let these layers not share their weights, or put both into one block"
+            )
+
+
 def _the_model_is_trained(method: Method, chain: Chain) -> Problems:
     if "model" not in {p.slot for p in method.phases}:
         yield "no phase trains the slot 'model'; add Phase()"
@@ -172,6 +188,7 @@ CLIENT_CHECKS: tuple[Callable[[Method, Chain], Problems], ...] = (
     _needs_are_met,
     _some_weight_is_trainable,
     _every_phase_trains_weights,
+    _no_private_tensor_is_sent_under_another_name,
     _the_model_is_trained,
     _the_evaluated_slot_exists,
 )
