@@ -62,6 +62,7 @@ def fail(error: Exception) -> Any:
         (lambda net, x, scores: None, "None was returned, in which no logits are found"),
         (lambda net, x, scores: scores.argmax(1), r"returns shape \(1,\) for one sample"),
         (lambda net, x, scores: scores.long(), "numbers of type torch.int64"),
+        (lambda net, x, scores: scores.detach(), r"scores without a gradient, .* remove torch.no_"),
         (
             lambda net, x, scores: (x, scores) if net.training else scores,
             r"in training .* in a tuple of 2 values for 2 samples, .* return out\[1\]",
@@ -164,6 +165,25 @@ def test_a_model_that_cannot_be_cut_automatically_is_told_what_to_write(desk: Pa
         experiment(model=small_cnn(), method="stochdepth").run()
     assert "cut it" not in str(told.value)
     assert experiment(model=Branching(), method="fedavg", rounds=1).run().result is not None
+
+
+class DropsItself(Branching):
+    """Reads self.training, so it is another graph in training than in evaluation."""
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(nn.functional.dropout(self.body(x.flatten(1)), 0.5, self.training))
+
+
+def test_a_line_that_cut_would_reject_is_not_shown(desk: Path) -> None:
+    with pytest.raises(fl.UserError, match=r"nn\.Dropout instead of.*fedloom\.Chain\(") as told:
+        experiment(model=DropsItself(), method="fedper").run()
+    assert "fedloom.cut" not in str(told.value)
+    too_few = r"5 blocks, .* cut automatically it has only 2, 4, head; write it as fedloom\.Chain"
+    with pytest.raises(fl.UserError, match=too_few):
+        experiment(model=small_cnn(), method="fedper(blocks=4)").run()
+    with pytest.raises(fl.UserError, match=r"needs a block 'conv1' .* it has only 2, 4, head"):
+        experiment(model=small_cnn(), method="fedafa(at=conv1)").run()
+    assert experiment(model=small_cnn(), method="fedafa(at='2')", rounds=1).run().result
 
 
 def test_a_model_of_one_block_is_cut_where_the_method_needs_blocks(desk: Path) -> None:

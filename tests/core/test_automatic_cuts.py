@@ -1,5 +1,6 @@
 """Where models are cut if nobody says where; the chain computes what the model computes."""
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -133,6 +134,45 @@ def test_no_place_to_cut(model: nn.Module) -> None:
     assert automatic_cuts(model) == []
     with pytest.raises(UserError, match=r"no place .* write it as fedloom\.Chain"):
         cut(model)
+
+
+def linear_layers(**names: nn.Module) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(names))
+
+
+def test_a_module_with_a_name_that_a_chain_uses_itself() -> None:
+    net = linear_layers(layers=nn.Linear(4, 3), names=nn.Linear(3, 3), out=nn.Linear(3, 2))
+    chain = cut(net, example=torch.ones(2, 4))
+    assert chain.names == ("layers_", "names_", "head")
+
+
+def test_a_module_called_head_that_is_not_the_last() -> None:
+    net = linear_layers(head=nn.Linear(4, 3), middle=nn.Linear(3, 3), out=nn.Linear(3, 2))
+    assert cut(net, example=torch.ones(2, 4)).names == ("middle", "head")
+
+
+def test_no_cut_between_layers_that_share_weights() -> None:
+    a, b, c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    c.weight = b.weight
+    assert automatic_cuts(nn.Sequential(a, b, c, nn.Linear(4, 2))) == ["0", "2"]
+    assert automatic_cuts(nn.Sequential(a, b, a, b)) == []
+    assert cut(nn.Sequential(a, b, c), example=torch.ones(2, 4)).names == ("0", "head")
+
+
+class WorksInPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.a(x), inplace=True)
+        x = self.b(x).relu_()
+        return self.d(self.c(x).relu())
+
+
+def test_no_cut_before_a_function_that_overwrites_its_input() -> None:
+    assert automatic_cuts(WorksInPlace()) == ["c"]
+    assert cut(WorksInPlace(), example=torch.ones(2, 4)).names == ("c", "head")
 
 
 def test_a_chain_of_several_blocks_is_left_alone() -> None:

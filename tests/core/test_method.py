@@ -169,3 +169,16 @@ def test_which_methods_give_every_client_its_own_model() -> None:
     assert Method("x", private=norms).personal
     assert Method("x", finale=(Phase(),)).personal
     assert Method("x", (Phase(), Phase(slot="own")), evaluates="own").personal
+
+
+def test_a_private_weight_that_another_layer_shares_is_rejected() -> None:
+    """It would leave the client under the other layer's name."""
+    chain = Chain({"body": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
+    method = Method("keeps", private=blocks("head"))
+    method.check(chain)
+    chain.block("head").weight = chain.block("body").weight
+    said = r"keeps 'head\.weight' at the clients, which is also 'body\.weight' and would be sent"
+    with pytest.raises(UserError, match=said):
+        method.check(chain)
+    fedavg().check(chain)
+    Method("keeps all", private=blocks("body", "head")).check(chain)

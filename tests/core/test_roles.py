@@ -8,7 +8,7 @@ from torch import nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.method import Method
-from fedloom.core.roles import Roles, moved
+from fedloom.core.roles import Roles, change, moved
 from fedloom.core.server import weighted_sum
 from fedloom.methods.fedadam import fedadam
 from fedloom.methods.fedavg import fedavg
@@ -58,6 +58,15 @@ def test_moved_by_hand() -> None:
     assert after["count"].item() == 4
     assert after["count"].dtype == torch.int64
     assert after["private"] is params["private"]
+
+
+def test_a_mask_by_hand() -> None:
+    """Three clients of equal size: true where it is so for all of them."""
+    before = torch.tensor([True, True, False, False])
+    finals = [[True, True, True, False], [True, False, True, True], [True, True, True, False]]
+    uploads = [{"mask": change(torch.tensor(final), before)} for final in finals]
+    after = moved({"mask": before}, weighted_sum(uploads, [1 / 3] * 3))["mask"]
+    assert after.dtype == torch.bool and after.tolist() == [True, False, True, False]
 
 
 @given(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -210,6 +212,31 @@ def test_no_room_on_the_disk_is_an_error_that_says_where(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with UploadSpool() as spool, pytest.raises(RunError, match=r"missing: .*set TMPDIR"):
         spool.keep({"model": {"w": torch.ones(3)}})
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_no_usable_temporary_folder_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    with UploadSpool() as spool, pytest.raises(RunError, match=r"No usable temporary .*set TMPDIR"):
+        spool.keep({"model": {"w": torch.ones(3)}})
+
+
+class Full(io.BytesIO):
+    """A file on a disk without room."""
+
+    def write(self, data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_a_full_disk_is_one_error_and_not_another_when_the_file_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: io.BufferedWriter(Full()))
+    with pytest.raises(RunError, match="No space left on device"), UploadSpool() as spool:
+        for _ in range(2):  # the first waits in Python's own buffer
+            spool.keep({"model": {"w": torch.ones(3)}})
 
 
 def test_small_rounds_make_no_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,11 @@ def _around_stacks(model: nn.Module) -> list[str]:
 def _between_layers(model: nn.Module, graph: ForwardGraph) -> list[str]:
     """The last usable place before each layer but the first."""
     ends, position = graph.valid_cuts(), graph.position
-    usable = graph.all_usable_cuts(model)
+    usable = [
+        name
+        for name in graph.all_usable_cuts(model)
+        if name != "head" and not graph.shares_weights(model, ends[name])
+    ]
     starts = [position[ends[name]] + 1 for name in usable]
     pieces = zip([0, *starts], [*starts, len(graph.steps)], strict=True)
     layers = [any(_has_weights(model, n) for n in graph.steps[a:b]) for a, b in pieces]

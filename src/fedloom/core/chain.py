@@ -31,7 +31,7 @@ class Chain(nn.Module):
         if not blocks:
             raise UserError("a chain needs at least one block; pass Chain({'model': module})")
         for name, block in blocks.items():
-            if not name or name == "names" or hasattr(self, name) or "." in name:
+            if not name or is_reserved(name) or hasattr(self, name) or "." in name:
                 raise UserError(
                     f"block name '{name}' is empty, reserved, or contains a dot; "
                     "choose another name for the block"
@@ -79,3 +79,12 @@ class Chain(nn.Module):
             )
             if any(True for _ in tensors):
                 yield name, module
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a chain has an attribute of its own with this name, so that no block can have it.
+
+    >>> is_reserved("layers"), is_reserved("layer1")
+    (True, False)
+    """
+    return name == "names" or hasattr(Chain, name) or name in vars(nn.Module())

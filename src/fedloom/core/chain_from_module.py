@@ -27,8 +27,9 @@ def cut(
 
     Without `at` it is cut between its layers: those of a Sequential, the stages of a ResNet, the
     encoder layers of a transformer; see `automatic_cuts`. Each block is named after the module that
-    ends it, with _ for dots, and the last one is `head`. With an example batch the chain is
-    verified to give the same bits as the model, in evaluation and in training mode.
+    ends it, with _ for dots, and the last one is `head`; a name that Chain uses itself, such as
+    `layers`, gets a _ at its end. With an example batch the chain is verified to give the same bits
+    as the model, in evaluation and in training mode.
 
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> cut(net, at=["1"], example=torch.ones(2, 4)).names
@@ -65,8 +66,8 @@ def _cut_automatically(model: nn.Module, example: Tensor | None) -> Chain:
         model = model.block(model.names[0])
     if not (at := automatic_cuts(model)):
         raise UserError(
-            f"no place was found to cut {type(model).__name__} (its forward branches, or has one "
-            f"layer); {WRITE_CHAIN}"
+            f"no place was found to cut {type(model).__name__} (its forward branches, it has one "
+            f"layer, or its layers share weights or work in place); {WRITE_CHAIN}"
         )
     chain = cut(model, at, example)
     chain.cut_at = tuple(at)
@@ -88,7 +89,7 @@ def _traced(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
         raise UserError(
             f"{type(model).__name__}.forward does different things in training and in evaluation; "
             "use layers such as nn.Dropout instead of functions that read self.training, "
-            "or use the model without cuts"
+            f"or {WRITE_CHAIN}"
         )
     return in_training
 

@@ -20,6 +20,7 @@ from fedloom.core.job import Job, ModelPool, Progress
 from fedloom.core.method import Method, Outcome, Phase
 from fedloom.core.params import Params, without
 from fedloom.core.request import Broadcast, ClientTask, EvaluationTask, Task, Work
+from fedloom.core.roles import change
 from fedloom.core.server import Reply
 from fedloom.core.solver import DescentResult, Objective, Solver
 
@@ -79,8 +80,8 @@ def train(federation: Federation, job: Job) -> Reply:
     outcome = run_phases(method.phases, job, federation.solver, "phase")
     private, kept = job.model_pool.names(method.private), job.model_pool.kept(method.private)
     final, delta = outcome.weights["model"], outcome.delta
-    change = {
-        n: delta[n] if n in delta else final[n] - t
+    changes = {
+        n: delta[n] if n in delta else change(final[n], t)
         for n, t in job.received.items()
         if n not in kept
     }
@@ -89,7 +90,7 @@ def train(federation: Federation, job: Job) -> Reply:
         memories |= descent.keep
     if private:
         memories["private"] = {n: final[n] for n in final if n in private}
-    reply = reply_of(method, outcome, change, memories)
+    reply = reply_of(method, outcome, changes, memories)
     carried = federation.keeper.keep(job.client, job.round, reply.memories)
     return replace(reply, memories=carried)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from fedloom.core.chain import is_reserved
 from fedloom.core.errors import UserError
 from fedloom.core.model_output import tensor_of
 
@@ -91,14 +92,17 @@ class ForwardGraph:
         """The valid cuts in order, except those before a layer that overwrites its input."""
 
         def overwritten(node: fx.Node) -> bool:
-            layers = [
-                model.get_submodule(str(u.target)) for u in node.users if u.op == "call_module"
-            ]
-            return any(getattr(layer, "inplace", False) for layer in layers)
+            return any(_overwrites(model, user) for user in node.users)
 
         position, ends = self.position, self.valid_cuts()
         by_step = {node: name for name, node in ends.items() if not overwritten(node)}
         return [by_step[node] for node in sorted(by_step, key=lambda node: position[node])]
+
+    def shares_weights(self, model: nn.Module, cut: fx.Node) -> bool:
+        """Whether a weight or a buffer is used both up to this step and after it."""
+        used = [_tensors_of(model, node) for node in self.steps]
+        after = self.position[cut] + 1
+        return not set[int]().union(*used[:after]).isdisjoint(set[int]().union(*used[after:]))
 
     def problems(self, cut: str) -> Iterator[str]:
         """Why the model cannot be cut after this module."""
@@ -123,6 +127,8 @@ class ForwardGraph:
         position, ends = self.position, dict[str, fx.Node]()
         for cut in sorted(cuts, key=lambda cut: position[self.outputs[cut][0]]):
             name, end = cut.replace(".", "_"), self.outputs[cut][0]
+            if is_reserved(name):
+                name += "_"
             if name in (*ends, "head") or end in ends.values():
                 raise UserError(
                     f"cut '{cut}' has the name or the position of another block; leave it out"
@@ -146,6 +152,22 @@ class ForwardGraph:
                 copies[node] = graph.node_copy(node, copied)
         graph.output(copied(end))
         return fx.GraphModule(model, graph)
+
+
+def _overwrites(model: nn.Module, step: fx.Node) -> bool:
+    """Whether a step changes its input in place: nn.ReLU(inplace=True), F.relu_(x), x.relu_()."""
+    if step.op == "call_module":
+        return bool(getattr(model.get_submodule(str(step.target)), "inplace", False))
+    name = getattr(step.target, "__name__", str(step.target))
+    return bool(step.kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
+
+
+def _tensors_of(model: nn.Module, step: fx.Node) -> set[int]:
+    """The ids of the weights and buffers that a step uses."""
+    if step.op == "call_module":
+        held = model.get_submodule(str(step.target)).state_dict(keep_vars=True)
+        return {id(tensor) for tensor in held.values()}
+    return {id(operator.attrgetter(str(step.target))(model))} if step.op == "get_attr" else set()
 
 
 def _label(node: fx.Node) -> Any:

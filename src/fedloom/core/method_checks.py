@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fedloom.core.automatic_cuts import WRITE_CHAIN, automatic_cuts
+from fedloom.core.automatic_cuts import WRITE_CHAIN
 from fedloom.core.chain import Chain
+from fedloom.core.chain_from_module import cut
+from fedloom.core.errors import UserError
 from fedloom.core.server import KINDS
 
 if TYPE_CHECKING:
-    from fedloom.core.method import Method
+    from fedloom.core.method import Method, Need
 
 Problems = Iterator[str]
 
@@ -32,18 +34,23 @@ def unmet_needs(method: Method, chain: Chain) -> Problems:
     blocks = ", ".join(chain.names)
     for need in method.needs:
         if not need.met(chain):
-            remedy = _way_to_cut(chain) if need.by_cutting else ""
+            remedy = _way_to_cut(chain, need) if need.by_cutting else ""
             yield f"needs {need.text}, but the model has the blocks {blocks}{remedy}"
 
 
-def _way_to_cut(chain: Chain) -> str:
-    """How to make several blocks of a single one; empty if there are several."""
+def _way_to_cut(chain: Chain, need: Need) -> str:
+    """How to make the blocks that are needed of a single one; empty if there are several."""
     if len(chain.names) > 1:
         return ""
-    if at := automatic_cuts(chain.block(chain.names[0])):
-        line = f"return fedloom.cut(model, at={at})"
+    try:
+        blocks = cut(chain)
+    except UserError as error:
+        return f"; {error}"
+    if need.met(blocks):
+        line = f"return fedloom.cut(model, at={list(blocks.cut_at)})"
         return f"; cut it into blocks in the function that builds it, for example: {line}"
-    return f"; no place was found to cut it (its forward branches, or has one layer): {WRITE_CHAIN}"
+    names = ", ".join(blocks.names)
+    return f"; cut automatically it has only {names}; {WRITE_CHAIN} with the blocks that are needed"
 
 
 def _stages_follow_the_order_of_kinds(method: Method) -> Problems:
@@ -120,6 +127,8 @@ def _some_weight_is_trainable(method: Method, chain: Chain) -> Problems:
 
 
 def _every_phase_trains_weights(method: Method, chain: Chain) -> Problems:
+    if len(chain.names) == 1 and any(_needs_are_met(method, chain)):
+        return  # the blocks that it names do not exist before the model is cut
     parameters = dict(chain.named_parameters())
     for number, phase in enumerate((*method.phases, *method.finale)):
         chosen = parameters.keys() & phase.trains(chain)
@@ -128,6 +137,22 @@ def _every_phase_trains_weights(method: Method, chain: Chain) -> Problems:
             yield (
                 f"phase {number} of slot '{phase.slot}' trains {found} of this model; "
                 "choose other tensors or another model"
+            )
+
+
+def _no_private_tensor_is_sent_under_another_name(method: Method, chain: Chain) -> Problems:
+    """Tied weights have several names; if only some of them are private, the tensor leaves."""
+    if len(chain.names) == 1 and any(_needs_are_met(method, chain)):
+        return  # the blocks that it names do not exist before the model is cut
+    private, names = method.private(chain), dict[int, list[str]]()
+    for name, tensor in chain.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+    for tied in names.values():
+        kept, sent = [n for n in tied if n in private], [n for n in tied if n not in private]
+        if kept and sent:
+            yield (
+                f"keeps '{kept[0]}' at the clients, which is also '{sent[0]}' and would be sent; "
+                "let these layers not share their weights, or put both into one block"
             )
 
 
@@ -163,6 +188,7 @@ CLIENT_CHECKS: tuple[Callable[[Method, Chain], Problems], ...] = (
     _needs_are_met,
     _some_weight_is_trainable,
     _every_phase_trains_weights,
+    _no_private_tensor_is_sent_under_another_name,
     _the_model_is_trained,
     _the_evaluated_slot_exists,
 )

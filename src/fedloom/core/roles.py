@@ -4,7 +4,8 @@ weights      parameters, including the affine ones of a normalisation layer: ave
              tensors that a server optimiser changes.
 statistics   floating-point buffers (running mean and variance): averaged like weights, but never
              part of a momentum or second moment, which would drive a variance below zero.
-counters     integer buffers (batches seen): averaged in float64 and truncated to an integer.
+counters     integer buffers (batches seen): averaged in float64 and truncated to an integer. A
+             mask of true and false is one of ones and zeros: true where it is so for all clients.
 frozen       parameters that the builder of the model froze (requires_grad=False): never trained and
              never uploaded, so they keep their initial values. The buffers of a frozen layer are
              statistics and counters like all others.
@@ -47,6 +48,11 @@ class Roles:
         return Roles(weights, frozenset(buffers) - counters, counters, frozen)
 
 
+def change(after: Tensor, before: Tensor) -> Tensor:
+    """What a client uploads of a tensor: after - before; of true and false, where they differ."""
+    return after ^ before if before.dtype == torch.bool else after - before
+
+
 def moved(params: Mapping[str, Tensor], by: Mapping[str, Tensor]) -> Params:
     """params + by. Tensors that `by` lacks (private ones) stay as they are.
 
@@ -58,6 +64,8 @@ def moved(params: Mapping[str, Tensor], by: Mapping[str, Tensor]) -> Params:
 def _moved(t: Tensor, by: Tensor) -> Tensor:
     if t.is_floating_point():
         return t + by
+    if t.dtype == torch.bool:  # `by` is the share of clients with another value
+        by = torch.where(t.to(by.device), -by, by)
     # 1e-6: the mean of equal counts may come out just below them by rounding
     mean = in_float64(t) + by + 1e-6
     return torch.trunc(mean).to(t.device, t.dtype)

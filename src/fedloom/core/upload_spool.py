@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
@@ -108,7 +108,8 @@ class UploadSpool:
 
     def __exit__(self, *error: object) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # to write the rest may fail again; nobody will read it
+                self._file.close()
 
 
 def upload_bytes(uploads: Uploads) -> int:
@@ -130,7 +131,9 @@ def _readable_errors() -> Iterator[None]:
         yield
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        # tempfile.gettempdir() raises where no folder is usable
+        where = f" in {tempfile.tempdir}" if tempfile.tempdir else ""
         raise RunError(
-            f"the updates of clients cannot be stored in {tempfile.gettempdir()}: {reason}; "
+            f"the updates of clients cannot be stored{where}: {reason}; "
             "free some space there, or set TMPDIR to a folder on another disk"
         ) from error

@@ -18,10 +18,11 @@ from torch import Tensor
 from fedloom.core.errors import RunError
 from fedloom.core.federation import Federation
 from fedloom.core.job import Data, build_isolated
-from fedloom.core.params import Params, add
+from fedloom.core.params import Params
 from fedloom.core.request import Broadcast, ClientTask
+from fedloom.core.roles import change, moved
 from fedloom.core.sampler import everyone
-from fedloom.core.server import Absent, Reply
+from fedloom.core.server import Absent, Reply, weighted_sum
 from fedloom.core.simulation import Simulation, init_state
 from fedloom.core.solver import Schedule, Sgd
 from fedloom.engines.inprocess import InProcess
@@ -110,7 +111,7 @@ def _largest_difference(tiny: Federation) -> float:
     tasks = [ClientTask(client) for client in range(len(CLIENT_SIZES))]
     replies, distances = _both_ways(alone, vectorised, sent, tasks)
     uploads = dict(replies[0].uploads)
-    params = add(sent.params, uploads.pop("model"))
+    params = moved(sent.params, weighted_sum([uploads.pop("model")], [1.0]))
     sent = Broadcast("train", 1, params, {**sent.shared, **uploads})
     tasks = [ClientTask(client, reply.memories) for client, reply in replies.items()]
     _, more = _both_ways(alone, vectorised, sent, tasks)
@@ -135,7 +136,7 @@ def _distance(a: Reply, b: Reply) -> Tensor:
     ours, theirs = _tensors(a), _tensors(b)
     if ours.keys() != theirs.keys() or (a.samples, a.seen, a.steps) != (b.samples, b.seen, b.steps):
         return torch.tensor(torch.inf, dtype=torch.float64)
-    norms = [torch.linalg.vector_norm((t - theirs[n]).double()).cpu() for n, t in ours.items()]
+    norms = [torch.linalg.vector_norm(change(t, theirs[n]).double()).cpu() for n, t in ours.items()]
     return torch.stack([*norms, torch.tensor(abs(a.loss - b.loss), dtype=torch.float64)]).max()
 
 

@@ -23,6 +23,7 @@ from fedloom.core.key import Key
 from fedloom.core.method import Outcome
 from fedloom.core.params import Params
 from fedloom.core.request import Broadcast, Task
+from fedloom.core.roles import change
 from fedloom.core.rule import Gradient
 from fedloom.core.server import Reply
 from fedloom.core.solver import DescentResult, Sgd, smallest_bound
@@ -161,7 +162,8 @@ class VmapRound:
 def lane_updates(sent: Params, weights: Params, lanes: int) -> list[Params]:
     """The change of the server's weights in each lane."""
     stacked = [
-        weights[n] - t if n in weights else (t - t).expand(lanes, *t.shape) for n, t in sent.items()
+        weights[n] - t if n in weights else change(t, t).expand(lanes, *t.shape)
+        for n, t in sent.items()
     ]
     return [
         dict(zip(sent, lane, strict=True))

@@ -142,13 +142,19 @@ def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> 
     """Raise if the model returns something else in training, as those with two classifiers do."""
     x = torch.cat([_sample(federation)] * 2)
     try:
-        with torch.no_grad(), fork_rng():
+        with fork_rng():
             output = _output(model.train(), x)
     except Exception as error:
         raise UserError(
             f"model '{_name(spec)}' fails in training: {_described(error)}; fix its forward"
         ) from error
     _check_scores(output, spec, federation, x, " in training (model.train())")
+    trains = any(p.requires_grad for p in model.parameters())
+    if trains and not tensor_of(output).requires_grad:
+        raise UserError(
+            f"model '{_name(spec)}' returns scores without a gradient, so no weight would be "
+            "trained; remove torch.no_grad() and detach() from its forward"
+        )
 
 
 def _described(error: Exception) -> str:

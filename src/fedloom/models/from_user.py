@@ -42,6 +42,7 @@ def build_user_model(
         else:
             module = _called(spec, source, shape, classes)
         _materialise(spec, module, sample)
+    _check_real(spec, module)
     return module if isinstance(module, Chain) else Chain({"model": module})
 
 
@@ -85,6 +86,16 @@ def _materialise(spec: Spec, module: nn.Module, sample: Callable[[], Tensor]) ->
             f"the lazy layer of '{left[0]}' got no weights, because no sample passes through it; "
             f"use it in the forward of model '{user_code.short_reference(spec.name)}', or remove it"
         )
+
+
+def _check_real(spec: Spec, module: nn.Module) -> None:
+    """Raise for a complex tensor: its imaginary part would be lost in the type of the run."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.is_complex():
+            raise UserError(
+                f"'{name}' of model '{user_code.short_reference(spec.name)}' has complex numbers; "
+                "store torch.view_as_real of it, and take torch.view_as_complex in its forward"
+            )
 
 
 def _arguments(
