@@ -20,10 +20,9 @@ from support import warm_python
 METHODS = ("fedavg", "fedprox(mu=1)")
 
 
-def compare(out: str, *words: object, methods: tuple[str, ...] = METHODS) -> Said:
-    return fedloom(
-        "compare", "--methods", ",".join(methods), *TINY, "--rounds", 2, "--out", out, *words
-    )
+def compare(out: str, *words: object, methods: tuple[str, ...] = METHODS, code: int = 0) -> Said:
+    command = ("compare", "--methods", ",".join(methods), *TINY, "--rounds", 2, "--out", out)
+    return fedloom(*command, *words, code=code)
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -258,6 +257,18 @@ def test_two_at_a_time_are_the_same_runs_and_a_failure_stops_no_other(desk: Path
         said.flat,
     )
     assert shas(desk / "two") == shas(desk / "one") and len(shas(desk / "one")) == 2
+
+
+@pytest.mark.parametrize(("jobs", "code"), [(1, 2), (2, 1)])
+def test_runs_that_are_refused_before_round_0_leave_no_folder(
+    jobs: int, code: int, desk: Path
+) -> None:
+    """So that the corrected command does not meet runs with the wrong setting."""
+    words = ("--set", "task=regression", "--partition", "iid", "--jobs", jobs)
+    compare("both", *words, code=code)
+    assert not list(desk.glob("both/**/config.toml"))
+    compare("both", "--partition", "iid", "--jobs", jobs)
+    assert len(shas(desk / "both")) == 2
 
 
 def test_runs_of_an_earlier_version_of_user_code_are_rejected(desk: Path) -> None:

@@ -27,7 +27,7 @@ from fedloom.experiment.prepare import check_names, cohort_conflicts
 from fedloom.experiment.reuse import copy_rounds, find_run_with_same_rounds, rounds_key
 from fedloom.experiment.stored_run import is_finished, run_config
 from fedloom.metrics.curve import CurveOptions, evaluations
-from fedloom.runs.folder import RunFolder
+from fedloom.runs.folder import RunFolder, remove_unless_begun
 from fedloom.runs.folder_layout import CONFIG
 from fedloom.settings.config import DEFAULTS, Config, load
 from fedloom.settings.difference import first_difference
@@ -219,13 +219,20 @@ def _raise_failed(failed: Sequence[PlannedRun]) -> None:
 
 def _take_over_rounds(planned: PlannedRun, folders: Sequence[Path], say: Message) -> None:
     """Give a run that has not begun the rounds of a finished run with the same rounds, if any."""
-    with planned.open() as folder:
-        if folder.restore() is not None:
-            return
-        other = find_run_with_same_rounds(planned.config, folders)
-        if other is not None:
+    if _has_begun(planned):
+        return
+    other = find_run_with_same_rounds(planned.config, folders)
+    if other is not None:
+        with planned.open() as folder:
             copy_rounds(folder, other)
-            say(f"{planned.title}: has the same rounds as '{other}', which are reused")
+        say(f"{planned.title}: has the same rounds as '{other}', which are reused")
+
+
+def _has_begun(planned: PlannedRun) -> bool:
+    if not (planned.path / CONFIG).exists():
+        return False
+    with planned.open() as folder:
+        return folder.restore() is not None
 
 
 def _run_in_processes(
@@ -249,6 +256,7 @@ def _run_in_processes(
             command.append("--trust")
         return gate.run(command, planned.config)
 
+    new = [planned.path for planned in plans if not (planned.path / CONFIG).exists()]
     for planned in plans:
         planned.open().close()
     pool = ThreadPoolExecutor(jobs)
@@ -260,7 +268,11 @@ def _run_in_processes(
     finally:
         gate.close()
         pool.shutdown(cancel_futures=True)
-    return [planned for planned, code in zip(plans, codes, strict=True) if code]
+    failed = [planned for planned, code in zip(plans, codes, strict=True) if code]
+    for planned in failed:
+        if planned.path in new:
+            remove_unless_begun(planned.path)
+    return failed
 
 
 def sharing_last(plans: Sequence[PlannedRun]) -> list[tuple[int, int]]:

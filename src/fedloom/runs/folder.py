@@ -20,6 +20,7 @@ So `restore` always returns a completed save, and the last one unless its files 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -238,3 +239,9 @@ class RunFolder:
         self.store.rollback_to(last, self._checks.digests.get(last, MemoryDigest()))
         journal.truncate(0 if loaded is None else loaded.manifest.metrics["bytes"])
         self._end_copying()
+
+
+def remove_unless_begun(path: Path) -> None:
+    """Delete the folder of a run that has not saved anything yet."""
+    if not read_if_exists(path / METRICS) and not saved_rounds(path / CHECKPOINT):
+        shutil.rmtree(path, ignore_errors=True)
