@@ -1,4 +1,4 @@
-"""Whether every method has the same result on a simulated GPU as on the CPU, bit for bit.
+"""Checks that every method has the same result on a simulated GPU as on the CPU, bit for bit.
 
     python -m benchmarks.device_bits [--only fedavg,m2m]
 

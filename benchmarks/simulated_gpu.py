@@ -1,14 +1,14 @@
-"""A simulated GPU: tensors on a device of their own, whose arithmetic the CPU does.
+"""A simulated GPU: tensors on a device of their own, computed by the CPU.
 
-It shows, without a GPU, where code would wait for one. Values are real, so that all code runs as it
-is. As on CUDA, tensors of the host and of the device cannot be mixed, except for a number (a tensor
-without dimensions) and an index. What CUDA does asynchronously is free; counted are
+It shows, without a GPU, where code would wait for one. Values are real, so all code runs unchanged.
+As on CUDA, tensors of the host and of the device cannot be mixed, except for a number (a tensor
+without dimensions) and an index. What CUDA does asynchronously is free. These are counted:
 
     waits    the host waits until the device has done all that was asked of it: a value is read, a
              copy is not `non_blocking`, or the size of a result depends on values.
     copies   tensors that are copied between host and device, either way.
 
-It knows nothing of time, memory, streams or kernels.
+It does not model time, memory, streams or kernels.
 """
 
 from __future__ import annotations

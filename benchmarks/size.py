@@ -4,10 +4,10 @@
                               [--source FOLDER]
 
 Every run is a `fedloom run`, observed from outside. Memory is the largest resident set size of its
-process, which the kernel records: samples miss peaks that are shorter than their distance, such as
-those of an evaluation. The page cache, which holds what a process has written to a file until the
-disk has it, is not part of it. Bytes written are those that the kernel counts for the processes,
-less those of files that were deleted before they reached the disk.
+process, which the kernel records: sampling would miss peaks that are shorter than its interval,
+such as those of an evaluation. The page cache, which holds what a process has written to a file
+until the disk has it, is not part of it. Bytes written are those that the kernel counts for the
+processes, less those of files that were deleted before they reached the disk.
 
 cohort     FedAvg, 10 million parameters: peak memory with 10, 50 and 200 clients per round.
 huge       FedAvg, 100 million parameters, 10 clients per round: peak memory in models.
@@ -126,7 +126,7 @@ def written_mib(pids: Sequence[int]) -> float:
 
 
 def settings(width: int, clients: int, cohort: int, rounds: int, *more: str) -> list[str]:
-    """The options of a run of an MLP on synthetic clients, in-process unless `more` says else."""
+    """The options for an MLP on synthetic clients, in-process unless `more` names an engine."""
     chosen = (
         f"data.name=crowd-{clients}",
         f"data.clients={clients}",
@@ -146,7 +146,7 @@ def settings(width: int, clients: int, cohort: int, rounds: int, *more: str) -> 
 def cohort(source: Path | None) -> dict[str, float]:
     """Peak memory by the number of clients per round, in models: medians over turns.
 
-    A run takes up to a model more or less than the same run before, by the gaps in its heap.
+    A run may take up to one model more or less when repeated, because of gaps in its heap.
     """
     model = model_mib(WIDTH_10M)
     peaks: dict[int, list[float]] = {size: [] for size in COHORTS}

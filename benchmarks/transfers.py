@@ -5,7 +5,7 @@
 Every method runs three rounds on a small residual net with augmented images, on the device of
 benchmarks/simulated_gpu.py. The third round is counted, with all memories in place; of a method
 that trains after the last round, that training. Clients with more steps and runs with more clients
-tell what a step, a client and a round cost:
+show what a step, a client and a round cost:
 
     total(clients, steps) = round + clients * client + steps * step
 
@@ -67,9 +67,9 @@ class Counts:
 
 @dataclass
 class UnequalSteps:
-    """A solver that makes one step at first; once it counts, more for every second client.
+    """A solver that makes one step at first and, once it counts, two or four, by client.
 
-    What it counts for clients of different numbers of steps tells the cost of a step.
+    The difference between clients with two and with four steps gives the cost of a step.
     """
 
     solver: Solver
@@ -123,7 +123,7 @@ def build(norm: str, method: Method, device: str = DEVICE) -> Callable[[], Chain
 
 
 def total(method: Method, norm: str, clients: int) -> tuple[Traffic, Traffic]:
-    """What is counted, without the steps; and what a step costs, on average over the phases."""
+    """The traffic without the steps, and what a step costs on average over the phases."""
     augmented = augment.build(parse("pad-crop+flip"))
     parts = np.split(np.arange(SAMPLES * clients), clients)
     with SimulatedGpu() as gpu:
@@ -210,12 +210,12 @@ def vectorised() -> Counts:
 
 
 def evaluation() -> Counts:
-    """A test batch as a step, and the rest of a piece of the test data as a client."""
+    """A test batch counted as a step, and the rest of a piece of the test data as a client."""
     data, method = dataset(), entry("fedavg").make()
     traffic = []
     for size in (BATCH, BATCH // 2):  # a piece of the test data is one batch, or two
         with SimulatedGpu() as gpu, patch.object(torch, "inference_mode", torch.no_grad):
-            # tensors of Python have no inference mode
+            # tensor subclasses written in Python do not support inference mode
             normalise = normaliser(data, device=DEVICE)
             test = EvaluationBatches(place(data.test, DEVICE), normalise, size)
             federation = Federation(

@@ -26,7 +26,7 @@ def texts(count: int = 240) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Masked(nn.Module):
-    """The model of a text in which padding is not attended to."""
+    """A model of texts that does not attend to padding."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -10,7 +10,13 @@ from docparts.earlier import EARLIER, earlier_link
 from docparts.markdown import table, unbroken
 from docparts.result_store import all_results
 from fedloom.claims.claim import PAPERS, Claim, PrintedNumber
-from fedloom.claims.evidence import OUTCOMES, counts, verdicts
+from fedloom.claims.evidence import (
+    OUTCOMES,
+    counts,
+    counts_in_words,
+    surviving_holm,
+    verdicts,
+)
 from fedloom.claims.judgement import Judgement
 from fedloom.claims.sentences import asked, number, repetitions, what_would_decide
 from fedloom.claims.statistics import LEVEL
@@ -33,8 +39,8 @@ HEADLINES = (
 )
 HOLM = "after Holm"
 HOLM_MEANS = """\
-After Holm: decided claims that stay decided after Holm's correction, of all that were tested with \
-an error, which counted costs do not have."""
+After Holm: how many claims stay decided after Holm's correction, of all that were tested with an \
+error; counted costs have none."""
 COSTS = "README.md"  # the page of the suite of costs, which three papers share
 
 
@@ -45,14 +51,14 @@ def paper(name: str) -> Callable[[Path], str]:
         every = [v for v in _verdicts(root) if v.claim.paper == name]
         tested = [v for v in every if v.judgement is not None]
         untested = [v for v in every if v.judgement is None]
-        parts = [f"{_counted(every)}.", _tested(tested, f"{name}.md")]
+        parts = [f"{counts_in_words(every)}.", _tested(tested, f"{name}.md")]
         return "\n\n".join([*parts, _untested(untested, f"{name}.md")])
 
     return markdown
 
 
 def headlines(root: Path) -> str:
-    """The claims that the papers stand or fall with."""
+    """The main claims of the papers."""
     found = {v.claim.id: v for v in _verdicts(root)}
     return _tested([found[name] for name in HEADLINES], "README.md", with_paper=True)
 
@@ -68,19 +74,9 @@ def overview(root: Path) -> str:
 
 def _count_cells(title: str, found: Sequence[Verdict]) -> list[str]:
     numbers = counts(found)
-    tested = [v for v in found if v.survives_holm is not None]
-    surviving = f"{sum(v.survives_holm is True for v in tested)} of {len(tested)}"
+    surviving, tested = surviving_holm(found)
     keys = ("claims", *OUTCOMES, "decided", "decided fairly")
-    return [title, *(str(numbers[key]) for key in keys), surviving]
-
-
-def _counted(found: Sequence[Verdict]) -> str:
-    numbers = counts(found)
-    outcomes = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in OUTCOMES)
-    return (
-        f"{numbers['claims']} claims: {outcomes}. {numbers['decided']} are decided, "
-        f"{numbers['decided fairly']} of them by a fair test"
-    )
+    return [title, *(str(numbers[key]) for key in keys), f"{surviving} of {tested}"]
 
 
 def _verdicts(root: Path) -> list[Verdict]:
@@ -88,7 +84,7 @@ def _verdicts(root: Path) -> list[Verdict]:
 
 
 def _tested(found: Sequence[Verdict], page: str, with_paper: bool = False) -> str:
-    """A table of verdicts, and why the tests that are not fair are not."""
+    """A table of verdicts, and why some tests are not fair."""
     reasons = list(dict.fromkeys(v.gate for v in found if v.judgement and not v.fair))
     heads = ["claim", "verdict", "ours", "paper", "runs"]
     rows = [_cells(v, page, reasons, with_paper) for v in found]
@@ -164,5 +160,5 @@ def _untested(found: Sequence[Verdict], page: str) -> str:
         for v in found
     ]
     title = f"<summary>Claims that were not tested: {len(found)}</summary>"
-    inner = table(["claim", "paper", "suite that would"], rows)
+    inner = table(["claim", "paper", "suite that would test it"], rows)
     return f'<details markdown="1">\n{title}\n\n{inner}\n\n</details>'

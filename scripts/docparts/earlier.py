@@ -1,7 +1,7 @@
 """The tables that were run before the suites, read from docs/results, with paired intervals.
 
-What is said about a table is computed, too: which rows are above or below the base with an interval
-of 95 % that excludes 0, and which are not decided.
+The sentences about a table are computed, too: which rows are above or below the base with an
+interval of 95 % that excludes 0, and which are not decided.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _said(rows: Mapping[str, Mapping[int, float]], base: str, what: str) -> str:
     """Which rows are above and below the base, and which are not decided."""
     if len(rows[base]) < FEWEST_SEEDS:
         return "One seed: nothing is decided by this table."
-    groups: dict[str, list[str]] = {"above": [], "below": [], "exactly as": [], "not decided": []}
+    groups: dict[str, list[str]] = {"above": [], "below": [], "identical": [], "not decided": []}
     for name, values in rows.items():
         if name != base:
             groups[_place(values, rows[base])].append(name)
@@ -239,7 +239,7 @@ def _place(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
     found = paired_difference(ours, theirs)
     assert found is not None  # they share their seeds
     if dict(ours) == dict(theirs):
-        return "exactly as"
+        return "identical"
     if not found.excludes_zero:
         return "not decided"
     return "above" if found.mean > 0 else "below"

@@ -165,8 +165,10 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
     if not result.runs:  # counted costs, which the table of claims shows
         return [f"All figures: [{result.suite}.json]({_up(RESULTS)}/{result.suite}.json)."]
     drawn = {picture.path.stem: picture for picture in pictures(root, result.suite)}
-    about = f"Gains and ratios are over the row named with a table; intervals are {_level(result)}."
-    parts = [f"{about} The legend of a picture says what its numbers are."]
+    parts = [
+        "Gains and ratios are relative to the row named above each table; intervals are "
+        f"{_level(result)}. The legend of each picture explains its numbers."
+    ]
     for found in figure_tables(result):
         parts.append(_table(found))
         if (picture := drawn.pop(found.preset.rpartition("/")[2], None)) is not None:
@@ -177,7 +179,7 @@ def _tables(result: ResultFile, root: Path) -> list[str]:
 
 def _level(result: ResultFile) -> str:
     again = ", after the one extension to more seeds" if result.extended else ""
-    return f"paired t, {100 * confidence(result):.0f} %{again}"
+    return f"paired t intervals, {100 * confidence(result):.0f} %{again}"
 
 
 def _table(found: FigureTable) -> str:

@@ -21,7 +21,7 @@ _EXPORTS = {
     # run experiments and look at what they did
     "Experiment": "fedloom.api.experiment",
     "Run": "fedloom.api.run",
-    "open": "fedloom.api.run:open_run",
+    "open": "fedloom.api.open_run:open_run",
     "compare": "fedloom.api.compare",
     "sweep": "fedloom.api.sweep",
     "tune": "fedloom.api.sweep",
@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from fedloom import trackers as trackers
     from fedloom.api.compare import compare as compare
     from fedloom.api.experiment import Experiment as Experiment
+    from fedloom.api.open_run import open_run as open  # noqa: F401 (ruff wants open_run as open_run)
     from fedloom.api.run import Run as Run
-    from fedloom.api.run import open_run as open  # noqa: F401 (ruff wants open_run as open_run)
     from fedloom.api.sweep import sweep as sweep
     from fedloom.api.sweep import tune as tune
     from fedloom.core.chain import Chain as Chain

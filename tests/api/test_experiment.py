@@ -299,7 +299,9 @@ def test_a_model_with_other_weights_each_time_is_rejected(desk: Path) -> None:
         nn.init.constant_(next(module.parameters()), float(next(draws)))
         return module
 
-    with pytest.raises(fl.UserError, match="'unseeded' has other initial weights each time it is"):
+    with pytest.raises(
+        fl.UserError, match="'unseeded' has different initial weights each time it is"
+    ):
         experiment(model=unseeded).run()
 
 

@@ -48,18 +48,21 @@ def fail(error: Exception) -> Any:
     [
         (
             lambda net, x, scores: {"features": x, "scores": scores},
-            r"a dict of 'features', 'scores' was returned, .* write in its forward: "
+            r"no logits were found in .*, a dict of 'features', 'scores'; .* write in its forward: "
             r"return out\['scores'\]",
         ),
         (lambda net, x, scores: (x, scores), r"\(1, 1, 8, 8\) in a tuple of 2 .* return out\[1\]"),
-        (lambda net, x, scores: [scores], r"a list of 1 values .* return out\[0\]"),
+        (lambda net, x, scores: [scores], r"a list of 1 values; .* return out\[0\]"),
         (
             lambda net, x, scores: ModelOutput(loss=None, hidden=scores),
-            r"a ModelOutput of 'loss', 'hidden' .* return out\['hidden'\]",
+            r"a ModelOutput of 'loss', 'hidden'; .* return out\['hidden'\]",
         ),
-        (lambda net, x, scores: {"x": x}, "a dict of 'x' .* a dict with the key 'logits', or"),
-        (lambda net, x, scores: {"logits": None}, "a dict of 'logits' was returned, in which no"),
-        (lambda net, x, scores: None, "None was returned, in which no logits are found"),
+        (lambda net, x, scores: {"x": x}, "a dict of 'x'; .* a dict with the key 'logits', or"),
+        (
+            lambda net, x, scores: {"logits": None},
+            "no logits were found in what was returned, a dict of 'logits'",
+        ),
+        (lambda net, x, scores: None, "no logits were found in what was returned, None"),
         (lambda net, x, scores: scores.argmax(1), r"returns shape \(1,\) for one sample"),
         (lambda net, x, scores: scores.long(), "numbers of type torch.int64"),
         (lambda net, x, scores: scores.detach(), r"scores without a gradient, .* remove torch.no_"),
@@ -130,7 +133,7 @@ def drawn_by_python() -> nn.Module:
 
 @pytest.mark.parametrize("model", [drawn_by_numpy, drawn_by_python])
 def test_weights_that_are_not_drawn_by_torch(model: Any, desk: Path) -> None:
-    with pytest.raises(fl.UserError, match="has other initial weights each time it is built"):
+    with pytest.raises(fl.UserError, match="has different initial weights each time it is built"):
         experiment(model=lambda: model()).run()
     assert experiment(model=model(), rounds=1).run().result is not None  # a module has its weights
 

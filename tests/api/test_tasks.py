@@ -125,7 +125,7 @@ def test_a_loss_that_is_none() -> None:
         experiment("regression", loss=3)
     with pytest.raises(fl.UserError, match=r"loss=MSELoss is a class; .* loss=MSELoss\(\)"):
         experiment("regression", loss=nn.MSELoss)
-    with pytest.raises(fl.UserError, match="loss='huber' is no function"):
+    with pytest.raises(fl.UserError, match="loss='huber' is not a function"):
         experiment("regression", loss="huber").check()
 
 

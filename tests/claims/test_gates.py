@@ -25,7 +25,7 @@ def result(folder: Path, accuracies: list[float], *gate: dict[str, Any], **more:
 def test_a_plateau_is_the_gain_over_the_last_rounds(tmp_path: Path) -> None:
     met = result(tmp_path / "flat", FLAT, PLATEAU)
     assert met == GateResult(
-        True, "fedavg gains +0.50 over the last 40% of the rounds, needed is less than 1"
+        True, "fedavg gains +0.50 over the last 40% of the rounds, less than 1 needed"
     )
     rising = result(tmp_path / "rising", RISING, PLATEAU)
     assert rising.met is False and "+20.00" in rising.why
@@ -65,7 +65,7 @@ def test_a_score_must_be_above_its_bound(tmp_path: Path) -> None:
 def test_a_gain_is_over_shared_seeds(tmp_path: Path) -> None:
     rows = {"fedavg": [[0.40], [0.50], [0.10]], "mixup": [[0.41], [0.512]]}
     found = trial_result(plan(tmp_path / "a", rows, GAIN))
-    assert found == GateResult(True, "mixup gains +1.10 on fedavg, needed is 1 or more")
+    assert found == GateResult(True, "mixup gains +1.10 over fedavg, at least 1 needed")
     assert trial_result(plan(tmp_path / "b", rows, {**GAIN, "at_least": 1.2})).met is False
 
 

@@ -53,7 +53,7 @@ def test_the_gate_of_a_suite_is_about_its_own_claims() -> None:
     met = result_file(suite="mix-lenet")
     assert met.gate_of(claim("fedmix/cifar10-localmix-no-help")).met is True
     other = met.gate_of(claim("fedmix/cifar10-over-fedavg"))
-    assert other.met is None and "is that of suite mix-cnn" in other.why
+    assert other.met is None and "has the gate of suite mix-cnn" in other.why
     without = met.gate_of(claim("fedmix/femnist-globalmixup-best"))
     assert without.met is None and without.why == "no gate was fixed for this claim"
 

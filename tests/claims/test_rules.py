@@ -186,4 +186,4 @@ def test_the_best_of_equal_cells_agrees_no_more_often_than_its_level(inside: int
 
 def test_one_seed_says_so_even_if_the_best_cannot_be_chosen() -> None:
     (found,) = compared(rule(best_in=["a"], out=["b"]), {"a": [2.0], "b": [1.0]})
-    assert judge(found).reason.startswith("1 seed has no interval")
+    assert judge(found).reason.startswith("one seed gives no interval")

@@ -15,8 +15,8 @@ CLEAR = [2.0, 2.1, 1.9]
         ([-d for d in CLEAR], 55.0, "differs"),
         ([-d for d in CLEAR], 45.0, "agrees"),
         ([2.0, 2.1], 55.0, "not decided (needs 3 seeds or more)"),
-        ([2.0, 2.0, 2.0], 55.0, "not decided (the seeds do not differ)"),
-        ([0.5, -0.5, 0.01], 55.0, "not decided (more than 200 seeds would)"),
+        ([2.0, 2.0, 2.0], 55.0, "not decided (the same on every seed)"),
+        ([0.5, -0.5, 0.01], 55.0, "not decided (more than 200 seeds would decide)"),
     ],
 )
 def test_the_sign(differences: list[float], printed: float, said: str) -> None:
@@ -26,7 +26,7 @@ def test_the_sign(differences: list[float], printed: float, said: str) -> None:
 def test_an_interval_with_zero_decides_nothing_and_says_how_many_seeds_would() -> None:
     """Mean 0.667, spread 1.528: at 99 % the half-width is below the mean from 39 seeds on."""
     open_ones = ([2.0, -1.0, 1.0], Printed(55.0), Printed(50.0), True)
-    assert sign_check(*open_ones) == "not decided (39 seeds would)"
+    assert sign_check(*open_ones) == "not decided (39 seeds would decide)"
     assert sign_check(*open_ones, extended=True) == "not decided"
 
 

@@ -71,7 +71,7 @@ def test_the_sentences() -> None:
     )
     assert judged([9.0]).sentence == (
         "not decided: fedmix - fedavg +9.00, 1 seed; asked: above 1; "
-        "1 seed has no interval; 3 is the fewest that can decide"
+        "one seed gives no interval; at least 3 are needed to decide"
     )
     assert judged([2.0, 2.0]).sentence.endswith("2 seeds decide nothing; run 3 or more")
     assert Verdict(OVER_FEDAVG, "not tested").sentence.startswith("not tested: no result file")
@@ -86,7 +86,7 @@ def test_seeds_that_do_not_differ_have_no_interval() -> None:
     assert found is not None and (found.outcome, found.p) == ("not decided", 1.0)
     assert found.sentence == (
         "not decided: fedavg / fedmix 1, 3 seeds; asked: 1.5 to 9; "
-        "the seeds do not differ, so there is no interval"
+        "all seeds give the same difference, so there is no interval"
     )
 
 
@@ -96,7 +96,7 @@ def test_how_many_seeds_would_decide_is_said_at_the_level_of_an_extension() -> N
     assert found.judgement is not None and found.judgement.seeds_to_decide == 11
     assert judged([0.7, 1.01, 1.3]).sentence.endswith("more than 200 seeds would decide")
     again = judged([1.0, 1.2, 1.4], extended=True)
-    assert again.sentence.endswith("extended already, a new suite would be needed")
+    assert again.sentence.endswith("already extended; a new suite would be needed")
 
 
 def test_as_json() -> None:

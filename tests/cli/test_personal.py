@@ -266,7 +266,7 @@ def test_a_table_of_personal_scores(desk: Path, monkeypatch: pytest.MonkeyPatch)
     assert re.search(
         rf"^own +\d+\.\d\d +{gain} +{gain} +- +45\.5 +not decided", shown, re.MULTILINE
     )
-    assert "one seed has no interval" in shown
+    assert "one seed gives no interval" in shown
     level = fedloom(
         *words[:2],
         *TINY,

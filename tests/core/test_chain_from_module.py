@@ -225,8 +225,8 @@ def test_other_rejections(net):
         ["head"],
         "cut 'head' has the name",
     )
-    rejects(Twice(), ["spare"], "'spare' gives a tensor 0 times")
-    rejects(Twice(), ["act"], "'act' gives a tensor 2 times")
+    rejects(Twice(), ["spare"], "'spare' returns a tensor 0 times")
+    rejects(Twice(), ["act"], "'act' returns a tensor 2 times")
     rejects(Tied(), ["act"], "blocks 'act' and 'head' share 'a.weight'")
     rejects(TwoInputs(), ["a"], "must take one tensor and return one")
     rejects(

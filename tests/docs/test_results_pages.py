@@ -232,7 +232,7 @@ def test_committed_results_are_complete_and_their_checksums_are_on_the_pages() -
     [
         (
             {"fedavg": [1, 2, 3], "a": [2.0, 3.1, 4.0], "b": [0.9, 2.1, 3.0], "c": [1, 2, 3]},
-            "Recall, compared with FedAvg: above: a; exactly as: c; not decided: b.",
+            "Recall, compared with FedAvg: above: a; identical: c; not decided: b.",
         ),
         ({"fedavg": [3.0, 4.1, 5.0], "a": [1, 2, 3]}, "Recall, compared with FedAvg: below: a."),
         ({"fedavg": [1], "a": [9]}, "One seed: nothing is decided by this table."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedloom.api.inputs import Inputs, collect
+from fedloom.api.inputs import Inputs
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
@@ -29,7 +29,7 @@ from fedloom.experiment.execute import execute
 from fedloom.experiment.identity import check_same_data
 from fedloom.experiment.prepare import PreparedRun, prepare
 from fedloom.experiment.reopen import ReopenedRun, reopened
-from fedloom.experiment.stored_run import StoredRun, read_run
+from fedloom.experiment.stored_run import StoredRun
 from fedloom.experiment.train import TrainedRun
 from fedloom.metrics.evaluate import metric_values, score_clients, task_score
 from fedloom.metrics.history import History
@@ -269,40 +269,3 @@ class Run:
             tuple(int(n) for n in counts[0]),
             metric_values(run.prepared.metrics, found),
         )
-
-
-def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data: Any = None,
-             metrics: Any = None, trust: bool = False, **data_options: Any) -> Run:  # fmt: skip
-    """The run in a folder, finished or not. Nothing that it names is executed before it is needed.
-
-    trust: whether the code that the run names as file.py:function may be executed, for its models
-    and to resume it. It need not be given for code that was passed to an Experiment in this
-    session.
-
-    method, model, data, metrics: what the run was given as Python objects that have no importable
-    name; they are needed only to resume it or to use its models. data_options: as for Experiment.
-    """
-    path = Path(folder)
-    stored = read_run(path)
-    if trust:
-        user_code.allow(stored.config.references)
-    objects = {"method": method, "model": model, "data": data, "metrics": metrics, **data_options}
-    given = collect({name: value for name, value in objects.items() if value is not None})
-    _check_same(stored.config, given, objects)
-    stored = replace(stored, dataset=given.dataset)
-    return Run(replace(given, raw=stored.config.model_dump(mode="json")), stored)
-
-
-def _check_same(config: Config, given: Inputs, objects: dict[str, Any]) -> None:
-    """Raise if an object passed again is not the one that the run was made with."""
-    pairs = {
-        "method": (config.method["name"], given.config.method["name"]),
-        "model": (config.model.name, given.config.model.name),
-        "data": (config.data.name, given.config.data.name),
-    }
-    for name, (then, now) in pairs.items():
-        if objects[name] is None or then == now:
-            continue
-        old, new = user_code.short_reference(then), user_code.short_reference(now)
-        this = "another version of it" if old == new else f"'{new}'"
-        raise UserError(f"the run was made with {name} '{old}', and this is {this}")

@@ -1,7 +1,7 @@
 """Analyses of a suite's finished runs, for columns such as the largest eigenvalue of the Hessian.
 
-Each is a process of its own, and its folder is written at once, so an interruption loses no
-analysis that is finished.
+Each is a process of its own whose folder is written in one go, so an interruption loses no finished
+analysis.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ id        PAPER/NAME
 where     the table, figure or section
 text      the claim in our own words
 kind      gain, order, ratio, range, monotone or equal-within: what sort of statement it is
-printed   the paper's numbers as it prints them: a label with value, value and what it is set
-          against, or values in order; empty if the paper states it without a number
+printed   the paper's numbers as it prints them: a label with a value, with a value and those it is
+          compared with (against), or with values in order; empty if the paper gives no number
 rule      what decides it (rules.py)
 preset    the table that tests it: name, rows, columns ("*": several); also: further tables with
           cells of the rule; command: how to count a cost that no table prints
@@ -46,7 +46,7 @@ class Part(BaseModel):
 
 
 class PrintedNumber(Part):
-    """A number as the paper prints it, or several in order; against: what it is set against."""
+    """A number as the paper prints it, or several in order. against: what it is compared with."""
 
     label: str
     value: str | None = None

@@ -64,7 +64,7 @@ def collect(plan: SuitePlan, made_at: str | None = None) -> Json:
 
 
 def file_name(suite: Suite) -> str:
-    """Of its result file: the suite, or the claim if it is the part that decides one claim."""
+    """The name of its result file: the suite, or the claim if it is the part that decides one."""
     fixed = suites().get(suite.id)
     is_whole = fixed is None or fixed.claims == suite.claims
     return suite.id if is_whole else suite.claims[0]
@@ -95,7 +95,7 @@ def _each_once(figures: Iterable[Json]) -> list[Json]:
 
 
 def _is_extended(suite: Suite) -> bool:
-    """Whether a run has a seed that was not fixed for its cell, be it the only seed that is run."""
+    """Whether a run has a seed that was not fixed for its cell, even if it is the only seed run."""
     fixed = suites().get(suite.id)
     if fixed is None:
         return False
@@ -218,7 +218,7 @@ def _sha256(file: Path) -> str:
 
 
 def _machine(runs: Iterable[StoredRun]) -> Json:
-    """What the runs say they were made with; facts that differ between them are all named."""
+    """What the runs were made with, as they record it; where they differ, all values."""
     facts: dict[str, list[Any]] = {}
     for run in runs:
         for name, value in asdict(run.identity.made_with).items() if run.identity else ():

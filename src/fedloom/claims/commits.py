@@ -22,7 +22,7 @@ COMMIT = re.compile(r"[0-9a-f]{4,64}")
 def made_at_commit(runs: Iterable[StoredRun]) -> str:
     """The commit that all these runs were made with; empty if that is not certain.
 
-    It is certain if their source code is the one that runs now, and that is as committed.
+    It is certain if their source code is the one that runs now and has no uncommitted changes.
     """
     now = made_with().source
     identities = [run.identity for run in runs]
@@ -37,7 +37,7 @@ def fixed_at(suite: Suite, commit: str, folder: Path = PACKAGE / "claims") -> st
     """The commit at which settings, seeds, gate and rule of a suite were fixed.
 
     It is the last one that changed suites.toml up to the commit of the runs. Empty if that is not
-    certain: without git, or if the suite or the rule is another one now.
+    certain: without git, or if the suite or the rule has changed since.
     """
     known = suites.suites().get(suite.id)
     if not COMMIT.fullmatch(commit) or known is None:
@@ -62,8 +62,8 @@ def _is_unchanged(text: str, now: Suite) -> bool:
 def _what_is_run(suite: Suite) -> Suite:
     """A suite without its words for the reader, which may be corrected later.
 
-    What is run is in its overrides, rows and presets; `scale` only says it, and `tried` has notes
-    on trials.
+    What is run is in its overrides, rows and presets; `scale` only describes it, and `tried` has
+    notes on trials.
     """
     return replace(suite, scale="", tried=())
 

@@ -2,7 +2,7 @@
 
 The rate of a kind of run, that is of a model, data and method, comes from the rounds of a run of
 that kind that has begun, finished or not. If there is none, a few steps of one round and an
-evaluation are run and timed. A run that takes over the rounds of another costs only what follows
+evaluation are run and timed. A run that reuses the rounds of another costs only what follows
 them: an epoch for every client and the scores of their models, which is a rough guess.
 """
 
@@ -34,7 +34,7 @@ STEPS = 4  # of one client, in a first measurement, which says how many the seco
 ROUNDS = 3  # of a measurement: the first is a warm-up, the fastest of the others counts
 SECONDS = 0.5  # for a round of the second measurement
 HARMLESS_LR = 1e-6  # the time does not depend on it, and nothing may diverge here
-LONG = 1.0  # seconds from which on a first measurement is enough
+LONG = 1.0  # seconds; a first measurement that takes this long is enough
 WITHOUT_EFFECT = {"seed", "rounds", "method", "checkpoint_every", "evaluate", "guard", "workers"}
 
 
@@ -50,7 +50,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """A run that is to be made, and how long it should take. shared: it takes over its rounds."""
+    """A run still to do, and how long it should take. shared: it reuses the rounds of another."""
 
     run: PlannedRun
     seconds: float
@@ -60,10 +60,10 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The runs of a plan that are to be made, in the order in which they start.
+    """The runs of a plan that are still to do, in the order in which they start.
 
-    finished: how many need not be made. gave_up: how many can get no further, because their
-    training diverged.
+    finished: how many are done already. gave_up: how many cannot continue, because their training
+    diverged.
     """
 
     runs: tuple[RunEstimate, ...]
@@ -72,7 +72,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Of one core for all runs."""
+        """Seconds of one core for all runs."""
         return sum(each.seconds for each in self.runs)
 
     def within(self, hours: float | None, jobs: int) -> list[RunEstimate]:
@@ -103,7 +103,7 @@ def estimate(plans: Sequence[PlannedRun]) -> Estimate:
 
 
 def _shared_rounds(plans: Sequence[PlannedRun], complete: set[Path]) -> set[Path]:
-    """The runs that will take over the rounds of another one, which is finished or comes first."""
+    """The runs that will reuse the rounds of another one, which is finished or comes first."""
     first_finished = sorted(plans, key=lambda planned: planned.path not in complete)
     pairs = sharing_last(first_finished)
     return {first_finished[number].path for number, source in pairs if source >= 0}
@@ -125,7 +125,7 @@ def _rounds_done(path: Path) -> int:
 
 
 class _Rates:
-    """The rates by kind of run, each found out once."""
+    """The rates by kind of run, each determined once."""
 
     def __init__(self, plans: Sequence[PlannedRun]) -> None:
         self._known: dict[str, Rate] = {}

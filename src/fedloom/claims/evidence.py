@@ -2,11 +2,10 @@
 
 If several result files have the figures that a claim compares, the fair one with the most seeds
 counts. A file with too few seeds to decide comes after every file with enough, fair or not; this
-order was chosen with the results of the first twelve tables at hand, and no verdict of the suites
-existed yet. Among
-equals the suite that the claim names counts, then the first by name. Fair tests with enough seeds
-that say something else are kept with it, for the reader to see. Holm's correction is applied
-within a paper, to all claims that were tested with an error.
+order was chosen when the results of the first twelve tables were known, and before any suite had a
+verdict. Among equals the suite that the claim names counts, then the first by name. Fair tests with
+enough seeds and another outcome are kept with it, for the reader to see. Holm's correction is
+applied within a paper, to all claims but those about counted costs, which have no error.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from fedloom.claims.statistics import FEWEST_SEEDS, survives_holm
 from fedloom.claims.verdict import Verdict, verdict
 
 OUTCOMES: tuple[Outcome, ...] = ("agrees", "differs", "not decided", "not tested")
+PLURALS = {"agrees": "agree", "differs": "differ"}
 
 
 def verdicts(
@@ -37,7 +37,7 @@ def verdicts(
 
 
 def best_verdict(claim: Claim, results: Iterable[ResultFile]) -> Verdict:
-    """The verdict of the result file that tests the claim best, with fair ones that contradict."""
+    """The verdict of the result file that tests the claim best, with fair tests that differ."""
     tests = [test for result in results if (test := verdict(claim, result)) is not None]
     if not tests:
         return Verdict(claim, "not tested")
@@ -76,3 +76,19 @@ def counts(found: Iterable[Verdict]) -> dict[str, int]:
         "decided": len(decided),
         "decided fairly": sum(v.fair for v in decided),
     }
+
+
+def counts_in_words(found: Iterable[Verdict]) -> str:
+    """How many claims have each outcome, in one sentence without a full stop."""
+    numbers = counts(found)
+    outcomes = ", ".join(f"{numbers[name]} {PLURALS.get(name, name)}" for name in OUTCOMES)
+    return (
+        f"{numbers['claims']} claims: {outcomes}; {numbers['decided']} are decided, "
+        f"{numbers['decided fairly']} of them by a fair test"
+    )
+
+
+def surviving_holm(found: Iterable[Verdict]) -> tuple[int, int]:
+    """How many verdicts hold after Holm's correction, and how many were tested with an error."""
+    tested = [v for v in found if v.survives_holm is not None]
+    return sum(v.survives_holm is True for v in tested), len(tested)

@@ -1,9 +1,9 @@
 """Gates: whether the runs of a suite are a fair test, computed from their folders.
 
-The kinds are described in claims/suites.py. A condition is about the mean over the seeds that are
-finished. A gate is met if all its conditions are, not met if one is not, and not known while a run
-that it looks at is missing. It is about the suite's own settings: if the user has changed them, or
-if a claim is run without a suite, nothing says whether the runs are a fair test.
+The kinds are described in claims/suites.py. A condition is about the mean over the finished seeds.
+A gate is met if all its conditions are met, not met if one of them is not, and not known while a
+run that it looks at is missing. It holds for the suite's own settings only: if the user has changed
+them, or if a claim is run without a suite, nothing says whether the runs are a fair test.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Observed:
 
 
 def gate_result(plan: SuitePlan) -> GateResult:
-    """Whether the runs that are finished are a fair test, as far as the suite's gate says."""
+    """Whether the finished runs are a fair test according to the suite's gate."""
     if plan.changes:
         changed = ", ".join(plan.changes)
         return GateResult(None, f"these are not the settings of the suite, changed: {changed}")
@@ -99,26 +99,26 @@ def score(condition: Condition, row: Observed) -> GateResult:
     """The measure is above a bound."""
     value = statistics.fmean(_measured(row))
     met = value > condition["above"]
-    return GateResult(met, f"{row.row} has {value:.2f}, needed is more than {condition['above']:g}")
+    return GateResult(met, f"{row.row} has {value:.2f}, more than {condition['above']:g} needed")
 
 
 def gain(condition: Condition, better: Observed, than: Observed) -> GateResult:
-    """One row gains at least so much on another, over the seeds that both have."""
+    """One row gains at least `at_least` over another, on average over the seeds that both have."""
     ours, theirs = _by_seed(better), _by_seed(than)
     shared = sorted(set(ours) & set(theirs))
     if not shared:
         return GateResult(None, f"gain: {better.row} and {than.row} share no finished seed")
     value = statistics.fmean(ours[seed] - theirs[seed] for seed in shared)
     met = value >= condition["at_least"]
-    asked = f"needed is {condition['at_least']:g} or more"
-    return GateResult(met, f"{better.row} gains {value:+.2f} on {than.row}, {asked}")
+    asked = f"at least {condition['at_least']:g} needed"
+    return GateResult(met, f"{better.row} gains {value:+.2f} over {than.row}, {asked}")
 
 
 def plateau(condition: Condition, row: Observed) -> GateResult:
     """The measure gains less than a bound over the last share of the rounds."""
     gains = [_late_gain(run, row.measure, condition["last"]) for run in row.runs]
     value = statistics.fmean(gains)
-    asked = f"needed is less than {condition['below']:g}"
+    asked = f"less than {condition['below']:g} needed"
     span = f"over the last {condition['last']:.0%} of the rounds"
     met = value < condition["below"]
     return GateResult(met, f"{row.row} gains {value:+.2f} {span}, {asked}")
@@ -149,7 +149,7 @@ def train_loss(condition: Condition, row: Observed) -> GateResult:
         return GateResult(None, f"train_loss: {row.row} has fewer than {by_round} rounds")
     means = [_mean_loss(row.runs, number) for number in range(by_round)]
     lowest = min(means)
-    asked = f"needed is less than {bound:g}"
+    asked = f"less than {bound:g} needed"
     words = f"{row.row} has training loss {lowest:.3f} by round {by_round}, {asked}"
     return GateResult(lowest < bound, words)
 

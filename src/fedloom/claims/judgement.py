@@ -19,14 +19,14 @@ from fedloom.claims.statistics import Estimate
 
 Outcome = Literal["agrees", "differs", "not decided", "not tested"]
 Interval = tuple[float, float]
-NO_SPREAD = "the seeds do not differ, so there is no interval"
+NO_SPREAD = "all seeds give the same difference, so there is no interval"
 
 
 @dataclass(frozen=True)
 class Judgement:
     """What one comparison says. mean and interval are ratios if logarithms were compared.
 
-    p: of the outcome; without one, of the likelier of the two. reason: why nothing can be said.
+    p: of the outcome; if nothing is decided, of the likelier one. reason: why nothing can be said.
     seeds_to_decide: at the level of the one extension; None if more than MOST_SEEDS, or decided.
     """
 
@@ -59,7 +59,7 @@ def judge(comparison: Comparison, level: float = st.LEVEL, counted: bool = False
         return _judge_share(comparison, known, level)
     found = _estimate(comparison, known, counted)
     if found is None:
-        reason = f"1 seed has no interval; {st.FEWEST_SEEDS} is the fewest that can decide"
+        reason = f"one seed gives no interval; at least {st.FEWEST_SEEDS} are needed to decide"
         mean = _on_scale(comparison, known[0]) if known else None
         return Judgement(comparison, "not decided", seeds, mean=mean, reason=reason)
     if found.seeds >= st.FEWEST_SEEDS and not counted and found.has_no_spread:
@@ -131,7 +131,7 @@ def _p_value(found: Estimate, region: Region, outcome: Outcome) -> float:
 
 
 def _seeds_to_decide(found: Estimate, region: Region) -> int | None:
-    """How many seeds would decide if mean and spread stayed: for the bound that takes most.
+    """How many seeds would decide if mean and spread stayed the same, for the harder bound.
 
     More seeds are an extension, which is judged at a higher level.
     """
@@ -157,7 +157,7 @@ def _judge_share(comparison: Comparison, known: list[float], level: float) -> Ju
     p = min(1.0, 2 * st.at_most(fewer, trials, 0.5))
     share = successes / trials if trials else None
     fewest = _fewest_for_share(level)
-    reason = f"{fewest} seeds are the fewest that can decide a share" if trials < fewest else ""
+    reason = f"at least {fewest} seeds are needed to decide a share" if trials < fewest else ""
     needed = None
     if outcome == "not decided" and share is not None:
         needed = _seeds_to_decide_share(share, trials)
@@ -165,7 +165,7 @@ def _judge_share(comparison: Comparison, known: list[float], level: float) -> Ju
 
 
 def _seeds_to_decide_share(share: float, trials: int) -> int | None:
-    """How many seeds would put the share on one side of one half, if it stayed about the same."""
+    """How many seeds would show on which side of one half the share is, if it stayed the same."""
     error = 1 - st.LEVEL_AFTER_EXTENSION
     for seeds in range(trials, st.MOST_SEEDS + 1):
         successes = round(share * seeds)
@@ -175,7 +175,7 @@ def _seeds_to_decide_share(share: float, trials: int) -> int | None:
 
 
 def _fewest_for_share(level: float) -> int:
-    """How many seeds, all on one side, exclude a share of one half."""
+    """How many seeds with the same outcome are needed to exclude a share of one half."""
     return math.ceil(math.log2(2 / (1 - level)))
 
 

@@ -1,4 +1,4 @@
-"""Two result files of one suite as one: a suite may run in parts, on several machines.
+"""Joins two result files of one suite, because a suite may run in parts on several machines.
 
 `fedloom reproduce --suite ID --seed 1` makes the runs of one seed and a result file for it,
 `fedloom reproduce CLAIM` those of a claim's rows. `merged` joins such files, `merged_log` and

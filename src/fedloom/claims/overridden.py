@@ -1,4 +1,4 @@
-"""What the user has changed of a suite's settings: with other settings its gate says nothing."""
+"""Which settings of a suite the user has changed: with other settings its gate says nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from fedloom.settings.config import Config
 
-# How a run is made, not what is run. The seeds of a suite are chosen apart from its settings.
+# How a run is made, not what is run. A suite has its seeds apart from its settings.
 WITHOUT_EFFECT = {"seed", "engine", "workers", "device", "checkpoint_every"}
 
 
 def changed_settings(fixed: Config, given: Config) -> list[str]:
-    """The settings that were given another value than is fixed, such as rounds=1."""
+    """The settings whose value differs from the fixed one, such as rounds=1."""
     before, now = _by_name(fixed), _by_name(given)
     left_out = [f"without {name}" for name in before if name not in now]
     other = [

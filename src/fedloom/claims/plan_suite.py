@@ -1,4 +1,4 @@
-"""From a suite to its runs, every one of them checked before the first begins.
+"""Plans the runs of a suite and checks every one of them before the first begins.
 
 A run's folder is named by its settings, so that presets, suites and papers that need the same run
 share it, and a command that is repeated finds what it has finished.
@@ -31,7 +31,7 @@ Override = Callable[[Settings], Settings]
 
 @dataclass(frozen=True)
 class SuiteCell:
-    """A cell of one of the suite's tables, with its runs. group: the part of the suite it is of."""
+    """A cell of one of the suite's tables, with its runs. group: the part of the suite it is in."""
 
     preset: str
     cell: TableCell
@@ -40,7 +40,7 @@ class SuiteCell:
 
 @dataclass(frozen=True)
 class SuitePlan:
-    """A suite with all its cells. changes: what the user has changed of its settings."""
+    """A suite with all its cells. changes: the settings that the user has changed."""
 
     suite: Suite
     cells: tuple[SuiteCell, ...]
@@ -48,7 +48,7 @@ class SuitePlan:
 
     @property
     def scale(self) -> str:
-        """What is run, in words, with what was changed."""
+        """What is run, in words, and which settings were changed."""
         changed = f"; changed: {', '.join(self.changes)}" if self.changes else ""
         return f"{self.suite.scale}{changed}"
 
@@ -129,7 +129,7 @@ def with_seeds(suite: Suite, count: int | None) -> Suite:
 
 
 def only_seed(suite: Suite, seed: int | None) -> Suite:
-    """The suite with one of its seeds alone, to be merged with the others later; None keeps all."""
+    """The suite with only one of its seeds, to be merged with the others later; None keeps all."""
     if seed is None:
         return suite
     if seed not in suite.seeds:

@@ -7,7 +7,7 @@ changed        what the user has changed of the suite's settings; then the gate 
 gate           met: whether the runs are a fair test (null: not known); why
 gate_by_claim  the same for claims that need something else, by their id
 extended       true after the one extension to more seeds: then judged at 99 %
-figures        preset, row, column: the cell; metric: what was read of the runs; rounds: how long
+figures        preset, row, column: the cell; metric: what was read off the runs; rounds: how long
                they were; by_seed: values, null where a target was not reached
 fixed_at       the commit that last changed the suites before the runs, if the suite and the rule
                have not changed since; empty if that is not certain
@@ -54,7 +54,7 @@ class Gate(Part):
 
 
 class Figure(Part):
-    """What was read of the runs of one cell, by seed."""
+    """What was read off the runs of one cell, by seed."""
 
     preset: str
     row: str
@@ -112,7 +112,7 @@ class ResultFile(Part):
 def _no_gate(claim: Claim) -> str:
     if claim.suite is None:
         return "no gate was fixed for this claim"
-    return f"the gate of this claim is that of suite {claim.suite}, not checked on these runs"
+    return f"this claim has the gate of suite {claim.suite}, which was not checked on these runs"
 
 
 @cache

@@ -7,7 +7,7 @@ SUITE/ROW.csv    a line per seed and round: seed, round, train_loss, accuracy; w
 
 Rows with the same settings share their files. If the rounds of a row are those of an earlier one,
 since it differs only in what follows them, its log has only the last round and its first line
-names that row: `# the rounds are those of ROW.csv`. There is nothing of the machine in the files.
+names that row: `# the rounds are those of ROW.csv`. The files contain nothing about the machine.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Served = tuple[str, str]  # a preset and a row of it
 class SuiteRow:
     """Runs that differ in nothing but the seed.
 
-    name: of its files. served: the rows of tables that they are, the first one names the files.
-    runs: those that are finished, by seed.
+    name: the name of its files. served: the table rows that the runs are for; the first one names
+    the files. runs: the finished ones, by seed.
     """
 
     name: str
@@ -145,7 +145,7 @@ def _line(seed: int, record: RoundRecord) -> dict[str, str]:
 
 
 def _final_scores(run: StoredRun) -> dict[str, str]:
-    """Of the models that the clients end with, over clients; then by group of classes."""
+    """Scores of the models that clients end with, over clients; then by group of classes."""
     scores: ClientScores | None = None if run.result is None else run.result.client_scores
     if scores is None or scores.mean_class_recall is None or scores.label_weighted_accuracy is None:
         return dict.fromkeys(SCORES, "")

@@ -52,8 +52,8 @@ class RowGains:
 def row_gains(figure: Figure, base: Figure) -> RowGains:
     """The gains of a row over the baseline, for the seeds that both have.
 
-    If a target was not reached on some seed, there are none: those of the other seeds would be a
-    choice of the fast ones.
+    If a target was not reached on some seed, there are none: the other seeds alone would be biased
+    towards fast runs.
     """
     is_ratio = compares_ratios(figure)
     if None in (*figure.by_seed.values(), *base.by_seed.values()):

@@ -18,7 +18,7 @@ TO_TARGET = {"rounds_to_target", "seconds_to_target"}
 
 
 class Rule(BaseModel, ABC):
-    """What all forms have in common."""
+    """The base of all forms of a rule."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     is_ratio: ClassVar[bool] = False
@@ -39,14 +39,14 @@ class Rule(BaseModel, ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """The cells as they are written."""
+        """The cells as the claims file writes them."""
 
     def cells(self, default: str | None) -> list[Cell]:
         """All cells that the rule compares. default: the column of names without one."""
         return [self.cell(name, default) for name in self.names()]
 
     def cell(self, name: str, default: str | None) -> Cell:
-        """The cell that is written like this."""
+        """The cell that a claims file writes like this."""
         row, separator, column = name.partition(" @ ")
         if separator:
             return row, column

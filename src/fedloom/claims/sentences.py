@@ -50,7 +50,7 @@ def what_would_decide(found: Judgement) -> str:
     if found.outcome != "not decided" or found.reason:
         return found.reason
     if found.is_extended:
-        return "extended already, a new suite would be needed"
+        return "already extended; a new suite would be needed"
     return f"{seeds_in_words(found.seeds_to_decide)} {found.comparison.unit}s would decide"
 
 

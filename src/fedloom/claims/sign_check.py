@@ -44,7 +44,7 @@ def _outcome(differences: Sequence[float], is_printed_above: bool, extended: boo
     if found is None or found.seeds < rule().minimum_seeds:
         return f"not decided (needs {rule().minimum_seeds} seeds or more)"
     if found.has_no_spread:
-        return "not decided (the seeds do not differ)"
+        return "not decided (the same on every seed)"
     low, high = found.interval(rule().extended_confidence if extended else rule().confidence)
     if low <= 0 <= high:
         return _not_decided(found, extended)
@@ -55,4 +55,4 @@ def _not_decided(found: Estimate, extended: bool) -> str:
     if extended:
         return "not decided"
     needed = seeds_to_decide(found, 0.0, LEVEL_AFTER_EXTENSION)
-    return f"not decided ({seeds_in_words(needed)} seeds would)"
+    return f"not decided ({seeds_in_words(needed)} seeds would decide)"

@@ -22,7 +22,7 @@ BASELINE = "fedavg"
 
 @dataclass(frozen=True)
 class FigureTable:
-    """One column of a paper's table; the gains, or ratios, of its lines are over the row `base`.
+    """One column of a paper's table; the gains, or ratios, of its lines are relative to row `base`.
 
     metric: what the figures are, in words. notes: why a column of the table is empty.
     """
@@ -45,7 +45,7 @@ def figure_tables(result: ResultFile) -> list[FigureTable]:
 
 
 def confidence(result: ResultFile) -> float:
-    """Of its intervals: higher after the one extension to more seeds."""
+    """The confidence level of its intervals: higher after the one extension to more seeds."""
     return rule().extended_confidence if result.extended else rule().confidence
 
 
@@ -89,14 +89,14 @@ def _notes(rows: Sequence[Figure], base: Figure) -> Iterator[str]:
     reasons = {row_gains(row, base).why for row in others}
     if reasons == {MISSED}:
         yield (
-            f"No ratios: {_who_missed(base)} on every seed, and those of the other seeds would be "
-            "a choice of the fast ones."
+            f"No ratios: {_who_missed(base)} on every seed, and the other seeds alone would be "
+            "biased towards fast runs."
         )
     printed = [printed_number(row) for row in rows]
     if not any(printed):
         yield "The paper prints no numbers in these cells."
     elif others and not any(has_printed_difference(p, printed_number(base)) for p in printed):
-        yield f"The paper prints no number for {base.row} that others could be compared with."
+        yield f"The paper prints no number for {base.row} to compare the other rows with."
 
 
 def _who_missed(base: Figure) -> str:

@@ -4,7 +4,7 @@ suites.toml holds a [rule], which says how verdicts are reached, and for every [
 
 id, title, scale  scale: what is run, in words
 as                another suite, whose scale, overrides, seeds, gate and targets this one shares
-optional          whether the headline claims can do without it
+optional          true if no headline claim needs it
 overrides         settings over those of the presets' small scale, as for --set
 seeds             fixed beforehand
 gate              conditions under which the runs are a fair test; all must hold, on the mean over
@@ -41,15 +41,8 @@ from typing import Any
 from fedloom.core.errors import unknown_name
 
 FILE = "suites.toml"
-SHARED = (
-    "scale",
-    "overrides",
-    "seeds",
-    "gate",
-    "gate_seed",
-    "tried",
-    "targets",
-)  # taken over by `as`
+# taken from the suite that `as` names
+SHARED = ("scale", "overrides", "seeds", "gate", "gate_seed", "tried", "targets")
 
 
 @dataclass(frozen=True)

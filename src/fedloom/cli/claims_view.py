@@ -15,16 +15,17 @@ COLUMNS = (
     "claim", "verdict", "fair", "mean", "interval", "asked", "seeds", "more", "what the paper says",
 )  # fmt: skip
 LEGEND = (
-    "verdict: of the paired t interval over seeds, 95 % (90 % where a claim of equality agrees, "
+    "verdict: from the paired t interval over seeds, 95 % (90 % where a claim of equality agrees, "
     "99 % after an extension); *: holds after Holm's correction for all tested claims of the "
     "paper\n"
     "asked: where the whole interval must lie for the claim to agree; it is a direction and a "
     "minimum size, not the paper's number\n"
-    "fair: whether the runs met the gate of their suite; of runs before the suites, as judged "
-    "afterwards; mean, interval: of the difference or ratio that settles the claim; counted: a "
-    "cost without error\n"
-    "more: seeds that would decide the claim if mean and spread stayed, at 99 %, as after an "
-    "extension; with --json: what was compared, the gate, the suite, a sentence"
+    "fair: whether the runs met the gate of their suite; runs before the suites were judged "
+    "afterwards\n"
+    "mean, interval: of the difference or ratio that settles the claim; counted: a cost without "
+    "error\n"
+    "more: how many seeds would decide the claim if mean and spread stayed the same, at 99 % as "
+    "after an extension; --json adds what was compared, the gate, the suite and a sentence"
 )
 
 
@@ -53,16 +54,12 @@ def _print_paper(name: str, found: Sequence[Verdict]) -> None:
 
 def summary(found: Sequence[Verdict]) -> str:
     """How many claims have which verdict, in one line."""
-    from fedloom.claims.evidence import OUTCOMES, counts
+    from fedloom.claims.evidence import counts_in_words, surviving_holm
 
-    numbers = counts(found)
-    outcomes = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in OUTCOMES)
-    tested = [verdict for verdict in found if verdict.survives_holm is not None]
-    surviving = f"{sum(verdict.survives_holm is True for verdict in tested)} of {len(tested)}"
+    surviving, tested = surviving_holm(found)
     return (
-        f"{numbers['claims']} claims: {outcomes}; {numbers['decided']} decided, "
-        f"{numbers['decided fairly']} of them by a fair test; "
-        f"{surviving} tested with an error hold after Holm"
+        f"{counts_in_words(found)}; of {tested} tested with an error, "
+        f"{surviving} stay decided after Holm's correction"
     )
 
 
@@ -89,7 +86,7 @@ def _numbers(found: Judgement) -> list[str]:
 
 
 def _more(found: Judgement) -> str:
-    """The seeds that would decide; empty if it is decided or if seeds are not what it lacks."""
+    """How many seeds would decide; empty if it is decided or if more seeds would not help."""
     from fedloom.claims.sentences import seeds_in_words
 
     if found.outcome != "not decided" or found.reason:

@@ -149,7 +149,7 @@ def lay_over(
 ) -> dict[str, Any]:
     """Settings with a file, flags and --set over them.
 
-    Code of the user may run if it is named on the command line; that of a file, with --trust.
+    User code may run if it is named on the command line; code named in a file needs --trust.
     """
     from fedloom.core.spec import parse
     from fedloom.core.user_code import allow

@@ -1,7 +1,7 @@
 """`fedloom reproduce --scale paper`: every cell is checked before anything is timed or run.
 
-All that is missing is said at once. A dry run counts the work of the runs instead of timing steps
-of the papers' size, which takes minutes on a processor.
+Everything that is missing is reported at once. A dry run counts the work of the runs; timing steps
+of the papers' size would take minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def cells_of_table(paper_table: Table, seeds: int, request: Request) -> Iterator
 
 
 def check_paper_scale(name: str, cells: Sequence[PlannedCell], request: Request) -> None:
-    """Raise with everything that would stop a cell; of a dry run, show the counted plan first."""
+    """Raise with everything that would stop a cell; in a dry run, show the counted plan first."""
     from fedloom.core.errors import raise_all
 
     stopped = _stopped(cells)
@@ -147,8 +147,8 @@ def _show_plan(name: str, runs: Sequence[PlannedCell], stopped: set[str], as_jso
     total = sum(run.seeds for run in runs)
     flops = sustained_flops()
     say(
-        f"plan at the paper's scale, counted and not timed: trainings: {total}, kinds of them: "
-        f"{len(runs)}; rows that differ only in what follows the last round share one"
+        f"plan at the paper's scale, counted and not timed: {total} trainings of {len(runs)} "
+        "kinds; rows that differ only in what follows the last round share one"
     )
     counter, facts = CostCounter(), []
     for run in runs:
@@ -159,8 +159,8 @@ def _show_plan(name: str, runs: Sequence[PlannedCell], stopped: set[str], as_jso
         say(_line(facts[-1]))
     hours = sum(fact["runs"] * (fact["hours"] or 0) for fact in facts)
     say(
-        f"estimate: {hours:,.1f} h on one GPU ({DEFAULT_GPU}: {flops / 1e12:.2f} TFLOP/s, and no "
-        "step below 2 ms, both assumed); finished runs are not subtracted; for other GPUs: "
+        f"estimate: {hours:,.1f} h on one GPU ({DEFAULT_GPU}: {flops / 1e12:.2f} TFLOP/s, and at "
+        "least 2 ms per step, both assumed); finished runs are not subtracted; for other GPUs: "
         f"fedloom cost {_counted_as(name)} --paper-scale --gpu h100"
     )
     if as_json:
@@ -168,7 +168,7 @@ def _show_plan(name: str, runs: Sequence[PlannedCell], stopped: set[str], as_jso
 
 
 def _work(run: PlannedCell, counter: CostCounter, flops: float) -> dict[str, Any]:
-    """What the runs of a kind need, each; no steps and hours if the data are not a paper's."""
+    """What each run of a kind needs; no steps and hours if the data are not a paper's."""
     from fedloom.diagnostics.cost.gpu import training_hours
     from fedloom.inspect.paper_data import PAPER_DATA
     from fedloom.inspect.paper_scale import run_work

@@ -105,7 +105,7 @@ def _show_claims(paper_table: Table, decided: Sequence[Verdict]) -> None:
         print_table(claims_table(decided))
         return
     paper = paper_table.name.partition("/")[0]
-    said = f"no claim is about these cells alone; all of them: fedloom reproduce {paper} --claims"
+    said = f"no claim is about these cells alone; all claims: fedloom reproduce {paper} --claims"
     out.print(said, highlight=False, markup=False)
 
 
@@ -119,7 +119,7 @@ def _notes(
     lines = [f"fair test: not known: {NO_GATE} (fedloom reproduce {paper} --dry-run)"]
     seeds, fewest = len(cells[0].runs), rule().minimum_seeds
     if seeds == 1:
-        lines.append(f"one seed has no interval; {fewest} or more can decide: --seeds {fewest}")
+        lines.append(f"one seed gives no interval; {fewest} or more can decide: --seeds {fewest}")
     elif seeds < fewest:
         lines.append(f"{seeds} seeds decide nothing; {fewest} or more can: --seeds {fewest}")
     lines.append(f"{LEGEND}; runs: {folder}")

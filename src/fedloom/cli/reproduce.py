@@ -65,7 +65,7 @@ def reproduce(
     verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
-    """Run a table of a paper, or what decides its claims, and print it next to the paper's.
+    """Run a table of a paper, or the runs that decide its claims, and print it next to the paper's.
 
     Example: fedloom reproduce fedalign/table1 --rows fedavg,fedalign
     """
@@ -161,7 +161,7 @@ def _refuse(flags: Mapping[str, Any], names: Sequence[str], with_what: str) -> N
         is_left_out = flags[name] is None or flags[name] is False  # 0 is a value
         if not is_left_out and flags[name] != DEFAULTS.get(name):
             option = f"'{flags[name]}'" if name == "table" else _as_typed(name, flags[name])
-            raise UserError(f"{option} does not go together with {with_what}; leave it out")
+            raise UserError(f"{option} cannot be combined with {with_what}; leave it out")
 
 
 def _as_typed(name: str, value: Any) -> str:

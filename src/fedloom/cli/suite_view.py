@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from fedloom.settings.paper_table import Scale
 
 LEGEND = (
-    "ours: mean over seeds; gains, ratios: over the row named above the table, by seed; interval: "
-    "of their mean, paired t, 95 % (99 % after an extension); paper: as printed, at the paper's "
-    "scale; verdict on the sign: whether the row is above or below that row, as in the paper"
+    "ours: mean over seeds; gains, ratios: relative to the row named above the table, by seed; "
+    "interval: paired t interval of their mean, 95 % (99 % after an extension); paper: as printed, "
+    "at the paper's scale; verdict on the sign: whether a row is above or below that row, as in "
+    "the paper"
 )
 
 
@@ -28,8 +29,8 @@ LEGEND = (
 class Request:
     """What was asked for on the command line.
 
-    results: the folder of the result files. commit: what the runs were made with, if it is not what
-    runs now.
+    results: the folder of the result files. commit: the one that the runs were made with, if it is
+    not the present one.
     """
 
     scale: Scale

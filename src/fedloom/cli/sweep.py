@@ -125,7 +125,7 @@ def memory_limit(text: str | None, jobs: int) -> int | None:
 
 
 def typed_axes(over: Sequence[str] | None) -> list[Axis]:
-    """The axes of --over. Code of the user that they name was typed, so it may run."""
+    """The axes of --over. User code that they name was typed, so it may run."""
     from fedloom.settings.search_space import axis, check_axes
 
     axes = [axis(text) for text in over or ()]

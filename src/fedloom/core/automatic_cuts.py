@@ -1,4 +1,4 @@
-"""Where a model is cut into blocks if nobody says where: between its layers with weights."""
+"""Where a model is cut into blocks by default: between its layers with weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedloom.core.select import NORMS
 MOST_BLOCKS = 6  # as many as ResNet-18 has: stem, four stages and head
 # what to do with a model that cannot be cut
 WRITE_CHAIN = "write it as fedloom.Chain({'features': MODULE, 'head': MODULE})"
-_DEPTH = 4  # how deep modules that hold all others are looked into
+_DEPTH = 4  # how many levels of nested modules are opened in search of cuts
 
 
 def automatic_cuts(model: nn.Module) -> list[str]:
@@ -37,7 +37,7 @@ def automatic_cuts(model: nn.Module) -> list[str]:
 
 
 def _ways_to_look(model: nn.Module) -> Iterator[list[str]]:
-    """Modules to look into, as lists: those around a stack of layers, none, then ever deeper."""
+    """Lists of modules to open, in turn: those around a stack of layers, none, then ever deeper."""
     if stacks := _around_stacks(model):
         yield stacks
     names = [name for name, module in model.named_modules() if name and [*module.children()]]

@@ -1,4 +1,4 @@
-"""A model on test data: its loss, its right predictions by class, and what metrics need.
+"""A model on test data: its loss, its correct predictions by class, and what metrics need.
 
 metrics/evaluate.py turns the answers into scores.
 """
@@ -36,7 +36,7 @@ _NOTHING = (*(NO_TENSOR,) * 3, NO_TENSOR.long(), NO_TENSOR.bool())  # without an
 class ClassCounts:
     """Correct predictions (`hits`) and samples (`seen`) by class, and the mean loss.
 
-    Labels and tokens are counted together, as a single class; values of a regression not at all.
+    Labels and tokens are counted as a single class; the values of a regression are not counted.
     """
 
     hits: Tensor
@@ -60,7 +60,7 @@ class Evaluation:
     units        what the loss is a mean of: samples, or tokens that count
     metrics      by name, where all test data of the model are at hand
     predictions  of every sample, with its targets; empty unless a metric is still to be computed
-    token_loss   mean cross-entropy of a token, for perplexity, where the loss is the user's
+    token_loss   mean cross-entropy per token, for perplexity, where the loss is user-defined
     """
 
     counts: ClassCounts
@@ -88,7 +88,7 @@ class Evaluation:
         )
 
     def with_metrics(self, metrics: Metrics) -> Evaluation:
-        """Their values in place of the predictions; NaN without any sample."""
+        """With the values of metrics in place of the predictions; NaN if there are no samples."""
         values = {
             name: _value(name, metric, self.predictions, self.targets) if self.units else math.nan
             for name, metric in metrics.items()
@@ -154,7 +154,7 @@ def counted_classes(task: LearningTask, classes: int) -> int:
 
 
 def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors in main memory, by a single copy: the host waits for the device at each."""
+    """The tensors in main memory, in a single copy, since the host waits for the device at each."""
     if all(t.device.type == "cpu" for t in tensors):
         return list(tensors)
     return unpacked(packed(tensors).cpu(), tensors)
@@ -169,7 +169,7 @@ def unpacked(whole: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """What was packed, given tensors of the same shapes and types."""
     sizes = [t.numel() * t.element_size() for t in like]
     parts = zip(torch.split(whole, sizes), like, strict=True)
-    # a copy of each: a view of another type needs an aligned start
+    # cloned, since a view of another type needs an aligned start
     return [part.clone().view(t.dtype).view(t.shape) for part, t in parts]
 
 
@@ -181,7 +181,7 @@ def _total_loss(task: LearningTask, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _own_token_loss(task: LearningTask, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The cross-entropy of a batch of tokens, summed, where the loss is another; else nothing."""
+    """The summed cross-entropy of a batch of tokens if the loss is another one, else nothing."""
     if task.name != NEXT_TOKEN.name or task.loss is NEXT_TOKEN.loss:
         return outputs.new_zeros(0)
     return _total_loss(NEXT_TOKEN, outputs, targets).reshape(1)
@@ -216,7 +216,7 @@ _JUDGES: Mapping[str, Callable[[LearningTask, Tensor, Tensor], tuple[Tensor, Ten
 
 
 def _counts(group: Tensor, right: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Right predictions and all of them, by class."""
+    """Correct predictions and all predictions, by class."""
     if not classes:
         return torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
     hits, seen = (torch.bincount(g, minlength=classes).double() for g in (group[right], group))
@@ -224,7 +224,7 @@ def _counts(group: Tensor, right: Tensor, classes: int) -> tuple[Tensor, Tensor]
 
 
 def _sum(values: Tensor) -> float:
-    """In float64, one after the other."""
+    """The sum in float64, added one after the other."""
     return functools.reduce(operator.add, values.double().tolist(), 0.0)
 
 
@@ -244,7 +244,7 @@ def evaluation_problem(
     if not bool(((hits >= 0) & (hits <= seen) & torch.isfinite(seen)).all()):
         return "it sent more correct predictions than samples, or counts that are not numbers"
     if not 0 <= given.units < math.inf:
-        return f"it sent an evaluation of {given.units} samples"
+        return f"it sent an evaluation of {given.units} samples or tokens"
     if set(given.metrics) != set(metrics):
         return f"it sent the metrics {', '.join(given.metrics) or 'none'}"
     rows = len(given.targets)

@@ -75,7 +75,7 @@ class ForwardGraph:
         return [n for n in before if any(position.get(user, here) > here for user in n.users)]
 
     def valid_cuts(self) -> dict[str, fx.Node]:
-        """The modules whose output alone is used by what follows, with the step that gives it."""
+        """The modules whose output is all that later steps use, with the step that gives it."""
         ends = {
             name: nodes[0]
             for name, nodes in self.outputs.items()
@@ -109,7 +109,7 @@ class ForwardGraph:
         ends = self.outputs.get(cut, [])
         if len(ends) != 1:
             yield (
-                f"'{cut}' gives a tensor {len(ends)} times in a forward pass, not once; "
+                f"'{cut}' returns a tensor {len(ends)} times in a forward pass, not once; "
                 "cut after another module"
             )
         elif ends[0] is self.output:

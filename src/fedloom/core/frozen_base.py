@@ -1,6 +1,6 @@
-"""The frozen weights of a model are not sent. Their checksum is: all must have the same ones.
+"""Frozen weights are not sent, only their checksum: every process must have the same ones.
 
-They may come from a file of pretrained weights that is not the same everywhere, or be drawn by
+They may come from a file of pretrained weights that differs between machines, or be drawn by
 another version of torch.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from fedloom.core.errors import RunError
 from fedloom.core.params import Params, sha256
 
-BASE = "checksum of frozen weights"  # its name among what is sent along with the weights
+BASE = "checksum of frozen weights"  # its name in what is sent along with the weights
 
 
 def base_checksum(frozen: Mapping[str, Tensor]) -> Params:

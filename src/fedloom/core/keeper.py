@@ -1,4 +1,4 @@
-"""Where a client's memories are between rounds.
+"""Where clients' memories are kept between rounds.
 
 In a simulation the server's process carries them: they go out with the task and come back with the
 reply (`CarriedMemories`). In a deployment they stay with the client's site, and the server carries
@@ -19,11 +19,11 @@ class MemoryKeeper(Protocol):
     """Keeps the memories of clients between rounds."""
 
     def recall(self, client: int, carried: Memories) -> Memories:
-        """What the client remembers. carried: what the server carries for it."""
+        """The memories of a client. carried: what the server carries for it."""
         ...
 
     def keep(self, client: int, round: int, memories: Memories) -> Memories:
-        """Keep what the client remembers after a round; what the server is to carry for it."""
+        """Keep a client's memories after a round, and return what the server is to carry for it."""
         ...
 
 

@@ -4,7 +4,7 @@
     classification   int64 (n,), or rows of probabilities (n, C) logits     cross-entropy
     multilabel       0 or 1, (n, L)                       (n, L) logits     binary cross-entropy
     regression       real, (n,) or (n, k)                 (n, k) or (n,)    squared error
-    next-token       int64 (n, T); -100 is left out       (n, T, V) logits  cross-entropy by token
+    next-token       int64 (n, T); -100 is ignored        (n, T, V) logits  cross-entropy by token
 
 Losses are means: over samples, over samples and labels or targets, or over tokens.
 """
@@ -47,7 +47,7 @@ def _binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    # a model with one output per sample may return a column, and its targets be a vector
+    # a model with one output per sample may return a column while the targets are a vector
     outputs, targets = in_one_type(outputs, targets)
     return F.mse_loss(outputs, targets.view_as(outputs))
 
@@ -94,13 +94,13 @@ def _values(outputs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LearningTask:
-    """One of the tasks, or a copy of it with a loss of the user.
+    """One of the tasks, or a copy of it with a user-defined loss.
 
     has_classes    whether targets are class indices.
     score          what tables call the number that is better when higher.
     loss           the mean loss of outputs on targets.
-    sample_losses  the loss of every sample, of which `loss` is the mean; None if there is no such
-                   thing: tokens that are left out, or a loss of the user.
+    sample_losses  the loss of every sample, of which `loss` is the mean; None if samples have no
+                   loss of their own: tokens may be left out, or the loss is user-defined.
     units          how many things the loss is a mean of: samples, or tokens that count.
     predictions    probabilities, or the values themselves; what metrics look at.
     """
@@ -180,9 +180,9 @@ def in_one_type(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def like_targets(outputs: Tensor, targets: Tensor) -> Tensor:
-    """A column of outputs as a vector where the targets are one.
+    """Outputs of shape (n, 1) as (n,) where the targets have that shape.
 
-    Functions of a user get this: (n, 1) - (n,) would be all n * n differences.
+    User-defined functions get these: (n, 1) - (n,) would broadcast to n * n differences.
     """
     is_column = outputs.dim() == targets.dim() + 1 and outputs.shape[-1] == 1
     return outputs.squeeze(-1) if is_column else outputs

@@ -210,7 +210,7 @@ class Method:
     tasks      the tasks it is meant for, by name (core/learning_task.py); None: any.
     uses_lr_sum  whether `after` divides by DescentResult.lr_sum, which Adam does not have.
     fixed_loss  whether a phase minimises a formula with cross-entropy in place of the task's loss;
-               a loss of the user is then rejected.
+               a user-defined loss is then rejected.
     loss_floor  a training loss below it means that training has gone wrong; the user is told once.
                For losses without a lower bound whose healthy values are known; None for others.
     origin     the methods that this one is combined from; see `parts`.

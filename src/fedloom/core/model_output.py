@@ -1,4 +1,4 @@
-"""The tensor that counts in what a block or a model returns."""
+"""Finds the logits in what a block or a model returns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tensor_of(output: Any) -> Tensor:
         if isinstance(value, _TENSORS):
             return value  # type: ignore[return-value]
     raise UserError(
-        f"{contents(output)} was returned, in which no logits are found; return a tensor, an "
+        f"no logits were found in what was returned, {contents(output)}; return a tensor, an "
         "object with .logits, a dict with the key 'logits', or a tuple with the logits first"
     )
 
@@ -44,7 +44,7 @@ def _candidates(output: Any) -> list[Any]:
 
 
 def contents(output: Any) -> str:
-    """What a model has returned, in words.
+    """What a model returned, in words.
 
     >>> contents({"scores": 1, "features": 2}), contents((1, 2)), contents(None)
     ("a dict of 'scores', 'features'", 'a tuple of 2 values', 'None')

@@ -1,7 +1,7 @@
 """The optimisers of local training as rules: SGD, Adam and AdamW, bit for bit those of torch.optim.
 
 `DecayGroups` restricts weight decay to some of the weights, as two parameter groups do, and
-`SharpnessAware` makes SAM of any optimiser.
+`SharpnessAware` turns any optimiser into SAM.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Group(NamedTuple):
 class DecayGroups:
     """Two parameter groups: the weights that `decays` chooses, and those without weight decay.
 
-    with_decay, without_decay: the same optimiser but for its weight decay.
+    with_decay, without_decay: the same optimiser, with and without weight decay.
     """
 
     with_decay: Rule

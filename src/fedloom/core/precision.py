@@ -1,14 +1,14 @@
 """The arithmetic of local training: that of the weights, or mixed precision (AMP).
 
-Weights, gradients and the optimiser keep their type; a forward pass casts what gains from it
-(torch.autocast). In fp16 small gradients vanish and large ones overflow, so the loss is multiplied
-by a scale, as torch.amp.GradScaler does:
+Weights, gradients and the optimiser keep their type; in a forward pass torch.autocast casts the
+operations that gain from it. In fp16 small gradients vanish and large ones overflow, so the loss is
+multiplied by a scale, as torch.amp.GradScaler does:
 
     a gradient with NaN or Inf    the step is skipped, and the scale halved
     GROWTH_INTERVAL finite ones   the scale is doubled
 
-Every descent begins with the same scale and has its own, so that a client's result does not
-depend on who ran before it, and no checkpoint has to know a scale.
+Every descent has a scale of its own that begins at the same value, so a client's result does not
+depend on who ran before it, and no checkpoint has to store a scale.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from fedloom.core.params import Params
 
 
 def to_device(t: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; the host goes on while it is copied. On its own device: itself.
+    """The tensor on the device; the host goes on while it is copied. If already there: itself.
 
     A copy from pageable memory would wait until the device has done all its work. Random numbers
-    are drawn on the host, so that a seed has one result on every device, and get there this way.
+    are drawn on the host, so that a seed has one result on every device, and are copied this way.
     """
     if t.device == device:
         return t
@@ -25,7 +25,7 @@ def to_device(t: Tensor, device: torch.device) -> Tensor:
 
 
 def all_to_device(tensors: Mapping[str, Tensor], device: torch.device) -> Params:
-    """Every tensor on the device, as `to_device` brings it there."""
+    """Every tensor on the device, copied by `to_device`."""
     return {name: to_device(t, device) for name, t in tensors.items()}
 
 

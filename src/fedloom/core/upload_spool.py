@@ -1,8 +1,8 @@
-"""Where uploads wait until all replies of a round are there.
+"""Where uploads wait until all replies of a round have arrived.
 
-Only then is it known which replies are valid, and with that how much each of them counts. Held in
-memory, they take a model per client. So beyond a limit they go to a temporary file and are read
-back one client at a time, which gives the same bits. benchmarks/size.py measures what that saves.
+Only then is it known which replies are valid, and so what weight each of them gets. In memory they
+would take the size of a model per client. So beyond a limit they go to a temporary file and are
+read back one client at a time, with the same bits. benchmarks/size.py measures what that saves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class UploadSpool:
         self._file: IO[bytes] | None = None
 
     def keep(self, uploads: Uploads) -> Uploads:
-        """The same uploads, from the file if they are too many for the memory."""
+        """The same uploads, read from the file if they exceed the limit for memory."""
         size = upload_bytes(uploads)
         if self._held + size <= IN_MEMORY_BYTES:
             self._held += size
@@ -79,7 +79,7 @@ class UploadSpool:
         return StoredUploads(self, places, size)
 
     def _write(self, tensor: Tensor) -> Place:
-        # without the gaps that a view may have
+        # the strides of a copy without the gaps that a view may have
         stride = torch.empty_like(tensor, device="meta").stride()
         place = Place(self._end, tuple(tensor.shape), stride, tensor.dtype, tensor.device)
         dense = tensor.detach().cpu()
@@ -108,12 +108,12 @@ class UploadSpool:
 
     def __exit__(self, *error: object) -> None:
         if self._file is not None:
-            with suppress(OSError):  # to write the rest may fail again; nobody will read it
+            with suppress(OSError):  # writing the rest may fail again, and nobody will read it
                 self._file.close()
 
 
 def upload_bytes(uploads: Uploads) -> int:
-    """The size of a client's uploads, which are not read for it."""
+    """The size of a client's uploads, without reading them from the file."""
     if isinstance(uploads, StoredUploads):
         return uploads.nbytes
     return sum(nbytes(params) for params in uploads.values())

@@ -73,8 +73,8 @@ class Workload:
 def build_federation(message: Facts, tensors: Mapping[str, Tensor]) -> Federation:
     """Follow a recipe, in a worker or in the server's process.
 
-    Modules of the user that the server's process can import can be imported here as well, and code
-    of the user that it may run may run here.
+    User modules that the server's process can import can be imported here as well, and user code
+    that it may run may run here.
     """
     _extend_path(message.get("sys_path", ()))
     user_code.allow(message.get("allowed", ()))

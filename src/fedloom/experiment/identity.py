@@ -1,7 +1,7 @@
 """What a run depends on besides its settings, and whether it is still the same.
 
-Other data than those of a run are an error. Everything else that has changed, such as the user's
-code or a version, is said and recorded.
+It is an error if the data are not those of the run. Any other change, such as of the user's code
+or of a version, is reported and recorded.
 """
 
 from __future__ import annotations

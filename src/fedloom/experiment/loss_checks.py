@@ -1,4 +1,4 @@
-"""Whether a loss of the user works, asked before round 0 on a few outputs of the new model."""
+"""Checks a user-defined loss before round 0, on a few outputs of the new model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_user_loss(federation: Federation, model: Chain, name: str) -> None:
     outputs = outputs.requires_grad_().clone()
     try:
         loss = federation.task.loss(outputs, y)
-    except Exception as error:  # code of the user can fail in any way
+    except Exception as error:  # user code can fail in any way
         shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
         cause = f"{type(error).__name__}: {error}"
         raise UserError(f"{about} fails on {shapes}: {cause}; {CONTRACT}") from error

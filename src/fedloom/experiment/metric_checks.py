@@ -1,4 +1,4 @@
-"""Whether metrics of the user work, asked before round 0 on a few predictions of the new model."""
+"""Checks user-defined metrics before round 0, on a few predictions of the new model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedloom.metrics.registry import Metric, metrics_of
 
 
 def check_user_metrics(federation: Federation, model: Chain, metrics: Mapping[str, Metric]) -> None:
-    """Raise if a function of the user fails on a batch of test data, or returns no number."""
+    """Raise if a user-defined metric fails on a batch of test data, or does not return a number."""
     task, known = federation.task, metrics_of(federation.task.name).values()
     own = {n: m.function for n, m in metrics.items() if m not in known and m.function is not None}
     if not own or not len(federation.test):

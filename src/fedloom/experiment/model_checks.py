@@ -91,7 +91,7 @@ def _output(model: Chain, x: Tensor) -> Any:
 def _check_scores(
     output: Any, spec: Spec, federation: Federation, x: Tensor, when: str = ""
 ) -> None:
-    """Raise unless the output of a model for this batch has a wanted shape, of real numbers."""
+    """Raise unless the model's output for this batch has a wanted shape and is of real numbers."""
     wanted = _wanted_shapes(federation, x)
     line = _line_to_write(output, wanted[0])
     try:
@@ -113,7 +113,7 @@ def _check_scores(
 
 
 def _line_to_write(output: Any, wanted: tuple[int, ...]) -> str:
-    """The last line of a forward pass that returns the scores among several values, if any are."""
+    """The line to write in forward if the scores are among several values that it returns."""
     if isinstance(output, Mapping):
         pairs = list(output.items())
     else:
@@ -123,7 +123,7 @@ def _line_to_write(output: Any, wanted: tuple[int, ...]) -> str:
 
 
 def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
-    """Raise if a user's model is another one when it is built again, or when it is in training.
+    """Raise if a user's model differs when built again, or returns something else in training.
 
     Every worker builds its own copy, and a resumed run builds it again.
     """
@@ -132,14 +132,14 @@ def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
     for name, tensor in first.items():
         if name not in second or not torch.equal(tensor, second[name]):
             raise UserError(
-                f"model '{_name(spec)}' has other initial weights each "
-                f"time it is built ('{name}' differs); draw them with torch only, which is seeded"
+                f"model '{_name(spec)}' has different initial weights each time it is built "
+                f"('{name}' differs); draw them with torch only, which is seeded"
             )
     _check_training_output(federation, spec, again)
 
 
 def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> None:
-    """Raise if the model returns something else in training, as those with two classifiers do."""
+    """Raise if the model returns something else in training, as models with two classifiers do."""
     x = torch.cat([_sample(federation)] * 2)
     try:
         with fork_rng():

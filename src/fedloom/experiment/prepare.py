@@ -230,7 +230,7 @@ def _checked_method(config: Config, values: Values) -> Method:
 def partition_counts(raw: Mapping[str, Any]) -> tuple[Config, np.ndarray, tuple[str, ...]]:
     """The settings, their partition's counts, clients by classes, and the names of the classes.
 
-    Neither the model nor the method is built, so no code of the user is executed.
+    Neither the model nor the method is built, so no user code is executed.
     """
     config = load(raw)
     check_partition(config.data.partition)

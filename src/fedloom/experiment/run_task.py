@@ -1,4 +1,4 @@
-"""The task of a run: its loss, which may be the user's, and the settings that it rules out."""
+"""The task of a run: its loss, which may be user-defined, and the settings that it rules out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedloom.settings.config import Config
 
 
 def run_task(config: Config, values: Mapping[str, Any], targets: Tensor) -> LearningTask:
-    """The task of the settings, with the user's loss if they name one.
+    """The task of the settings, with the user-defined loss if they name one.
 
     targets: of the training samples, whose mean and deviation scale those of regression.
     """
@@ -50,15 +50,15 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
         return task
     if loss not in values and not user_code.is_reference(loss):
         raise UserError(
-            f"loss='{loss}' is no function of outputs and targets; write file.py:function, or pass "
-            "the function to Experiment(loss=...)"
+            f"loss='{loss}' is not a function of outputs and targets; write file.py:function, or "
+            "pass the function to Experiment(loss=...)"
         )
     function = values[loss] if loss in values else user_code.load("loss", loss)
     return replace(task, loss=_of_user(function, task), sample_losses=None)
 
 
 def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
-    """The user's loss on outputs and targets of one type; for regression, of one shape."""
+    """The user-defined loss on outputs and targets of one type; for regression, of one shape."""
     if task.has_classes:
         return loss
     if task.name != "regression":
@@ -77,7 +77,7 @@ def check_test_samples(config: Config, samples: int) -> None:
 
 
 def loss_conflicts(config: Config, method: Method) -> Iterator[str]:
-    """Whether the user's loss would not be used by all phases of the method."""
+    """A problem if some phase of the method would not use the user-defined loss."""
     if config.loss and method.fixed_loss:
         yield (
             f"method '{method.name}' minimises a formula of its own with the cross-entropy and "
@@ -87,11 +87,11 @@ def loss_conflicts(config: Config, method: Method) -> Iterator[str]:
 
 
 def check_data_settings(config: Config) -> None:
-    """Raise for settings that look at the classes of samples, if the task has one for none."""
+    """Raise for settings that use the classes of samples, if samples have none in this task."""
     if config.task == "classification":
         return
     data, problems = config.data, []
-    none = f"and the task {config.task} has no class for a sample"
+    none = f"and with task={config.task} samples have no class"
     if data.partition.name not in WITHOUT_CLASSES:
         problems.append(
             f"data.partition={data.partition} splits samples by class, {none}; "

@@ -290,5 +290,5 @@ def sharing_last(plans: Sequence[PlannedRun]) -> list[tuple[int, int]]:
 
 
 def _may_run_its_code(config: Config) -> bool:
-    """Whether a run uses code of the user, all of which this process may run."""
+    """Whether a run uses user code, all of which this process may run."""
     return bool(config.references) and all(map(is_allowed, config.references))

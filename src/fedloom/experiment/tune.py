@@ -34,7 +34,7 @@ from fedloom.settings.search_space import Axis, Combination, label
 
 RunAll = Callable[[Sequence[PlannedRun]], None]
 Message = Callable[[str], None]
-SEED_GAP = 1000  # tuning seeds begin so much after the reported ones, of which there are fewer
+SEED_GAP = 1000  # tuning seeds begin this far after the reported ones, of which there are fewer
 SHARE = 0.2  # of every client's training samples, held out for tuning unless the settings say
 TRIALS, LOCK = "trials.sqlite", "lock"
 # settings that the score of a trial does not depend on

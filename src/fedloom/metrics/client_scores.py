@@ -38,7 +38,7 @@ class ClientScores:
                              samples of its own; a client in which it is not defined does not count
     by_client                the same for every client, None where it is not defined
 
-    What is said of classes is there for classification only, and None or empty otherwise.
+    Scores by class exist for classification only, and are None or empty otherwise.
     """
 
     label_weighted_accuracy: Spread | None = None

@@ -1,4 +1,4 @@
-"""The metrics of each task by name, and functions of the user as metrics.
+"""The metrics of each task by name, and user-defined functions as metrics.
 
 A metric is a function of (predictions, targets). Predictions are probabilities of the classes,
 labels or tokens, or the predicted values; targets are as the data have them.
@@ -25,7 +25,7 @@ class Metric:
     """A metric of a model on test data.
 
     function         of predictions and targets; None if the totals of an evaluation are enough
-    of_totals        of these
+    of_totals        the function of an evaluation's totals, if they are enough
     lower_is_better  decides which clients are the worst tenth
     """
 
@@ -35,7 +35,7 @@ class Metric:
     lower_is_better: bool = False
 
     def value(self, evaluation: Evaluation) -> float:
-        """Of an evaluation whose metrics have been computed; NaN where it is not defined."""
+        """Its value in an evaluation whose metrics have been computed; NaN where undefined."""
         if self.of_totals is not None:
             return self.of_totals(evaluation) if evaluation.units else math.nan
         return evaluation.metrics[self.name]
@@ -87,8 +87,8 @@ def chosen_metrics(
     """The metrics that settings ask for, by name, and the one that is the score of the task.
 
     names: None for the default, which is none for classification and all for other tasks; err=mae
-    reports mae as err. values: functions that were passed as Python objects. Raises for an unknown
-    name, and for a name of the user that is built in.
+    reports mae as err. values: functions that were passed as Python objects. Raises UserError for
+    an unknown name, for a name given twice, and for a user's name that is built in.
     """
     known = metrics_of(task)
     if names is None:
@@ -121,7 +121,7 @@ def _check_not_built_in(name: str, task: str, known: Mapping[str, Metric]) -> No
 
 
 def _of_user(name: str, values: Mapping[str, Any], known: Mapping[str, Metric]) -> Metric:
-    """A function of the user as a metric, named like the function."""
+    """A user-defined function as a metric with the name of the function."""
     if name in values:
         function = values[name]
     elif user_code.is_reference(name):

@@ -53,7 +53,7 @@ def read(path: Path, from_run: bool = False) -> dict[str, Any]:
 
 
 def _text(path: Path, from_run: bool) -> str:
-    """The text of a file; only so much of it is read as settings can need."""
+    """The text of a file; no more of it is read than settings can need."""
     with os.fdopen(open_regular(path), "rb") if from_run else path.open("rb") as file:
         content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:

@@ -50,12 +50,12 @@ def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
     types = {"text" if isinstance(value, str) else "numbers" for value in values}
     if len(types) > 1:
         remedy = "convert all labels to strings"
-        raise data_error(where, "labels of numbers and text mixed", "one of both", remedy)
+        raise data_error(where, "labels of numbers and text mixed", "only one of the two", remedy)
     return np.array(values)
 
 
 def _is_missing(value: Any) -> bool:
-    """None, NaN, or what pandas writes instead."""
+    """None, NaN, or what pandas uses instead."""
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 

@@ -1,6 +1,7 @@
 """Targets of tasks other than classification: real numbers, labels of 0 and 1, tokens.
 
-Every reader takes `task`, and a target that does not fit it is refused with the task that it fits.
+Every reader takes `task`. A target that does not fit it is rejected with a message that names the
+task that it fits.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ TaskOption = Annotated[
     Literal["classification", "multilabel", "regression", "next-token"],
     Param("what is learned: one class per sample, several labels of 0 and 1, numbers, or tokens"),
 ]
-# Numbers with more distinct values than this, and than a tenth of the samples, are no classes.
+# With more distinct values than this, and than a tenth of the samples, numbers are not classes.
 MAX_CLASSES = 100
-SAMPLES_OF_NUMBERED = 5  # of classes that are numbered 0, 1, 2, ... a fifth is enough
+SAMPLES_OF_NUMBERED = 5  # per class, on average, if classes are numbered 0, 1, 2, ...
 FOR_NUMBERS = (
     "this looks like a target for regression: set task=regression, or sort the values into classes "
     "first"
@@ -34,7 +35,7 @@ MAX_ROUNDING = 1e-3  # of targets to float32, in units of their standard deviati
 
 
 def looks_measured(labels: np.ndarray) -> bool:
-    """Whether these are no classes: they have fractions, or nearly every sample has its own."""
+    """Whether these are not classes: some have fractions, or nearly every sample has its own."""
     if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
         return True
     values = np.unique(labels)
@@ -47,7 +48,7 @@ def looks_measured(labels: np.ndarray) -> bool:
 
 
 def check_no_measurements(y: np.ndarray, where: object) -> None:
-    """Refuse numbers that look like a target for regression, instead of taking them as classes."""
+    """Reject numbers that look like a target for regression, instead of taking them as classes."""
     if y.dtype.kind in "iuf" and y.ndim == 1 and np.isfinite(y).all() and looks_measured(y):
         found = f"{len(np.unique(y))} different numbers in {len(y)} samples"
         insist = "if they are classes after all, pass their names as text: y.astype(str)"
@@ -78,7 +79,7 @@ def _plain(y: np.ndarray, where: object) -> np.ndarray:
 
 
 def _first_text(y: np.ndarray) -> tuple[str, int]:
-    """The first target that is no number, or that is written as text, and its sample."""
+    """The first target that is not a number, or that is written as text, and its sample."""
     for place, value in np.ndenumerate(y):
         try:
             float(value)
@@ -100,7 +101,7 @@ def _numbers(y: np.ndarray, where: object) -> np.ndarray:
 
 
 def bad_number(value: object, place: str, where: object) -> UserError:
-    """The error for a target that is no number, or too large a one."""
+    """The error for a target that is not a number, or too large."""
     expected, remedy = "a finite number", "fill it in or leave it out"
     if np.isfinite(np.asarray(value)).all():
         expected = f"a number that fits into float32, up to {LARGEST:.3g}"
@@ -109,7 +110,7 @@ def bad_number(value: object, place: str, where: object) -> UserError:
 
 
 def _check_rounding(columns: np.ndarray, where: object) -> None:
-    """Refuse targets that differ by little compared with their size: float32 would merge them."""
+    """Reject targets that differ by little compared with their size: float32 would merge them."""
     rounding = np.abs(columns - columns.astype(np.float32)).max(0, initial=0.0)
     deviation = columns.std(0)
     for mean, std, step in zip(columns.mean(0), deviation, rounding, strict=True):
@@ -151,7 +152,7 @@ def _tokens(y: np.ndarray, where: object) -> np.ndarray:
 
 
 def check_positions(x: np.ndarray, y: np.ndarray, where: object) -> None:
-    """Refuse tokens with another number of positions than the samples have."""
+    """Reject targets whose number of positions differs from that of the samples."""
     if x.shape != y.shape:
         found = f"samples of shape {x.shape[1:]} and targets of shape {y.shape[1:]}"
         remedy = f"give a target to every position of a sample, or {IGNORED} where none counts"
@@ -159,7 +160,7 @@ def check_positions(x: np.ndarray, y: np.ndarray, where: object) -> None:
 
 
 def check_same_form(train: np.ndarray, test: np.ndarray, where: object) -> None:
-    """Refuse a test split with another number of targets per sample than the training split."""
+    """Reject a test split whose number of targets per sample differs from the training split."""
     if train.shape[1:] != test.shape[1:]:
         found, expected = f"targets of shape {test.shape[1:]}", f"{train.shape[1:]} as in training"
         raise data_error(where, found, expected, "give both splits the same targets")

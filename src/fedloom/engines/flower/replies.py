@@ -109,7 +109,7 @@ def answers_reply(request: WorkRequest, answers: Iterable[tuple[int, Any]]) -> P
 
 
 def _sendable(task: int, answer: Any) -> Packed:
-    """The answer, split; an Absent if a method of the user made an answer that cannot be sent."""
+    """The answer, split; an Absent if a user-defined method made an answer that cannot be sent."""
     try:
         packed = pack(answer)
         json.dumps(packed.facts)

@@ -79,7 +79,7 @@ def _tip(ranked: dict[str, list[float]], place: int, score: Score) -> str:
 
 
 def _worst(facts: Facts, scores: Scores, data: ClientData | None) -> Html:
-    """The clients with the lowest scores; data: what they hold, where that is said by class."""
+    """The clients with the lowest scores; data: what they hold, where it is known by class."""
     means, score = {}, facts.score
     for client in range(min(map(len, scores.values()))):
         known = [each[client] for each in scores.values() if each[client] is not None]
