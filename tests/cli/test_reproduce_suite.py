@@ -185,7 +185,13 @@ def test_runs_that_diverge_do_not_hold_up_the_others(desk: Path) -> None:
         (["--gate", "cost"], "suite 'cost' has no runs; its figures come from these commands"),
         (["fedmlb", "--hours", "nan"], "nan is not a number of hours"),
         (["--gate", "mix-lenet"], "has no gate"),
+        (["--suite", "MLB50"], "no suite 'MLB50'; did you mean 'mlb50'? (choices: cost, mlb50, "),
+        (["--gate", "nope"], "mix-common-writers, afa-c10, afa-c10-skewed, afa-c100)"),
         (["fedmlb/nope"], "no table 'fedmlb/nope'"),
+        (["fedalign/nope"], "(choices: fedalign/table1, fedalign/table2, fedalign/table3, "),
+        (["fedalign/nope"], "the claims of fedalign: fedloom reproduce fedalign --claims)"),
+        (["FedMix"], "did you mean 'fedmix'? (choices: fedalign, fedmlb, fedmix, fedafa, or a"),
+        (["align-overfit"], "is a suite, not a table; run it with: --suite align-overfit"),
         (["fedalign/time-moon-3x"], "is decided by a cost, not by runs"),
         (["demo"], "is a single run"),
         (
