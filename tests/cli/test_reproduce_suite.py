@@ -183,6 +183,8 @@ def test_runs_that_diverge_do_not_hold_up_the_others(desk: Path) -> None:
         (["--claims", "--jobs", "2"], "--jobs 2 does not go together with --claims"),
         (["--claims", "--seed", "0"], "--seed 0 does not go together with --claims"),
         (["--gate", "cost"], "suite 'cost' has no runs; its figures come from these commands"),
+        (["fedmlb", "--commit", "main"], "--commit 'main' is not the hash of a commit; write 4 to"),
+        (["--suite", "mlb50", "--commit", ""], "--commit '' is not the hash of a commit"),
         (["fedmlb", "--hours", "nan"], "nan is not a number of hours"),
         (["--gate", "mix-lenet"], "has no gate"),
         (["--suite", "MLB50"], "no suite 'MLB50'; did you mean 'mlb50'? (choices: cost, mlb50, "),
