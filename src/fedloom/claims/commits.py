@@ -11,12 +11,21 @@ from pathlib import Path
 import fedloom
 from fedloom.claims import suites
 from fedloom.claims.suites import Suite
-from fedloom.core.errors import UserError
+from fedloom.core.errors import UserError, shown_text
 from fedloom.experiment.stored_run import StoredRun
 from fedloom.runs.made_with import made_with
 
 PACKAGE = Path(fedloom.__file__).parent
 COMMIT = re.compile(r"[0-9a-f]{4,64}")
+
+
+def check_commit(commit: str) -> None:
+    """Raise if this cannot be a commit: result files name it, and `fixed_at` looks it up."""
+    if not COMMIT.fullmatch(commit):
+        raise UserError(
+            f"--commit '{shown_text(commit)}' is not the hash of a commit; write 4 to 64 of its "
+            "hexadecimal digits in small letters, such as 7b89d0c"
+        )
 
 
 def made_at_commit(runs: Iterable[StoredRun]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedloom.claims.claim import ANY, PAPERS, Claim, claims
 from fedloom.claims.overridden import changed_settings
 from fedloom.claims.suites import RunGroup, Suite, rule, suites
-from fedloom.core.errors import UserError, unknown_name
+from fedloom.core.errors import UserError, did_you_mean, shown_text
 from fedloom.experiment.identity import CurrentData
 from fedloom.experiment.schedule import PlannedRun, folder_name, plan_seeds
 from fedloom.reports.paper_table import TableCell, check_data, check_measures
@@ -77,9 +77,24 @@ def suites_for(name: str) -> list[Suite]:
         return [s for s in suites().values() if name in s.papers and s.runs and not s.optional]
     found = [claim for claim in claims() if claim.id == name]
     if not found:
-        choices = [*PAPERS, *(n for n in names() if "/" in n), *(c.id for c in claims())]
-        raise unknown_name("table", name, choices, see="fedloom presets")
+        raise _no_table(name)
     return [_suite_of_claim(found[0])]
+
+
+def _no_table(name: str) -> UserError:
+    """What can be named instead: the tables of the paper that the name begins with, or papers."""
+    if name in suites():
+        return UserError(f"'{name}' is a suite, not a table; run it with: --suite {name}")
+    tables = [table for table in names() if "/" in table]
+    guess = did_you_mean(name, [*PAPERS, *tables, *(claim.id for claim in claims())])
+    paper = name.partition("/")[0]
+    listed = [table for table in tables if table.startswith(f"{paper}/")]
+    see = f"the claims of {paper}: fedloom reproduce {paper} --claims"
+    if not listed:
+        listed = [*PAPERS, "or a table such as fedalign/table1"]
+        see = "tables: fedloom presets; claims: fedloom reproduce --claims"
+    choices = ", ".join(listed)
+    return UserError(f"no table '{shown_text(name)}'{guess} (choices: {choices}; {see})")
 
 
 def _suite_of_claim(claim: Claim) -> Suite:

@@ -38,7 +38,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from fedloom.core.errors import unknown_name
+from fedloom.core.errors import UserError, did_you_mean, shown_text
 
 FILE = "suites.toml"
 # taken from the suite that `as` names
@@ -134,7 +134,9 @@ def suites() -> Mapping[str, Suite]:
 def suite(name: str) -> Suite:
     """The suite of that id; a UserError with the nearest one if there is none."""
     if name not in suites():
-        raise unknown_name("suite", name, suites())
+        guess = did_you_mean(name.lower(), suites())
+        choices = ", ".join(suites())  # all of them: no other command lists suites
+        raise UserError(f"no suite '{shown_text(name)}'{guess} (choices: {choices})")
     return suites()[name]
 
 

@@ -117,6 +117,10 @@ def _check_no_suite(name: str | None) -> None:
 
 def _reproduce_suites(name: str | None, chosen: Sequence[Suite], request: Request) -> None:
     """Run suites after the check of all of them, at the paper's scale of every cell."""
+    from fedloom.claims.commits import check_commit
+
+    if request.commit is not None:
+        check_commit(request.commit)
     if name is not None and request.scale == "paper":
         check_paper_scale(name, list(cells_of_suites(chosen, request)), request)
         if request.dry_run:
