@@ -143,7 +143,26 @@ def test_a_loss_that_is_none() -> None:
 def test_a_loss_that_cannot_be_minimised_is_refused_before_round_0(loss: Any, said: str) -> None:
     with pytest.raises(fl.UserError, match=rf"loss '.*' .*{said}"):
         experiment("regression", loss=loss).run()
-    assert experiment("regression", loss=lambda z, y: z.sub_(y.view_as(z)).square().mean()).run()
+
+
+def in_place(outputs: Tensor, targets: Tensor) -> Tensor:
+    targets.mul_(0.8).add_(0.1)
+    return outputs.mul_(0.5).sub_(targets).square().mean()
+
+
+def on_copies(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs * 0.5 - (targets * 0.8 + 0.1)).square().mean()
+
+
+@every_task
+@pytest.mark.parametrize("settings", [{}, {"train": {"sam": 0.05}}])
+def test_a_loss_may_change_what_it_gets(task: str, settings: Any) -> None:
+    """Neither the predictions nor the data of an evaluation change with it."""
+    given = {**settings, "data.standardise": False, "lr": 1e-4}
+    one, other = (experiment(task, loss=loss, **given).run() for loss in (in_place, on_copies))
+    assert one.result.weights_sha256 == other.result.weights_sha256
+    assert one.result.metrics == other.result.metrics
+    assert [r.test_loss for r in one.history] == [r.test_loss for r in other.history]
 
 
 def test_an_evaluation_that_fails_names_no_client() -> None:

@@ -58,12 +58,19 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
 
 
 def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
-    """The user's loss on outputs and targets of one type; for regression, of one shape."""
-    if task.has_classes:
-        return loss
-    if task.name != "regression":
-        return lambda outputs, targets: loss(*in_one_type(outputs, targets))
-    return lambda outputs, targets: loss(*in_one_type(like_targets(outputs, targets), targets))
+    """The user's loss on copies, which it may change, of one type; for regression, of one shape.
+
+    The outputs are also judged by metrics, and the targets of an evaluation are those of the data.
+    """
+
+    def on_copies(outputs: Tensor, targets: Tensor) -> Tensor:
+        if task.name == "regression":
+            outputs = like_targets(outputs, targets)
+        if not task.has_classes:
+            outputs, targets = in_one_type(outputs, targets)
+        return loss(outputs.clone(), targets.clone())
+
+    return on_copies
 
 
 def check_test_samples(config: Config, samples: int) -> None:
