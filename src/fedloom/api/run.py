@@ -200,12 +200,13 @@ class Run:
         return compare(self).report(path)
 
     def save(self, path: str | Path) -> Path:
-        """Write the weights of the global model to a safetensors file, and return its path."""
-        with self._reopened() as run:
-            content = pack(run.state.params)
+        """Write the weights of `model` to a safetensors file, by their names in it.
+
+        Returns the path of the file.
+        """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        target.write_bytes(pack(self.model.state_dict()))
         return target
 
     def resume(self, callbacks: Sequence[Callback] = (), engine: str | None = None) -> Run:
