@@ -338,8 +338,10 @@ def test_vectorised_clients_learn_numbers_and_labels_but_no_tokens() -> None:
         exact = experiment(task).run()
         fast = experiment(task, engine="vectorised").run()
         assert fast.accuracy == pytest.approx(exact.accuracy, abs=1e-4)
-    with pytest.warns(UserWarning, match="is no mean over samples"):
+    with pytest.warns(UserWarning, match="needs the loss of every sample"):
         tokens(Every).replace(engine="vectorised").run()
+    with pytest.warns(UserWarning, match="which neither a loss of your own nor"):
+        experiment("regression", loss=huber, engine="vectorised").run()
 
 
 @every_task
