@@ -137,12 +137,26 @@ def test_a_loss_that_is_none() -> None:
         (lambda z, y: huber(z, y).detach(), "does not depend on the outputs"),
         (lambda z, y: (z.view_as(y) - y) ** 2, r"returns shape \(.*\): return its .mean"),
         (lambda z, y: 1 / 0, r"fails on outputs of shape \(.*\) and .*: ZeroDivisionError: div"),
+        (lambda z, y: huber(z, y) / 0, "is inf on outputs of the new model, so no client could"),
+        (nn.PReLU(), r"has weights of its own \('weight'\), .* freeze them with requires_grad_\(F"),
         (lambda z: z.mean(), r"TypeError: .*; a loss gets \(outputs, targets\) of a batch and"),
     ],
 )
 def test_a_loss_that_cannot_be_minimised_is_refused_before_round_0(loss: Any, said: str) -> None:
     with pytest.raises(fl.UserError, match=rf"loss '.*' .*{said}"):
         experiment("regression", loss=loss).run()
+
+
+def test_a_loss_may_have_weights_that_stay() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.tensor(0.5), requires_grad=False)
+
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return self.factor * huber(outputs, targets)
+
+    assert experiment("regression", loss=Scaled(), rounds=1).run().result.rounds == 1
 
 
 def in_place(outputs: Tensor, targets: Tensor) -> Tensor:

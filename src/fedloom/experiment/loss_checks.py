@@ -49,4 +49,6 @@ def _problem(loss: object) -> str | None:
             "returns a tensor that does not depend on the outputs, so nothing can be learned: "
             "compute it from them with torch, without .detach()"
         )
+    if not loss.isfinite():
+        return f"is {loss.item():g} on outputs of the new model, so no client could train with it"
     return None

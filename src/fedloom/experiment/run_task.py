@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, raise_all
@@ -54,7 +54,20 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
             "the function to Experiment(loss=...)"
         )
     function = values[loss] if loss in values else user_code.load("loss", loss)
+    _check_no_weights(function, loss)
     return replace(task, loss=_of_user(function, task), sample_losses=None)
+
+
+def _check_no_weights(loss: TargetLoss, name: str) -> None:
+    """Raise if a loss that is a module has weights to be trained, which no client would train."""
+    named = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+    trained = [n for n, weight in named if weight.requires_grad]
+    if trained:
+        raise UserError(
+            f"loss '{user_code.short_reference(name)}' has weights of its own ('{trained[0]}'), "
+            "and only those of the model are trained; move them into the model, or, if they are "
+            "to stay as they are, freeze them with requires_grad_(False)"
+        )
 
 
 def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
