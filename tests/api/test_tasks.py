@@ -285,6 +285,17 @@ def test_tokens_need_a_score_at_every_position() -> None:
     assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
 
 
+def test_every_client_needs_a_token_to_predict() -> None:
+    targets = (TOKENS + 1) % 7
+    targets[:50] = -100
+    own = {"clients": None, "partition": None, "client_ids": np.arange(100) // 25}
+    every = tokens(Every).replace(data=(TOKENS, targets), test=(TOKENS, TOKENS), **own)
+    with pytest.raises(fl.UserError, match=r"client 0 \(and 1 more\) has no token to predict"):
+        every.check()
+    targets[0, 0] = targets[49, 5] = 1
+    every.replace(data=(TOKENS, targets)).check()
+
+
 def three_times(outputs: Tensor, targets: Tensor) -> Tensor:
     return 3 * F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 

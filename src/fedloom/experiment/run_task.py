@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.learning_task import (
+    IGNORED,
+    NEXT_TOKEN,
     LearningTask,
     TargetLoss,
     in_one_type,
@@ -20,6 +23,7 @@ from fedloom.core.learning_task import (
     standardised,
 )
 from fedloom.core.method import Method
+from fedloom.data.client import Clients
 from fedloom.data.partition import WITHOUT_CLASSES
 from fedloom.settings.config import Config
 
@@ -93,6 +97,25 @@ def check_test_samples(config: Config, samples: int) -> None:
         raise UserError(
             f"R2, the score of task=regression, needs at least two test samples, and "
             f"'{config.data.name}' has {samples}; {remedy}"
+        )
+
+
+def check_tokens(config: Config, clients: Clients) -> None:
+    """Raise for clients without a token to predict.
+
+    They would learn nothing, have a training loss of 0, and hold the mean of all clients back.
+    """
+    if config.task != NEXT_TOKEN.name:
+        return
+    counts = (clients.split.y != IGNORED).flatten(1).any(1)[clients.rows].cpu().numpy()
+    up_to = np.concatenate([[0], np.cumsum(counts)])
+    without = np.flatnonzero(up_to[clients.stops] == up_to[clients.starts])
+    if len(without):
+        others = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        raise UserError(
+            f"client {without[0]}{others} has no token to predict: all targets of its training "
+            f"samples are {IGNORED}; leave out the samples without one, or give some positions "
+            "the token that follows"
         )
 
 
