@@ -285,6 +285,17 @@ def test_tokens_need_a_score_at_every_position() -> None:
     assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
 
 
+@pytest.mark.filterwarnings("error")
+def test_samples_that_are_no_tokens_of_the_model() -> None:
+    run, few = tokens(Every).replace(rounds=1).run(), TOKENS[:2, :-1]
+    for wrong, said in ((few + 100, "IndexError"), (few / 2, "float.*RuntimeError: Expected")):
+        with pytest.raises(fl.UserError, match=rf"the model fails on .*{said}.* like those of"):
+            run.predict(wrong)
+    read_only = few.copy()
+    read_only.flags.writeable = False
+    assert (run.predict(read_only) == run.predict(few)).all()
+
+
 def test_every_client_needs_a_token_to_predict() -> None:
     targets = (TOKENS + 1) % 7
     targets[:50] = -100
