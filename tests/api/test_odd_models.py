@@ -70,6 +70,14 @@ def fail(error: Exception) -> Any:
             lambda net, x, scores: (x, scores) if net.training else scores,
             r"in training .* in a tuple of 2 values for 2 samples, .* return out\[1\]",
         ),
+        (
+            lambda net, x, scores: (x.mul_(2), scores)[1],
+            r"overwrites the samples that it gets, .* begin its forward with x = x.clone\(\)",
+        ),
+        (
+            lambda net, x, scores: net.fc(x[:, 0].relu_().flatten(1)) if net.training else scores,
+            r"in training \(model.train\(\)\) overwrites the samples",
+        ),
         (lambda net, x, scores: {}["gone"], "does not accept a sample .*: KeyError: 'gone'"),
         (lambda net, x, scores: fail(Raises("no")), r"does not accept a sample .*: Raises: no"),
         (lambda net, x, scores: fail(MemoryError()), "does not fit in memory"),

@@ -284,9 +284,14 @@ def test_the_model_is_ready_to_be_used() -> None:
     assert run.model(torch.zeros(2, 1, 8, 8)).shape == (2, 4)
 
 
+def two_layers() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+
+
+@pytest.mark.parametrize("model", ["mlp(layers=1,width=4)", two_layers])
 @pytest.mark.parametrize("folder", [None, "run"])
-def test_weights_are_saved_as_safetensors(folder: str | None, desk: Path) -> None:
-    run = experiment(method="ditto").run(folder)
+def test_weights_are_saved_as_safetensors(model: Any, folder: str | None, desk: Path) -> None:
+    run = experiment(method="ditto", model=model).run(folder)
     path = run.save("new/weights.safetensors")
     assert path == Path("new/weights.safetensors")
     saved, weights = load_file(path), run.model.state_dict()

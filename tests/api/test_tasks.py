@@ -137,13 +137,46 @@ def test_a_loss_that_is_none() -> None:
         (lambda z, y: huber(z, y).detach(), "does not depend on the outputs"),
         (lambda z, y: (z.view_as(y) - y) ** 2, r"returns shape \(.*\): return its .mean"),
         (lambda z, y: 1 / 0, r"fails on outputs of shape \(.*\) and .*: ZeroDivisionError: div"),
+        (lambda z, y: huber(z, y) / 0, "is inf on outputs of the new model, so no client could"),
+        (nn.PReLU(), r"has weights of its own \('weight'\), .* freeze them with requires_grad_\(F"),
         (lambda z: z.mean(), r"TypeError: .*; a loss gets \(outputs, targets\) of a batch and"),
     ],
 )
 def test_a_loss_that_cannot_be_minimised_is_refused_before_round_0(loss: Any, said: str) -> None:
     with pytest.raises(fl.UserError, match=rf"loss '.*' .*{said}"):
         experiment("regression", loss=loss).run()
-    assert experiment("regression", loss=lambda z, y: z.sub_(y.view_as(z)).square().mean()).run()
+
+
+def test_a_loss_may_have_weights_that_stay() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.tensor(0.5), requires_grad=False)
+
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return self.factor * huber(outputs, targets)
+
+    assert experiment("regression", loss=Scaled(), rounds=1).run().result.rounds == 1
+
+
+def in_place(outputs: Tensor, targets: Tensor) -> Tensor:
+    targets.mul_(0.8).add_(0.1)
+    return outputs.mul_(0.5).sub_(targets).square().mean()
+
+
+def on_copies(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs * 0.5 - (targets * 0.8 + 0.1)).square().mean()
+
+
+@every_task
+@pytest.mark.parametrize("settings", [{}, {"train": {"sam": 0.05}}])
+def test_a_loss_may_change_what_it_gets(task: str, settings: Any) -> None:
+    """Neither the predictions nor the data of an evaluation change with it."""
+    given = {**settings, "data.standardise": False, "lr": 1e-4}
+    one, other = (experiment(task, loss=loss, **given).run() for loss in (in_place, on_copies))
+    assert one.result.weights_sha256 == other.result.weights_sha256
+    assert one.result.metrics == other.result.metrics
+    assert [r.test_loss for r in one.history] == [r.test_loss for r in other.history]
 
 
 def test_an_evaluation_that_fails_names_no_client() -> None:
@@ -252,6 +285,28 @@ def test_tokens_need_a_score_at_every_position() -> None:
     assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
 
 
+@pytest.mark.filterwarnings("error")
+def test_samples_that_are_no_tokens_of_the_model() -> None:
+    run, few = tokens(Every).replace(rounds=1).run(), TOKENS[:2, :-1]
+    for wrong, said in ((few + 100, "IndexError"), (few / 2, "float.*RuntimeError: Expected")):
+        with pytest.raises(fl.UserError, match=rf"the model fails on .*{said}.* like those of"):
+            run.predict(wrong)
+    read_only = few.copy()
+    read_only.flags.writeable = False
+    assert (run.predict(read_only) == run.predict(few)).all()
+
+
+def test_every_client_needs_a_token_to_predict() -> None:
+    targets = (TOKENS + 1) % 7
+    targets[:50] = -100
+    own = {"clients": None, "partition": None, "client_ids": np.arange(100) // 25}
+    every = tokens(Every).replace(data=(TOKENS, targets), test=(TOKENS, TOKENS), **own)
+    with pytest.raises(fl.UserError, match=r"client 0 \(and 1 more\) has no token to predict"):
+        every.check()
+    targets[0, 0] = targets[49, 5] = 1
+    every.replace(data=(TOKENS, targets)).check()
+
+
 def three_times(outputs: Tensor, targets: Tensor) -> Tensor:
     return 3 * F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
@@ -319,8 +374,10 @@ def test_vectorised_clients_learn_numbers_and_labels_but_no_tokens() -> None:
         exact = experiment(task).run()
         fast = experiment(task, engine="vectorised").run()
         assert fast.accuracy == pytest.approx(exact.accuracy, abs=1e-4)
-    with pytest.warns(UserWarning, match="is no mean over samples"):
+    with pytest.warns(UserWarning, match="needs the loss of every sample"):
         tokens(Every).replace(engine="vectorised").run()
+    with pytest.warns(UserWarning, match="which neither a loss of your own nor"):
+        experiment("regression", loss=huber, engine="vectorised").run()
 
 
 @every_task

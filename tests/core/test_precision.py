@@ -20,7 +20,7 @@ from fedloom.core.precision import Kind, Overflow, Precision
 from fedloom.core.request import Broadcast, ClientTask
 from fedloom.core.round import rounds
 from fedloom.core.sampler import everyone
-from fedloom.core.server import Reply
+from fedloom.core.server import Absent, Reply
 from fedloom.core.simulation import Simulation, init_state
 from fedloom.core.solver import Sgd, SGDRule
 from fedloom.core.state import MemoryStore
@@ -161,6 +161,19 @@ def test_skipped_steps_move_nothing() -> None:
 
     trained("fp16", client(4), 3, Method("own", (Phase(loss=infinite),), (record,)))
     assert seen == [pytest.approx(SGDRule(0.9).effective_steps(2) * 0.1)]
+
+
+def test_a_client_whose_steps_are_all_skipped_fails() -> None:
+    def infinite(step: Step) -> Tensor:
+        return step.ce * torch.inf
+
+    solver = Sgd(0.1, batch=4, steps=3, precision="fp16")
+    method = Method("own", (Phase(loss=infinite),))
+    federation = Federation(method, small, [client(4)], solver, Key.root(0), classes=5)
+    sent = Broadcast("train", 0, small().state_dict())
+    ((_, answer),) = InProcess(federation).map(sent, [ClientTask(0)])
+    assert isinstance(answer, Absent)
+    assert "overflows in every local step (3), so nothing is trained" in answer.reason
 
 
 def residual() -> Chain:

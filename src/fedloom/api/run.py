@@ -14,15 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from fedloom.api.inputs import Inputs
+from fedloom.api.samples import as_model_takes_them, outputs_of
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
-from fedloom.core.model_output import tensor_of
 from fedloom.core.params import Params
 from fedloom.core.warn import warn_user
-from fedloom.data.sources.array_kinds import AXES
-from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
-from fedloom.data.sources.raw_rows import column_plans, encoded_rows
 from fedloom.experiment.build import resolve_auto, server_device
 from fedloom.experiment.callbacks import Callback
 from fedloom.experiment.execute import execute
@@ -152,7 +149,7 @@ class Run:
         model = self.model if client is None else self.client(client).model
         task = self._prepared.simulation.federation.task
         with torch.inference_mode():
-            outputs = tensor_of(model(self.normalise(x)))
+            outputs = outputs_of(model, self.normalise(x), self._prepared.dataset)
             values: np.ndarray = task.predictions(outputs).cpu().numpy()
         if not task.has_classes:
             return values.reshape(len(values)) if len(self.classes) == 1 else values
@@ -167,22 +164,7 @@ class Run:
 
     def normalise(self, x: Any) -> Tensor:
         """Raw samples as the model takes them, on its device."""
-        prepared = self._prepared
-        dataset = prepared.dataset
-        plans = column_plans(dataset)
-        array = np.asarray(x) if plans is None else encoded_rows(x, plans)
-        if dataset.kind == "image":
-            stored_as_uint8 = dataset.train.x.dtype == torch.uint8
-            array = (as_uint8_images if stored_as_uint8 else channels_first)(array, "the samples")
-        elif dataset.kind in AXES and array.ndim == AXES[dataset.kind] + 1:
-            array = array[:, None]  # samples of one channel may leave that axis out
-        if array.shape[1:] != tuple(dataset.shape):
-            raise UserError(
-                f"the samples have shape {array.shape[1:]} each, and the model takes "
-                f"{tuple(dataset.shape)}; pass an array with one row per sample"
-            )
-        tensor = torch.as_tensor(array).to(server_device(prepared.config))
-        return prepared.clients.normalise(tensor)
+        return as_model_takes_them(x, self._prepared)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Accuracy by round as a matplotlib Figure, which a notebook shows; with a path, saved."""
@@ -200,12 +182,13 @@ class Run:
         return compare(self).report(path)
 
     def save(self, path: str | Path) -> Path:
-        """Write the weights of the global model to a safetensors file, and return its path."""
-        with self._reopened() as run:
-            content = pack(run.state.params)
+        """Write the weights of `model` to a safetensors file, by their names in it.
+
+        Returns the path of the file.
+        """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        target.write_bytes(pack(self.model.state_dict()))
         return target
 
     def resume(self, callbacks: Sequence[Callback] = (), engine: str | None = None) -> Run:

@@ -20,6 +20,8 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
+from fedloom.core.errors import RunError
+
 Kind = Literal["full", "bf16", "fp16"]
 S = TypeVar("S")
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -64,6 +66,18 @@ class Precision:
             with torch.no_grad():  # a rule may have moved them before it asked for a gradient
                 torch._foreach_copy_(list(weights), before)
             return state
+
+    def check_moved(self, steps: int) -> None:
+        """Raise if all of a descent's steps were skipped: round after round would change nothing.
+
+        The scale begins anew in every descent.
+        """
+        if steps and self.skipped == steps:
+            raise RunError(
+                f"precision=fp16: the gradient overflows in every local step ({steps}), so nothing "
+                "is trained; set precision=bf16 or full, raise train.epochs or train.steps (each "
+                "skipped step halves the scale of the next), or make the loss smaller"
+            )
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss whose gradient is taken."""

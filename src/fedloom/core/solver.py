@@ -185,6 +185,7 @@ class Sgd:
             step = partial(self.rule.step, weights, gradient, lr, state)
             state = precision.step(step, weights, state)
             samples += sum(len(p) for p in positions)
+        precision.check_moved(number)
         slots, memory = self.rule.end(list(trained), state)
         keep = {} if memory is None or self.reset else {objective.memory: memory}
         return DescentResult(

@@ -17,6 +17,7 @@ from torch import nn
 from fedloom.core.chain import Chain
 from fedloom.core.federation import Federation
 from fedloom.core.job import build_isolated
+from fedloom.core.learning_task import LearningTask
 from fedloom.core.method import Method
 from fedloom.core.optimisers import SGDRule
 from fedloom.core.params import nbytes
@@ -89,6 +90,7 @@ def why_unsupported(federation: Federation, model: Chain) -> str | None:
     solver = federation.method.phases[0].solver_for(federation.solver)
     reasons = itertools.chain(
         _method_reasons(federation.method, model),
+        _task_reasons(federation.task),
         _solver_reasons(solver),
         _precision_reasons(solver),
         _model_reasons(model),
@@ -114,6 +116,15 @@ def _method_reasons(method: Method, model: Chain) -> Iterator[str]:
         yield (
             f"{name} starts from slot '{phase.start}', "
             "and vectorised clients start from the same weights"
+        )
+
+
+def _task_reasons(task: LearningTask) -> Iterator[str]:
+    """A padded row can only be left out of a loss whose single samples are known."""
+    if task.sample_losses is None:
+        yield (
+            "the vectorised engine needs the loss of every sample, which neither a loss of your "
+            "own nor task=next-token has"
         )
 
 

@@ -26,8 +26,7 @@ def check_user_loss(federation: Federation, model: Chain, name: str) -> None:
         outputs = model.eval()(x)
     model.train()
     about = f"loss '{user_code.short_reference(name)}'"
-    # a copy, since a loss may change the outputs in place, which a leaf does not allow
-    outputs = outputs.requires_grad_().clone()
+    outputs.requires_grad_()
     try:
         loss = federation.task.loss(outputs, y)
     except Exception as error:  # user code can fail in any way
@@ -50,4 +49,6 @@ def _problem(loss: object) -> str | None:
             "returns a tensor that does not depend on the outputs, so nothing can be learned: "
             "compute it from them with torch, without .detach()"
         )
+    if not loss.isfinite():
+        return f"is {loss.item():g} on outputs of the new model, so no client could train with it"
     return None

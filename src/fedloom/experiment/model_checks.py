@@ -66,11 +66,16 @@ def check_model_output(
 
 
 def _sample(federation: Federation) -> Tensor:
-    """One test sample as the model gets it; zeros of its form where all samples are at sites."""
+    """One test sample as the model gets it; zeros of its form where all samples are at sites.
+
+    A copy, so that a model which overwrites it is found out before it has changed the data.
+    """
     test = federation.test
     if isinstance(test, EvaluationBatches) and not len(test):
-        return test.normalise(test.split.x.new_zeros((1, *test.split.x.shape[1:])))
-    return test[0][0][:1]
+        x = test.normalise(test.split.x.new_zeros((1, *test.split.x.shape[1:])))
+    else:
+        x = test[0][0][:1]
+    return x.clone()
 
 
 def _wanted_shapes(federation: Federation, x: Tensor) -> list[tuple[int, ...]]:
@@ -91,7 +96,15 @@ def _output(model: Chain, x: Tensor) -> Any:
 def _check_scores(
     output: Any, spec: Spec, federation: Federation, x: Tensor, when: str = ""
 ) -> None:
-    """Raise unless the model's output for this batch has a wanted shape and is of real numbers."""
+    """Raise unless the model's output for this batch has a wanted shape and is of real numbers.
+
+    x: the batch as a tensor of its own, which the forward pass must have left unchanged.
+    """
+    if x._version:  # counts all writes, also those that happen to change nothing
+        raise UserError(
+            f"model '{_name(spec)}'{when} overwrites the samples that it gets, and they are used "
+            "again; work on a copy: begin its forward with x = x.clone()"
+        )
     wanted = _wanted_shapes(federation, x)
     line = _line_to_write(output, wanted[0])
     try:

@@ -21,6 +21,7 @@ from fedloom.experiment.build import (
     partition_rows,
 )
 from fedloom.experiment.identity import used_data
+from fedloom.experiment.run_task import check_tokens
 from fedloom.settings.config import Config
 
 
@@ -58,6 +59,7 @@ def local_data(config: Config, whole: Dataset | None = None) -> RunData:
     dataset = load_data(config, whole)
     rows = partition_rows(config, dataset)
     clients = build_clients(config, dataset, rows)
+    check_tokens(config, clients)
     own_test = None
     if config.evaluate.on == "own":
         own_test = own_test_batches(config, dataset, own_test_rows(dataset, rows))

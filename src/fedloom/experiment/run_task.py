@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.learning_task import (
+    IGNORED,
+    NEXT_TOKEN,
     LearningTask,
     TargetLoss,
     in_one_type,
@@ -20,6 +23,7 @@ from fedloom.core.learning_task import (
     standardised,
 )
 from fedloom.core.method import Method
+from fedloom.data.client import Clients
 from fedloom.data.partition import WITHOUT_CLASSES
 from fedloom.settings.config import Config
 
@@ -54,16 +58,37 @@ def task_with_loss(config: Config, values: Mapping[str, Any]) -> LearningTask:
             "pass the function to Experiment(loss=...)"
         )
     function = values[loss] if loss in values else user_code.load("loss", loss)
+    _check_no_weights(function, loss)
     return replace(task, loss=_of_user(function, task), sample_losses=None)
 
 
+def _check_no_weights(loss: TargetLoss, name: str) -> None:
+    """Raise if a loss that is a module has weights to be trained, which no client would train."""
+    named = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+    trained = [n for n, weight in named if weight.requires_grad]
+    if trained:
+        raise UserError(
+            f"loss '{user_code.short_reference(name)}' has weights of its own ('{trained[0]}'), "
+            "and only those of the model are trained; move them into the model, or, if they are "
+            "to stay as they are, freeze them with requires_grad_(False)"
+        )
+
+
 def _of_user(loss: TargetLoss, task: LearningTask) -> TargetLoss:
-    """The user-defined loss on outputs and targets of one type; for regression, of one shape."""
-    if task.has_classes:
-        return loss
-    if task.name != "regression":
-        return lambda outputs, targets: loss(*in_one_type(outputs, targets))
-    return lambda outputs, targets: loss(*in_one_type(like_targets(outputs, targets), targets))
+    """The user-defined loss on copies, which it may change, of one type; for regression, of one
+    shape.
+
+    The outputs are also judged by metrics, and the targets of an evaluation are those of the data.
+    """
+
+    def on_copies(outputs: Tensor, targets: Tensor) -> Tensor:
+        if task.name == "regression":
+            outputs = like_targets(outputs, targets)
+        if not task.has_classes:
+            outputs, targets = in_one_type(outputs, targets)
+        return loss(outputs.clone(), targets.clone())
+
+    return on_copies
 
 
 def check_test_samples(config: Config, samples: int) -> None:
@@ -73,6 +98,25 @@ def check_test_samples(config: Config, samples: int) -> None:
         raise UserError(
             f"R2, the score of task=regression, needs at least two test samples, and "
             f"'{config.data.name}' has {samples}; {remedy}"
+        )
+
+
+def check_tokens(config: Config, clients: Clients) -> None:
+    """Raise for clients without a token to predict.
+
+    They would learn nothing, have a training loss of 0, and hold the mean of all clients back.
+    """
+    if config.task != NEXT_TOKEN.name:
+        return
+    counts = (clients.split.y != IGNORED).flatten(1).any(1)[clients.rows].cpu().numpy()
+    up_to = np.concatenate([[0], np.cumsum(counts)])
+    without = np.flatnonzero(up_to[clients.stops] == up_to[clients.starts])
+    if len(without):
+        others = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        raise UserError(
+            f"client {without[0]}{others} has no token to predict: all targets of its training "
+            f"samples are {IGNORED}; leave out the samples without one, or give some positions "
+            "the token that follows"
         )
 
 
