@@ -13,6 +13,8 @@ inner   K in the paper, gradient steps of theta per mini-batch.
 lr (eta) and pace (eta_p) are the method's own, constant and without momentum: settings of the run's
 optimiser and schedule are rejected, and train.lr is not used. The mini-batches and their number R
 (20 of 20 samples in the paper) are the run's, by train.steps or train.epochs.
+While theta follows closely, a mini-batch moves w like SGD with the learning rate lr: the paper's
+0.005 is slow for a model that FedAvg trains with 0.5. A larger lr needs a smaller lam.
 
 State: theta at each client. Uploads: the model (w). Needs: any model.
 Reference: Dinh et al., NeurIPS 2020, algorithm 1. decay is mu of the authors' code, 0.001 there and
