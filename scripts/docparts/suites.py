@@ -73,7 +73,21 @@ def _done(found: Suite, result: ResultFile) -> dict[str, str]:
         "machine": _machine(result.machine),
         "time": _time(result.runs),
         "diverged, without figures": ", ".join(f"`{name}`" for name in result.gave_up),
+        "planned, but not run yet": ", ".join(_not_run(found, result)),
     }
+
+
+def _not_run(found: Suite, result: ResultFile) -> list[str]:
+    """The rows of the suite that have no run on one of their seeds."""
+    if result.gave_up:  # runs that diverged have no figures either
+        return []
+    made = {(row["preset"], row["row"], run["seed"]) for run in result.runs for row in run["rows"]}
+    return [
+        f"{row} ({group.preset})"
+        for group in found.runs
+        for row in group.rows
+        if any((group.preset, row, seed) not in made for seed in group.seeds)
+    ]
 
 
 def _gates(result: ResultFile) -> str:

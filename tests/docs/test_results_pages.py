@@ -180,6 +180,13 @@ def test_a_suite_that_was_not_run_says_so(tmp_path: Path) -> None:
     assert "fedloom reproduce --suite mlb50 --jobs 2" in text and "verdict" not in text
 
 
+def test_rows_that_were_planned_but_not_run_are_named(root: Path) -> None:
+    (line,) = re.findall("- planned, but not run yet: (.*)", section(root))
+    named = line.split(", ")
+    assert "naivemix (fedmix/table1-cifar10)" in named
+    assert not any(row.startswith("fedavg (fedmix/table1") for row in named)
+
+
 def test_rows_that_share_their_rounds_are_drawn_by_their_scores(root: Path) -> None:
     log = root / SUITES / NAME / "fedmix.csv"
     log.write_text((root / SUITES / NAME / "tuned.csv").read_text())
