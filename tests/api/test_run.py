@@ -59,6 +59,13 @@ def interrupted(made: fl.Experiment, folder: str, after: int) -> None:
         made.run(folder, [StopAfter(after)])
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_model_can_be_asked_for_where_gradients_are_off(mode: Any, desk: Path) -> None:
+    run = experiment(model=flat).run()
+    with mode():
+        assert run.model(torch.zeros(2, 1, 8, 8)).shape[0] == 2
+
+
 @pytest.mark.parametrize("method", ["scaffold", "ditto"])
 def test_a_folder_changes_nothing(method: str, desk: Path) -> None:
     made = experiment(method=method)

@@ -116,6 +116,9 @@ class PreparedRun:
         self.close()
 
 
+# not in the caller's mode: `with torch.no_grad(): run.model(x)` prepares the run at that moment
+@torch.enable_grad()
+@torch.inference_mode(False)
 def prepare(
     config: Config,
     dataset: Dataset | None = None,
