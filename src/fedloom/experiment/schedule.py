@@ -36,6 +36,7 @@ from fedloom.settings.search_space import Combination, label
 
 Message = Callable[[str], None]
 MAX_FOLDER_NAME = 120  # characters; file systems allow 255 bytes
+REFUSED = 2  # the exit code of a run with settings or data that cannot be used
 
 
 @dataclass(frozen=True)
@@ -268,11 +269,10 @@ def _run_in_processes(
     finally:
         gate.close()
         pool.shutdown(cancel_futures=True)
-    failed = [planned for planned, code in zip(plans, codes, strict=True) if code]
-    for planned in failed:
-        if planned.path in new:
+    for planned, code in zip(plans, codes, strict=True):
+        if code == REFUSED and planned.path in new:
             remove_unless_begun(planned.path)
-    return failed
+    return [planned for planned, code in zip(plans, codes, strict=True) if code]
 
 
 def sharing_last(plans: Sequence[PlannedRun]) -> list[tuple[int, int]]:
