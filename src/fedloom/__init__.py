@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from fedloom import trackers as trackers
     from fedloom.api.compare import compare as compare
     from fedloom.api.experiment import Experiment as Experiment
-    from fedloom.api.open_run import open_run as open  # noqa: F401 (ruff wants open_run as open_run)
+    from fedloom.api.open_run import open_run as open  # noqa: F401 (ruff: open_run as open_run)
     from fedloom.api.run import Run as Run
     from fedloom.api.sweep import sweep as sweep
     from fedloom.api.sweep import tune as tune

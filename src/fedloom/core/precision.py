@@ -70,7 +70,7 @@ class Precision:
     def check_moved(self, steps: int) -> None:
         """Raise if all of a descent's steps were skipped: round after round would change nothing.
 
-        The scale begins anew in every descent.
+        Every descent begins with the same scale, so the next one would not do better.
         """
         if steps and self.skipped == steps:
             raise RunError(
