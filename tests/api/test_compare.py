@@ -107,6 +107,12 @@ def test_the_same_comparison_as_the_command_line(desk: Path) -> None:
     assert compared == {key: printed[key] for key in compared}
     assert printed.keys() - compared.keys() == {"plots", "folder"}
     assert compared["rows"][1]["personalised"] and compared["rows"][1]["client_scores"]
+    reread = fl.compare("cli", options=options).to_json()
+    assert [row["accuracy"] for row in reread["rows"]] == [
+        row["accuracy"] for row in printed["rows"]
+    ]
+    table = talk.fedloom("report", "cli", "--at", 2, "--ema", 0.5, "--md").out
+    assert [table.count(f"\n| {name} |") for name in methods] == [1, 1]
 
 
 def test_options_and_the_default_target() -> None:

@@ -76,6 +76,14 @@ def test_a_run_without_an_evaluation_is_waited_for(desk: Path) -> None:
     assert status == 200 and "waits" in text and "<body data-state" in text
 
 
+def test_a_folder_of_runs_shows_those_that_begin_later_too(desk: Path) -> None:
+    run(desk / "all/a")
+    with serving(desk / "all") as port:
+        before = ask(port)[1]
+        run(desk / "all/b", "--method", "fedprox")
+        assert "fedprox" not in before and "fedprox" in ask(port)[1]
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1", "[::1]:{}", ""])
 def test_requests_that_name_another_host_are_refused(desk: Path, host: str) -> None:
     """A page of evil.example whose name leads to 127.0.0.1 must not read the runs."""

@@ -8,7 +8,7 @@ import pytest
 from fedloom.core.errors import UserError
 from fedloom.runs.durable_files import sha256
 from fedloom.runs.folder import RunFolder
-from fedloom.runs.folder_layout import FORMAT
+from fedloom.runs.folder_layout import FORMAT, each_run
 from runs import toy
 from runs.toy import names
 
@@ -47,6 +47,16 @@ def test_a_folder_of_runs_is_told_from_a_run(run: Path, disk: Path) -> None:
     with pytest.raises(UserError) as error:
         RunFolder.read_only(group)
     assert str(error.value).endswith(f"name a run inside it: {shown} and 1 more")
+
+
+def test_a_folder_of_runs_stands_for_the_runs_inside(run: Path, disk: Path) -> None:
+    group, waiting = disk / "compared", disk / "compared" / "b" / "seed-0"
+    inside = [group / "a" / "seed-0", group / "a" / "seed-1", group / "c"]
+    for folder in (*inside, waiting):
+        shutil.copytree(run, folder)
+    shutil.rmtree(waiting / "checkpoint")  # it has not finished a round
+    elsewhere = disk / "no run"
+    assert each_run([run, group, elsewhere]) == [run, *inside, elsewhere]
 
 
 def test_a_config_that_is_not_text_is_rejected(run: Path) -> None:

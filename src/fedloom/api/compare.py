@@ -13,6 +13,7 @@ from fedloom.experiment.schedule import folder_name
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.curve import CurveOptions
 from fedloom.reports.comparison import Comparison, compare_runs
+from fedloom.runs.folder_layout import each_run
 
 
 def compare(
@@ -24,7 +25,8 @@ def compare(
 ) -> Comparison:
     """Compare runs: a row for each method, over its seeds.
 
-    runs      Run objects or run folders; or one Experiment, together with `methods`
+    runs      Run objects or run folders, of which a folder of a comparison stands for all runs
+              inside it; or one Experiment, together with `methods`
     methods   methods to run with the settings of that experiment, on the same clients and batches
     seeds     number of seeds, counted from the experiment's
     folder    where to keep these runs; finished ones are not repeated, interrupted ones resume
@@ -33,15 +35,15 @@ def compare(
         if len(runs) != 1 or not isinstance(runs[0], Experiment):
             raise UserError("methods= needs one Experiment whose settings they share")
         return _compare_methods(runs[0], methods, seeds, folder, options)
-    stored = [_stored(run) for run in runs]
+    stored = [found for run in runs for found in _stored(run)]
     return compare_runs(_by_title(stored), options)
 
 
-def _stored(run: Any) -> StoredRun:
+def _stored(run: Any) -> list[StoredRun]:
     if isinstance(run, Run):
-        return run.stored
+        return [run.stored]
     if isinstance(run, str | Path):
-        return read_run(Path(run))
+        return [read_run(folder) for folder in each_run([Path(run)])]
     raise UserError(
         f"{run!r} is a {type(run).__name__}; pass runs, run folders, or an Experiment with methods="
     )

@@ -100,6 +100,10 @@ Trust = Annotated[
     bool,
     typer.Option("--trust", help="Run the code that a settings file or a run folder names."),
 ]
+RunFolders = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="Run folders, finished or not, or folders of such runs."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 SCALES: tuple[Scale, Scale] = ("small", "paper")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @user_errors
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, finished or not.")],
+    folders: o.RunFolders,
     target: c.Target = None,
     at: c.At = None,
     ema: c.Ema = None,
@@ -63,6 +63,8 @@ def report(
 ) -> None:
     """Compare existing runs, finished or not.
 
+    A folder of `compare` or `sweep` stands for all runs inside it.
+
     Example: fedloom report runs/fedavg-s0 runs/fedprox-s0 --html report.html
     """
     from fedloom.core.errors import UserError
@@ -73,17 +75,11 @@ def report(
     options, wanted = c.options_from(flags), Plots(client, by, compute)
     if out_ is None and (flag := wanted.first_flag()) is not None:
         raise UserError(f"{flag} asks for a plot, and there is no folder for it; add --out FOLDER")
-    from fedloom.experiment.stored_run import read_run
+    from fedloom.runs.folder_layout import each_run
 
-    o.trust_runs(trust, *folders)
-    runs = [read_run(path) for path in folders]
-    for path, run in zip(folders, runs, strict=True):
-        if run.result is None and run.history:
-            done = len(run.history)
-            rounds = (
-                "this is its first round" if done == 1 else f"these are its first {done} rounds"
-            )
-            say(f"note: '{path}' is not finished; {rounds}")
+    o.trust_runs(trust, *each_run(folders))
+    found = _read(folders)
+    runs = list(found.values())
     if html is not None:
         from fedloom.reports.page.write import write_page
 
@@ -91,7 +87,29 @@ def report(
     if md or latex:
         _print_text(runs, options, latex)
     else:
-        show("run", {str(path): [path] for path in folders}, options, out_, json_, wanted)
+        show("run", {str(path): [path] for path in found}, options, out_, json_, wanted)
+
+
+def _read(folders: Sequence[Path]) -> dict[Path, StoredRun]:
+    """The runs by their folder, with a note about each that is not finished.
+
+    Of the runs inside a folder, those without an evaluation are left out.
+    """
+    from fedloom.experiment.stored_run import read_run
+    from fedloom.runs.folder_layout import each_run
+
+    runs = {path: read_run(path) for path in each_run(folders)}
+    for path, run in list(runs.items()):
+        if path not in folders and not run.history.accuracy:
+            say(f"note: '{path}' has no evaluation yet and is left out")
+            del runs[path]
+        elif run.result is None and run.history:
+            done = len(run.history)
+            rounds = (
+                "this is its first round" if done == 1 else f"these are its first {done} rounds"
+            )
+            say(f"note: '{path}' is not finished; {rounds}")
+    return runs
 
 
 def _print_text(runs: Sequence[StoredRun], options: CurveOptions, as_latex: bool) -> None:

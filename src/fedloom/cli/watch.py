@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from fedloom.cli.output import say, user_errors
 
 @user_errors
 def watch(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, finished or not.")],
+    folders: o.RunFolders,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: any free one.")
     ] = 0,
@@ -27,6 +26,7 @@ def watch(
     """Serve the report page of runs on this machine, and update it while they go on.
 
     The page is the one of `fedloom report --html`. Only this machine can reach it. Ctrl-C ends it.
+    A folder of `compare` or `sweep` stands for all runs inside it, also those that begin later.
 
     Example: fedloom watch runs/fedavg-s0 runs/fedprox-s0
     """
@@ -34,8 +34,9 @@ def watch(
     options = c.options_from(flags)
     from fedloom.experiment.stored_run import read_run
     from fedloom.reports.live import ADDRESS, LivePage, open_server
+    from fedloom.runs.folder_layout import each_run
 
-    for folder in folders:
+    for folder in each_run(folders):
         read_run(folder)  # a wrong folder is an error now, not a message on the page
     with open_server(LivePage(folders, options), port) as server:
         say(f"http://{ADDRESS}:{server.server_port}/ (Ctrl-C ends it)")

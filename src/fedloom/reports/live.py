@@ -23,7 +23,7 @@ from fedloom.reports.comparison import compare_runs
 from fedloom.reports.page.facts import Kept
 from fedloom.reports.page.html import element
 from fedloom.reports.page.page import document, render
-from fedloom.runs.folder_layout import ANALYSIS, METRICS, RESULT
+from fedloom.runs.folder_layout import ANALYSIS, METRICS, RESULT, each_run
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")
@@ -38,7 +38,10 @@ HEADERS = {
 
 
 class LivePage:
-    """The page of some run folders, drawn again when they have changed."""
+    """The page of some run folders, drawn again when they have changed.
+
+    A folder of `compare` or `sweep` stands for the runs inside it, also those that begin later.
+    """
 
     def __init__(self, folders: Sequence[Path], options: CurveOptions | None = None) -> None:
         self._folders, self._options = list(folders), options
@@ -47,7 +50,7 @@ class LivePage:
 
     def state(self) -> str:
         """Changes when a run has a new round, a result or an analysis."""
-        facts = [_stamp(folder / name) for folder in self._folders for name in WATCHED]
+        facts = [_stamp(run / name) for run in each_run(self._folders) for name in WATCHED]
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
     def text(self) -> str:
@@ -60,7 +63,7 @@ class LivePage:
 
     def _draw(self, state: str) -> str:
         try:
-            runs = [read_run(folder) for folder in self._folders]
+            runs = [read_run(folder) for folder in each_run(self._folders)]
             begun = [run for run in runs if run.history.accuracy]
             if not begun:
                 return _message("No run has been evaluated yet. The page waits for it.", state)

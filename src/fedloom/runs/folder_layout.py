@@ -17,7 +17,7 @@ The first line of config.toml names the format of the folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fedloom.core.errors import UserError
@@ -74,9 +74,29 @@ def check_run(path: Path) -> None:
         )
 
 
+def each_run(folders: Iterable[Path]) -> list[Path]:
+    """These run folders; in place of a folder of `compare` or `sweep`, the runs inside it.
+
+    Runs inside that have no checkpoint yet are left out. Other folders are returned as they are:
+    whoever reads them says what is wrong.
+    """
+
+    def runs_of(folder: Path) -> list[Path]:
+        if is_there(folder / CONFIG, check_regular):
+            return [folder]
+        return [run for run in _inside(folder) if (run / CHECKPOINT).is_dir()] or [folder]
+
+    return [run for folder in folders for run in runs_of(folder)]
+
+
+def _inside(path: Path) -> list[Path]:
+    """The runs in a folder of `compare` or `sweep`."""
+    return sorted(file.parent for depth in DEPTHS for file in path.glob(f"{depth}/{CONFIG}"))
+
+
 def _runs_inside(path: Path) -> str:
     """The runs in a folder of `compare` or `sweep`, as advice; empty if there are none."""
-    runs = sorted(str(file.parent) for depth in DEPTHS for file in path.glob(f"{depth}/{CONFIG}"))
+    runs = [str(run) for run in _inside(path)]
     if not runs:
         return ""
     more = f" and {len(runs) - MOST_SHOWN} more" if len(runs) > MOST_SHOWN else ""
