@@ -123,6 +123,28 @@ def test_a_users_model_that_does_not_fit_in_memory(
         experiment(model=lambda shape, classes: flat()).run()
 
 
+class SwapAxes(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(0, 1)
+
+
+def positions_first(shape: tuple[int, ...], classes: int) -> fl.Chain:
+    """Two rows of pixels per image, along the first axis between the blocks."""
+    rows = nn.Sequential(nn.Flatten(2), nn.Unflatten(2, (2, 32)), nn.Flatten(1, 2), SwapAxes())
+    end = nn.Sequential(SwapAxes(), nn.Flatten(1), nn.Linear(16, classes))
+    return fl.Chain({"rows": rows, "body": nn.Linear(32, 8), "head": end})
+
+
+@pytest.mark.parametrize("method", ["fedmlb", "fedafa", "mixup(at=rows)"])
+def test_methods_that_mix_outputs_of_blocks_need_the_samples_first(method: str, desk: Path) -> None:
+    said = (
+        r"block 'rows' returns shape \(2, 3, 32\) for 3 samples, and method '\w+' needs the samples"
+    )
+    with pytest.raises(fl.UserError, match=said):
+        experiment(method=method, model=positions_first).run()
+    experiment(method="fedper", model=positions_first, rounds=1).run()
+
+
 def flat() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
 

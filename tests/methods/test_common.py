@@ -239,7 +239,7 @@ CASES = [
     ),
     Case(
         "fedmlb of one level, as the authors divide",
-        lambda: fedmlb(pathways="2", divisor="all"),
+        lambda: fedmlb(pathways=2, divisor="all"),
         changed(distillation_oracles.fedmlb(1.0, 1.0, 1.0, [2], 2)),
     ),
     Case(

@@ -14,6 +14,7 @@ from fedloom.core.learning_task import TASKS
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.sampler import uniform
+from fedloom.core.solver import Sgd
 from fedloom.core.spec import parse
 from fedloom.experiment.reuse import leaves_rounds_unchanged
 from fedloom.experiment.run_task import loss_conflicts
@@ -31,10 +32,12 @@ from support.oracles import State, World
 from support.simulate import SimulationResult, initial_model, saved_and_loaded, simulate
 
 ROUNDS = 3
-WITH_CLASSES = [
-    *("crt", "fedafa", "fedgkd", "fedmix", "fedmlb", "fedntd", "globalmixup", "gradaug"),
-    *("kd", "m2m", "meanmix", "mixup", "naivemix", "noisemix", "ros"),
+DISTILLATION = ["fedgkd", "fedmlb", "fedntd", "kd"]
+CLASSIFICATION_ONLY = [
+    *("crt", "fedafa", "fedmix", "globalmixup", "gradaug", "m2m", "meanmix", "mixup"),
+    *("naivemix", "noisemix", "ros"),
 ]
+WITH_CLASSES = [*CLASSIFICATION_ONLY, *DISTILLATION]
 
 
 def squared_error(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -145,7 +148,7 @@ def next_tokens() -> Chain:
 
 
 @pytest.mark.parametrize(
-    "name", ["fedavg", "fedprox", "scaffold", "feddyn", "moon", "ditto", "fedrep"]
+    "name", ["fedavg", "fedprox", "scaffold", "feddyn", "moon", "ditto", "fedrep", *DISTILLATION]
 )
 def test_it_trains_on_tokens(name: str) -> None:
     draws = torch.Generator().manual_seed(3)
@@ -159,23 +162,48 @@ def test_it_trains_on_tokens(name: str) -> None:
     assert result.reports[-1].loss < result.reports[0].loss
 
 
+@pytest.mark.parametrize(
+    "method", [*DISTILLATION, "fedntd(form=first, beta=0.4)", "fedmlb(graft=global-to-local)"]
+)
+def test_distillation_on_texts_is_that_on_their_tokens(method: str) -> None:
+    """The model looks at single positions, so each token that counts is a sample of its own."""
+    draws, texts, single = torch.Generator().manual_seed(4), [], []
+    for _ in range(4):
+        tokens = torch.randint(7, (6, 5), generator=draws)
+        y = torch.randint(7, (6, 5), generator=draws)
+        y[torch.arange(6), torch.randint(5, (6,), generator=draws)] = -100
+        counted = y != -100
+        texts.append(TensorClient(tokens, y))
+        single.append(TensorClient(tokens[counted], y[counted]))
+    given = {"build": next_tokens, "solver": Sgd(lr=0.5, batch=100, epochs=3)}
+    by_text = run(build(parse(method)), "next-token", clients=texts, **given)
+    by_token = run(build(parse(method)), "classification", clients=single, **given)
+    plain = run(fedavg(), "next-token", clients=texts, **given)
+    for name, expected in by_token.state.params.items():
+        assert torch.allclose(by_text.state.params[name], expected, rtol=0, atol=1e-12)
+    assert sha256(by_text.state.params) != sha256(plain.state.params)
+
+
 def test_the_methods_with_classes_are_rejected_with_those_that_fit() -> None:
     for name in WITH_CLASSES:
         with pytest.raises(UserError) as caught:
             check_task(parse(f"fedprox+{name}"), "regression")
+        tasks = "classification and next-token" if name in DISTILLATION else "classification"
         assert str(caught.value).startswith(
-            f"method '{name}' is for classification, and the task is regression; "
+            f"method '{name}' is for {tasks}, and the task is regression; "
             "methods for regression: ditto, fedadam, "
         )
-    fit = methods_for("regression")
-    assert sorted([*fit, *WITH_CLASSES]) == names()
+    assert sorted([*methods_for("regression"), *WITH_CLASSES]) == names()
+    assert sorted([*methods_for("next-token"), *CLASSIFICATION_ONLY]) == names()
     assert methods_for("classification") == names()
-    assert entry("kd").tasks == ["classification"] and entry("moon").tasks == list(TASKS)
+    assert entry("kd").tasks == ["classification", "next-token"]
+    assert entry("crt").tasks == ["classification"] and entry("moon").tasks == list(TASKS)
 
 
 def test_a_combination_supports_what_all_of_its_parts_do() -> None:
     assert build(parse("fedprox+fedavgm")).tasks is None
-    assert build(parse("fedprox+kd")).tasks == {"classification"}
+    assert build(parse("fedprox+kd")).tasks == {"classification", "next-token"}
+    assert build(parse("mixup+kd")).tasks == {"classification"}
     numbers = Method("numbers", tasks=frozenset({"regression"}))
     assert (numbers + fedprox()).tasks == {"regression"}
     with pytest.raises(UserError, match="no task is supported by all of the methods"):

@@ -118,6 +118,16 @@ class LearningTask:
         """Whether a batch may have no loss at all: text in which no token counts."""
         return self.units is _counted_tokens
 
+    @property
+    def cross_entropy(self) -> TargetLoss:
+        """The mean cross-entropy of a task with classes, also where the loss is user-defined."""
+        assert self.has_classes
+        return TASKS[self.name].loss
+
+    def counted(self, targets: Tensor) -> Tensor | None:
+        """Which targets count; None if all of them do."""
+        return targets != IGNORED if self.has_empty_batches else None
+
 
 CLASSIFICATION = LearningTask(
     "classification", True, "accuracy", cross_entropy, _sample_cross_entropy, _samples, _softmax
@@ -141,8 +151,10 @@ NEXT_TOKEN = LearningTask(
 TASKS: Mapping[str, LearningTask] = MappingProxyType(
     {task.name: task for task in (CLASSIFICATION, MULTILABEL, REGRESSION, NEXT_TOKEN)}
 )
-# for methods that mix labels, compare class probabilities or count samples by class
+# for methods that mix labels or count samples by class
 CLASSIFICATION_ONLY = frozenset({CLASSIFICATION.name})
+# for methods that compare class probabilities: tokens are classes, too
+WITH_CLASSES = frozenset(task.name for task in TASKS.values() if task.has_classes)
 
 
 def standardised(task: LearningTask, mean: Tensor, std: Tensor) -> LearningTask:

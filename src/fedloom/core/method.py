@@ -139,12 +139,15 @@ class Exchange(NamedTuple):
 class Need(NamedTuple):
     """A requirement on the model, as text and as a predicate.
 
-    by_cutting: whether a model of one block can meet it once it is cut into several.
+    by_cutting: whether a model of one block can meet it once it is cut into several. by_sample:
+    whether the method takes outputs of blocks apart into samples, which are then to be along the
+    first axis of each.
     """
 
     text: str
     met: Callable[[Chain], bool]
     by_cutting: bool = False
+    by_sample: bool = False
 
 
 def with_needed_blocks(chain: Chain, needs: Sequence[Need]) -> Chain:
@@ -161,16 +164,16 @@ def with_needed_blocks(chain: Chain, needs: Sequence[Need]) -> Chain:
 Reshape = Callable[[Chain, Key], Chain]
 
 
-def blocks_needed(count: int) -> Need:
+def blocks_needed(count: int, by_sample: bool = False) -> Need:
     """Requires a chain of at least `count` blocks."""
     text = f"a model of at least {count} blocks"
-    return Need(text, lambda chain: len(chain.names) >= count, by_cutting=True)
+    return Need(text, lambda chain: len(chain.names) >= count, True, by_sample)
 
 
 def inner_block(name: str) -> Need:
-    """Requires a block with this name that is not the last one."""
+    """Requires a block with this name that is not the last one; its output is used by sample."""
     text = f"a block '{name}' that is not its last"
-    return Need(text, lambda chain: name in chain.names[:-1], by_cutting=True)
+    return Need(text, lambda chain: name in chain.names[:-1], by_cutting=True, by_sample=True)
 
 
 class Part(NamedTuple):

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.key import Key
-from fedloom.core.learning_task import cross_entropy
 from fedloom.core.params import Params
 
 if TYPE_CHECKING:
@@ -93,9 +92,15 @@ class Step:
     @cached_property
     def ce(self) -> Tensor:
         """Mean cross-entropy, for methods that need classes; usually the task's loss itself."""
-        return (
-            self.loss if self.job.task.loss is cross_entropy else cross_entropy(self.logits, self.y)
-        )
+        task = self.job.task
+        if task.loss is task.cross_entropy:
+            return self.loss
+        return task.cross_entropy(self.logits, self.y)
+
+    @property
+    def counted(self) -> Tensor | None:
+        """Which targets count in the loss; None if all of them do."""
+        return self.job.task.counted(self.y)
 
 
 def _flattened(

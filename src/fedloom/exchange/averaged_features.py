@@ -154,7 +154,7 @@ def embedding_first(at: str) -> Need:
         f"a model that begins with an embedding called '{at}' "
         "(for other blocks, averages must be sent every round: every_round=true)"
     )
-    return Need(text, lambda chain: _begins_with_embedding(chain, at))
+    return Need(text, lambda chain: _begins_with_embedding(chain, at), by_sample=True)
 
 
 def _begins_with_embedding(chain: Chain, at: str) -> bool:

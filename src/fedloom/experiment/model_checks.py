@@ -62,7 +62,23 @@ def check_model_output(
     if user_code.is_reference(spec.name) and federation.method.needs:
         with torch.no_grad():
             check_taps(model, x.clone())
+            if any(need.by_sample for need in federation.method.needs):
+                _check_samples_first(model, x, spec, federation.method.name)
     return model.train()
+
+
+def _check_samples_first(model: Chain, x: Tensor, spec: Spec, method: str) -> None:
+    """Raise unless the samples are along the first axis of what every inner block returns."""
+    for count in (2, 3):  # two sizes: another axis may have as many entries as one of the batches
+        output = torch.cat([x] * count)
+        for name in model.names[:-1]:
+            output = model.block(name)(output)
+            if output.shape[:1] != (count,):
+                raise UserError(
+                    f"model '{_name(spec)}': block '{name}' returns shape {tuple(output.shape)} "
+                    f"for {count} samples, and method '{method}' needs the samples along the first "
+                    "axis; swap the axes in the block (batch_first=True in layers of torch)"
+                )
 
 
 def _sample(federation: Federation) -> Tensor:

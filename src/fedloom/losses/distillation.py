@@ -10,13 +10,19 @@ from fedloom.core.job import Job
 from fedloom.core.step import Step
 
 
-def kl(target: Tensor, logits: Tensor, temperature: float = 1.0) -> Tensor:
+def kl(
+    target: Tensor, logits: Tensor, temperature: float = 1.0, counted: Tensor | None = None
+) -> Tensor:
     """KL(softmax(target / T) || softmax(logits / T)), the mean over the batch.
 
-    There is no factor T^2. Gradients flow into both arguments.
+    There is no factor T^2. Gradients flow into both arguments. counted: of logits (n, T, C) for
+    every token, the tokens over which to take the mean (`Step.counted`); 0 if there is none.
     """
     p, q = F.log_softmax(target / temperature, -1), F.log_softmax(logits / temperature, -1)
-    return F.kl_div(q, p, log_target=True, reduction="batchmean")
+    if counted is None:
+        return F.kl_div(q, p, log_target=True, reduction="batchmean")
+    by_token = F.kl_div(q, p, log_target=True, reduction="none").sum(-1)
+    return torch.where(counted, by_token, 0.0).sum() / counted.sum().clamp(min=1)
 
 
 def teacher_logits(step: Step, slot: str = "received") -> Tensor:
@@ -30,6 +36,6 @@ def teacher_logits(step: Step, slot: str = "received") -> Tensor:
 
 
 def not_true_logits(logits: Tensor, y: Tensor) -> Tensor:
-    """The logits of all classes but the true one: (B, C - 1)."""
-    others = torch.arange(logits.shape[1] - 1, device=logits.device)
-    return logits.gather(1, others + (others >= y[:, None]).long())
+    """The logits of all classes but the true one: (B, C - 1), or (B, T, C - 1) for tokens."""
+    others = torch.arange(logits.shape[-1] - 1, device=logits.device)
+    return logits.gather(-1, others + (others >= y[..., None]).long())

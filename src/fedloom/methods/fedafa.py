@@ -134,7 +134,7 @@ def fedafa(
 
     solver = finetuning_sgd(epochs, lr, batch, momentum, decay)
     finale = (Phase(loss, trains=trained, order=class_balanced, solver=solver),) if epochs else ()
-    need = inner_block(at) if at else blocks_needed(2)
+    need = inner_block(at) if at else blocks_needed(2, by_sample=True)
     return Method(
         "fedafa", finale=finale, needs=(need,), tasks=CLASSIFICATION_ONLY, fixed_loss=bool(finale)
     )

@@ -23,7 +23,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from fedloom.core.learning_task import CLASSIFICATION_ONLY
+from fedloom.core.learning_task import WITH_CLASSES
 from fedloom.core.method import Method, Phase
 from fedloom.core.params import Params, clone
 from fedloom.core.server import Cohort, Memory, Stage, apply_mean, mean, weighted_sum
@@ -47,16 +47,17 @@ def fedgkd(
     def distil(step: Step) -> Tensor:
         if step.job.round == 0:
             return step.logits.new_zeros(())
-        return gamma * temperature**2 * kl(teacher_logits(step, slot), step.logits, temperature)
+        teacher = teacher_logits(step, slot)
+        return gamma * temperature**2 * kl(teacher, step.logits, temperature, step.counted)
 
     if not gamma:
-        return Method("fedgkd", tasks=CLASSIFICATION_ONLY)
+        return Method("fedgkd", tasks=WITH_CLASSES)
     ensemble = (_broadcast_mean_of_last(history),) if history > 1 else ()
     return Method(
         "fedgkd",
         (Phase(terms=(distil,)),),
         server=(mean(), apply_mean(), *ensemble),
-        tasks=CLASSIFICATION_ONLY,
+        tasks=WITH_CLASSES,
     )
 
 

@@ -24,16 +24,15 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.job import Job
-from fedloom.core.learning_task import CLASSIFICATION_ONLY
+from fedloom.core.learning_task import WITH_CLASSES
 from fedloom.core.method import Method, Phase, blocks_needed
 from fedloom.core.spec import Param
 from fedloom.core.step import Loss, Step
@@ -50,7 +49,7 @@ def fedmlb(
     ] = 1.0,
     temperature: Annotated[float, Param("temperature of the divergence", above=0)] = 1.0,
     pathways: Annotated[
-        str, Param("hybrid pathways in use: all, or numbers from 1 such as 1-3 or '1 2 5'")
+        str | int, Param("hybrid pathways in use: all, or numbers from 1 such as 1-3 or '1 2 5'")
     ] = "all",
     divisor: Annotated[
         Literal["used", "all"],
@@ -61,7 +60,7 @@ def fedmlb(
         Param("whether a hybrid pathway starts with local or with global blocks"),
     ] = "local-to-global",
 ) -> Method:
-    wanted = _pathway_numbers(pathways)
+    wanted = _pathway_numbers(str(pathways))
     hybrid_logits = _local_to_global if graft == "local-to-global" else _global_to_local
 
     def hybrid_losses(step: Step) -> Tensor:
@@ -69,16 +68,15 @@ def fedmlb(
         hybrid, count = hybrid_logits(step, cuts), len(cuts)
         value = step.logits.new_zeros(())
         if ce:
-            value = ce * F.cross_entropy(hybrid, _repeated(step.y, count))
+            value = ce * step.job.task.cross_entropy(hybrid, _repeated(step.y, count))
         if kl:
-            value = value + kl * divergence(hybrid, _repeated(step.logits, count), temperature)
+            main, counted = (_repeated(t, count) for t in (step.logits, step.counted))
+            value = value + kl * divergence(hybrid, main, temperature, counted)
         return value if divisor == "used" else value * (count / (len(step.model.names) - 1))
 
     terms: tuple[Loss, ...] = (hybrid_losses,) if ce or kl else ()
-    last = max(wanted) if wanted else 1
-    return Method(
-        "fedmlb", (Phase(terms=terms),), needs=(blocks_needed(last + 1),), tasks=CLASSIFICATION_ONLY
-    )
+    need = blocks_needed(1 + (max(wanted) if wanted else 1), by_sample=True)
+    return Method("fedmlb", (Phase(terms=terms),), needs=(need,), tasks=WITH_CLASSES)
 
 
 def _pathway_numbers(text: str) -> frozenset[int] | None:
@@ -90,7 +88,7 @@ def _pathway_numbers(text: str) -> frozenset[int] | None:
     if text.strip() == "all":
         return None
     numbers: set[int] = set()
-    for piece in re.split(r"[\s;]+", str(text).strip()):
+    for piece in re.split(r"[\s;]+", text.strip()):
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
         if ends is None or not 1 <= int(ends[1]) <= int(ends[2] or ends[1]):
             raise UserError(
@@ -136,5 +134,5 @@ def run_remaining_blocks(chain: Chain, features: dict[str, Tensor], together: bo
     return rows
 
 
-def _repeated(t: Tensor, count: int) -> Tensor:
-    return t.repeat(count, *(1,) * (t.dim() - 1))
+def _repeated(t: Any, count: int) -> Any:
+    return None if t is None else t.repeat(count, *(1,) * (t.dim() - 1))

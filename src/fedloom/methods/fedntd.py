@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from fedloom.core.errors import UserError
-from fedloom.core.learning_task import CLASSIFICATION_ONLY
+from fedloom.core.learning_task import WITH_CLASSES
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -50,15 +50,16 @@ def fedntd(
         )
 
     def distil(step: Step) -> Tensor:
-        if step.y.dim() > 1:
+        if step.y.is_floating_point():
             raise UserError(
                 "fedntd needs the true class of each sample, but these labels are mixed; "
                 "do not combine it with a mixup method"
             )
         teacher = not_true_logits(teacher_logits(step), step.y)
-        divergence = kl(teacher, not_true_logits(step.logits, step.y), temperature)
+        student = not_true_logits(step.logits, step.y)
+        divergence = kl(teacher, student, temperature, step.counted)
         if form == "final":
             return beta * temperature**2 * divergence
         return beta * (divergence - step.loss)
 
-    return Method("fedntd", (Phase(terms=(distil,) if beta else ()),), tasks=CLASSIFICATION_ONLY)
+    return Method("fedntd", (Phase(terms=(distil,) if beta else ()),), tasks=WITH_CLASSES)

@@ -18,7 +18,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from fedloom.core.learning_task import CLASSIFICATION_ONLY
+from fedloom.core.learning_task import WITH_CLASSES
 from fedloom.core.method import Method, Phase
 from fedloom.core.spec import Param
 from fedloom.core.step import Step
@@ -35,6 +35,7 @@ def kd(
     temperature: Annotated[float, Param("distillation temperature", above=0)] = 1.0,
 ) -> Method:
     def distil(step: Step) -> Tensor:
-        return weight * (kl(teacher_logits(step), step.logits, temperature) - step.loss)
+        divergence = kl(teacher_logits(step), step.logits, temperature, step.counted)
+        return weight * (divergence - step.loss)
 
-    return Method("kd", (Phase(terms=(distil,) if weight else ()),), tasks=CLASSIFICATION_ONLY)
+    return Method("kd", (Phase(terms=(distil,) if weight else ()),), tasks=WITH_CLASSES)
