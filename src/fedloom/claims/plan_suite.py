@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedloom.claims.claim import ANY, PAPERS, Claim, claims
+from fedloom.claims.claim import PAPERS, Claim, claims
+from fedloom.claims.claim_runs import run_groups
 from fedloom.claims.overridden import changed_settings
 from fedloom.claims.suites import RunGroup, Suite, rule, suites
 from fedloom.core.errors import UserError, did_you_mean, shown_text
@@ -100,9 +101,9 @@ def _no_table(name: str) -> UserError:
 def _suite_of_claim(claim: Claim) -> Suite:
     if claim.suite is None:
         seeds = tuple(range(rule().minimum_seeds))
-        group = RunGroup(claim.preset.name, _rows(claim), _columns(claim), seeds)
         scale = "the small scale of its preset; no gate says whether that is a fair test"
-        return Suite(claim.id, claim.text, scale, (claim.id,), seeds=seeds, runs=(group,))
+        runs = run_groups(claim, seeds)
+        return Suite(claim.id, claim.text, scale, (claim.id,), seeds=seeds, runs=runs)
     whole = suites()[claim.suite]
     if not whole.runs:
         raise UserError(
@@ -127,11 +128,6 @@ def _needed_groups(claim: Claim, whole: Suite) -> Iterable[RunGroup]:
 
 def _rows(claim: Claim) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row for row, _ in claim.cells))
-
-
-def _columns(claim: Claim) -> tuple[str, ...]:
-    columns = dict.fromkeys(column for _, column in claim.cells)
-    return tuple(column for column in columns if column and column != ANY)
 
 
 def with_seeds(suite: Suite, count: int | None) -> Suite:
