@@ -54,6 +54,9 @@ def test_the_gate_of_a_suite_is_about_its_own_claims() -> None:
     assert met.gate_of(claim("fedmix/cifar10-localmix-no-help")).met is True
     other = met.gate_of(claim("fedmix/cifar10-over-fedavg"))
     assert other.met is None and "has the gate of suite mix-cnn" in other.why
+    assert other.why.endswith("and was met at none of the scales tried for it")
+    open_gate = met.gate_of(claim("fedmlb/over-kd"))
+    assert open_gate.why.endswith("suite mlb50, which was not checked on these runs")
     without = met.gate_of(claim("fedmix/femnist-globalmixup-best"))
     assert without.met is None and without.why == "no gate was fixed for this claim"
 

@@ -112,7 +112,10 @@ class ResultFile(Part):
 def _no_gate(claim: Claim) -> str:
     if claim.suite is None:
         return "no gate was fixed for this claim"
-    return f"this claim has the gate of suite {claim.suite}, which was not checked on these runs"
+    why = f"this claim has the gate of suite {claim.suite}, which was not checked on these runs"
+    planned = suites().get(claim.suite)
+    nowhere = planned is not None and planned.is_gate_met_nowhere
+    return f"{why} and was met at none of the scales tried for it" if nowhere else why
 
 
 @cache

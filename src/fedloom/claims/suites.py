@@ -17,7 +17,8 @@ gate              conditions under which the runs are a fair test; all must hold
                                  `below` in round `by_round` or earlier
                     client_size  clients hold at least `at_least` samples on average
 gate_seed         the seed on which a gate is tried; it is not reported
-tried             the scales at which the gate was tried on that seed, and how far each got
+tried             the scales at which the gate was tried on that seed, and how far each got; if
+                  all of them end with "not met", no scale was found
 targets           columns that count rounds to an accuracy relative to a row's: within each seed,
                   `times` the `measure` of the row `of`, plus `plus` points; `ema` is the momentum
                   of the curve on which it is reached
@@ -107,6 +108,11 @@ class Suite:
         """The papers whose tables it runs, or whose claims it decides."""
         names = [*self.claims, *(group.preset for group in self.runs)]
         return sorted({name.partition("/")[0] for name in names})
+
+    @property
+    def is_gate_met_nowhere(self) -> bool:
+        """Whether the gate was tried, and was not met at any scale."""
+        return bool(self.tried) and all(trial.endswith("not met") for trial in self.tried)
 
 
 @dataclass(frozen=True)
