@@ -61,7 +61,10 @@ def test_a_suite_from_plan_to_verdicts(desk: Path) -> None:
     said = fedloom(*SUITE, "--out", "runs", "--results", "found")
     assert "12 of 12 runs to do" in said.err
     assert "mix-cnn: gate" in said.out and "fedmix/over" not in said.out
-    assert "fedmix/cifar10-over-fedavg" in said.out and "81.2" in said.out
+    assert "fedmix: claims that these runs decide" in said.out and "81.2" in said.out
+    listed = said.out.partition("these runs decide")[2]
+    assert "\ncifar10-over-fedavg " in listed and "above 1" in listed
+    assert "not a fair test of fedmix/cifar10-over-fedavg, " in listed
     found = json.loads((desk / "found" / "mix-cnn.json").read_text())
     cells = {(f["preset"], f["row"], f["column"]): f["by_seed"] for f in found["figures"]}
     first = cells["fedmix/table1-cifar10", "fedavg", "accuracy"]

@@ -1,4 +1,4 @@
-"""`fedloom reproduce --claims`: every claim of the papers with its verdict."""
+"""Claims of the papers with their verdicts: all of them, or those that some runs decide."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COLUMNS = (
 )  # fmt: skip
 LEGEND = (
     "verdict: from the paired t interval over seeds, 95 % (90 % where a claim of equality agrees, "
-    "99 % after an extension); *: holds after Holm's correction for all tested claims of the "
-    "paper\n"
+    "99 % after an extension); *: holds after Holm's correction for all claims of the paper that "
+    "are tested here\n"
     "asked: where the whole interval must lie for the claim to agree; it is a direction and a "
     "minimum size, not the paper's number\n"
     "fair: whether the runs met the gate of their suite; runs before the suites were judged "
@@ -25,31 +25,47 @@ LEGEND = (
     "mean, interval: of the difference or ratio that settles the claim; counted: a cost without "
     "error\n"
     "more: how many seeds would decide the claim if mean and spread stayed the same, at 99 % as "
-    "after an extension; --json adds what was compared, the gate, the suite and a sentence"
+    "after an extension"
 )
+JSON_ADDS = "--json adds what was compared, the gate, the suite and a sentence"
 
 
 def show_claims(paper: str | None, as_json: bool) -> None:
     """Print the claims of all papers, or of one, with their verdicts."""
-    from fedloom.claims.claim import PAPERS
     from fedloom.claims.evidence import verdicts
 
     found = verdicts(paper)
     if as_json:
         print_json([verdict.describe() for verdict in found])
         return
-    for name in PAPERS:
-        of_paper = [verdict for verdict in found if verdict.claim.paper == name]
-        if of_paper:
-            _print_paper(name, of_paper)
-    out.print(LEGEND, markup=False, highlight=False)
+    for name, of_paper in _by_paper(found).items():
+        _print_paper(f"{name}: {summary(of_paper)}", of_paper)
+        out.print()
+    out.print(f"{LEGEND}; {JSON_ADDS}", markup=False, highlight=False)
     out.print(summary(found), markup=False, highlight=False)
 
 
-def _print_paper(name: str, found: Sequence[Verdict]) -> None:
-    title = f"{name}: {summary(found)}"
+def show_verdicts(found: Sequence[Verdict]) -> None:
+    """Print the claims that some runs decide, and why any of them was not a fair test."""
+    for name, of_paper in _by_paper(found).items():
+        _print_paper(f"{name}: claims that these runs decide", of_paper)
+    unfair = [verdict for verdict in found if verdict.judgement is not None and not verdict.fair]
+    for gate in dict.fromkeys(verdict.gate for verdict in unfair):
+        names = ", ".join(verdict.claim.id for verdict in unfair if verdict.gate == gate)
+        out.print(f"not a fair test of {names}: {gate}", markup=False, highlight=False)
+    out.print(LEGEND, markup=False, highlight=False)
+
+
+def _by_paper(found: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """In the order in which the papers are listed."""
+    from fedloom.claims.claim import PAPERS
+
+    papers = {name: [each for each in found if each.claim.paper == name] for name in PAPERS}
+    return {name: of_paper for name, of_paper in papers.items() if of_paper}
+
+
+def _print_paper(title: str, found: Sequence[Verdict]) -> None:
     print_table(table(COLUMNS, [_cells(verdict) for verdict in found], title, right=(3, 6, 7)))
-    out.print()
 
 
 def summary(found: Sequence[Verdict]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedloom.cli.claims_view import show_verdicts
 from fedloom.cli.output import out, print_json, print_table, say, table
 from fedloom.cli.plan_view import choose_runs
 
@@ -68,6 +69,7 @@ def reproduce_suites(suites: Sequence[Suite], request: Request) -> None:
 
 def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
     from fedloom.claims.collect import collect, file_name, write_results, write_row_files
+    from fedloom.claims.evidence import verdicts
     from fedloom.claims.result_files import read_results
 
     folder = request.results or request.out / "results"
@@ -80,7 +82,8 @@ def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
         return
     for plan, result in zip(plans, read_results(files), strict=True):
         show_figures(plan, result)
-    _show_verdicts(plans, files)
+    wanted = {claim for plan in plans for claim in plan.suite.claims}
+    show_verdicts([v for v in verdicts(results=read_results(files)) if v.claim.id in wanted])
     out.print(f"{LEGEND}; runs: {request.out}", highlight=False)
     for file in files:
         rows = f"settings and logs of its rows: {file.with_suffix('')}"
@@ -90,18 +93,6 @@ def _show(plans: Sequence[SuitePlan], request: Request, left: int) -> None:
         say(f"{len(diverged)} runs gave up and have no figures, the first in {diverged[0]}")
     if left:
         say(f"{left} runs are left; the same command continues")
-
-
-def _show_verdicts(plans: Sequence[SuitePlan], files: Sequence[Path]) -> None:
-    """Print the verdicts of these runs on the claims of the suites, one per line."""
-    from fedloom.claims.evidence import verdicts
-    from fedloom.claims.result_files import read_results
-
-    wanted = {claim for plan in plans for claim in plan.suite.claims}
-    found = [v for v in verdicts(results=read_results(files)) if v.claim.id in wanted]
-    for v in found:
-        line = f"{v.claim.id} ({v.claim.text}): {v.sentence}"
-        out.print(line, highlight=False, markup=False)
 
 
 def show_figures(plan: SuitePlan, result: ResultFile) -> None:
