@@ -51,7 +51,7 @@ def row_files(folder: Path) -> dict[str, str]:
 def test_a_dry_run_shows_the_plan_and_runs_nothing(desk: Path) -> None:
     said = fedloom(*SUITE, "--dry-run")
     assert "plan: 12 runs, 0 finished, 12 to do" in said.err
-    assert "fedmix accuracy: 3 x " in said.err and "estimate: " in said.err
+    assert "fedmix: 3 x " in said.err and "estimate: " in said.err
     assert not (desk / "runs").exists()
     facts = fedloom(*SUITE, "--dry-run", "--json").json
     assert len(facts["runs"]) == 12 and facts["core_seconds"] > 0

@@ -22,7 +22,7 @@ ONE = (*WORDS, "--columns", "accuracy")
 def test_a_dry_run_shows_the_plan_and_runs_nothing(desk: Path) -> None:
     said = fedloom(*ONE, "--seeds", 3, "--dry-run")
     assert "plan: 6 runs, 0 finished, 6 to do" in said.err
-    assert "fedmix accuracy: 3 x " in said.err and "estimate: " in said.err
+    assert "fedmix: 3 x " in said.err and "estimate: " in said.err
     assert not (desk / "runs").exists() and not said.out
     facts = fedloom(*ONE, "--seeds", 3, "--dry-run", "--json").json
     assert facts["preset"] == "fedmix/table1-cifar10" and len(facts["runs"]) == 6

@@ -181,7 +181,8 @@ def plan_suite(suite: Suite, scale: Scale, out: Path, override: Override) -> Sui
     for group, row, column, fixed in suite_settings(suite, scale):
         settings = override(fixed)
         changes |= dict.fromkeys(changed_settings(load(fixed), load(settings)))
-        runs = _runs(row.name, settings, group.seeds, out, data, column.runs_from)
+        label = _table(group.preset).label_of_runs(column)
+        runs = _runs(row.name, settings, group.seeds, out, data, label)
         cells.append(SuiteCell(group.preset, TableCell(row, column, runs), group))
     plan = SuitePlan(suite, tuple(cells), tuple(changes))
     check_data(plan.runs)

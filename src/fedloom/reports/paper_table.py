@@ -87,7 +87,8 @@ def plan(
         for row in table.rows:
             settings = override(table.run_settings(row, column, scale))
             folder = out / folder_name(row.name) / folder_name(column.runs_from)
-            runs = plan_seeds(row.name, settings, seeds, folder, data, column.runs_from)
+            label = table.label_of_runs(column)
+            runs = plan_seeds(row.name, settings, seeds, folder, data, label)
             cells.append(TableCell(row, column, tuple(runs)))
     check_data(distinct_runs(cells))
     check_measures(cells)

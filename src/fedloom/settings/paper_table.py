@@ -177,6 +177,10 @@ class Table:
                 raise unknown_name(kind, name, by_name, see=f"fedloom presets {self.name}")
         return tuple(part for part in parts if not names or part.name in names)
 
+    def label_of_runs(self, column: Column) -> str:
+        """What tells the runs of this column from those of others; empty if all share them."""
+        return column.runs_from if len({c.runs_from for c in self.columns}) > 1 else ""
+
     def run_settings(self, row: Row, column: Column, scale: Scale) -> Settings:
         """The settings of the runs of one cell."""
         cell = row.cells.get(column.runs_from or column.name, {})
