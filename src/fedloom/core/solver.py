@@ -193,7 +193,7 @@ class Sgd:
             seen=self.seen(job, samples),
             loss=_mean_loss(losses, units),
             lr_sum=self.rule.effective_steps(number - precision.skipped) * lr,
-            slots=slots,
+            slots={slot: _under_all_names(model, own) for slot, own in slots.items()},
             keep=keep,
         )
 
@@ -254,6 +254,17 @@ def smallest_bound(*bounds: float | None) -> float | None:
     (3.0, None)
     """
     return min((b for b in bounds if b is not None), default=None)
+
+
+def _under_all_names(model: Chain, weights: Mapping[str, Tensor]) -> Params:
+    """The weights, with those of the model under every name that they have; tied ones have several.
+
+    weights: those of the model by their first names, and perhaps others.
+    """
+    first = {id(p): n for n, p in model.named_parameters()}
+    names = {n: first[id(p)] for n, p in model.named_parameters(remove_duplicate=False)}
+    others = {n: weights[known] for n, known in names.items() if known in weights}
+    return {**weights, **others}
 
 
 def _mean_loss(losses: list[Tensor], units: list[Tensor]) -> float:
