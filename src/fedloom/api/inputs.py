@@ -19,8 +19,8 @@ from fedloom.core.code_digest import code_digest
 from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
-from fedloom.core.tensor_checks import is_plain
 from fedloom.core.spec import Spec
+from fedloom.core.tensor_checks import is_plain
 from fedloom.core.user_code import (
     VALUE_PREFIX,
     allow,
