@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from torch import fx, nn
 
 from fedloom.core.chain import is_reserved
+from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError
 from fedloom.core.model_output import tensor_of
 
@@ -31,7 +33,8 @@ class _Tracer(fx.Tracer):
         """Call forward with one input, as a chain does, and take the logits of what it returns."""
 
         def forward(model: nn.Module, x: Any) -> Any:
-            return tensor_of(model.forward(x))
+            # the hooks of the model and its forward; to call the model would make it one step
+            return tensor_of(model._call_impl(x))  # type: ignore[no-untyped-call]
 
         return forward, [self.root, self.create_proxy("placeholder", "x", (), {})]
 
@@ -151,7 +154,20 @@ class ForwardGraph:
             if node.op != "get_attr":
                 copies[node] = graph.node_copy(node, copied)
         graph.output(copied(end))
-        return fx.GraphModule(model, graph)
+        return _saving_as(model, fx.GraphModule(model, graph))
+
+
+def _saving_as(model: nn.Module, block: nn.Module) -> nn.Module:
+    """The block, with those of its buffers not saved that the model does not save.
+
+    A GraphModule saves all that it holds itself, also constants that the trace has found.
+    """
+    saved = model.state_dict(keep_vars=True)
+    for name, buffer in [*block.named_buffers()]:
+        if name not in saved:
+            module, _, attribute = name.rpartition(".")
+            block.get_submodule(module).register_buffer(attribute, buffer, persistent=False)
+    return block
 
 
 def _overwrites(model: nn.Module, step: fx.Node) -> bool:
@@ -182,7 +198,7 @@ def trace(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
             f"{name}.forward must take one tensor and return one; wrap it in a module that does"
         )
     try:
-        with _traced_constructors():
+        with _traced_constructors(), _nothing_but_steps(model):
             graph = tracer.trace(model)
     except Exception as error:  # tracing user code can fail in any way
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -194,6 +210,27 @@ def trace(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
     (last,) = [n for n in graph.nodes if n.op == "output"]
     outputs = {name: [_tensor_step(n) for n in ends] for name, ends in tracer.outputs.items()}
     return ForwardGraph(list(graph.nodes), outputs, first, last.args[0])
+
+
+@contextmanager
+def _nothing_but_steps(model: nn.Module) -> Iterator[None]:
+    """Raise if tracing draws random numbers or writes to a tensor of the model.
+
+    These are no steps of the graph: blocks would draw once and never again, or write nothing.
+    """
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    versions = {n: t._version for n, t in tensors.items() if not t.is_inference()}
+    python_draws = random.getstate()
+    try:
+        with fork_rng():
+            draws = torch.get_rng_state()
+            yield
+            if not draws.equal(torch.get_rng_state()) or python_draws != random.getstate():
+                raise UserError("it draws random numbers whose number does not depend on the input")
+    finally:
+        random.setstate(python_draws)
+    if written := [n for n, version in versions.items() if tensors[n]._version != version]:
+        raise UserError(f"it writes to '{written[0]}'")
 
 
 def _tensor_step(node: fx.Node) -> fx.Node:
