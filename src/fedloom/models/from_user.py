@@ -52,6 +52,12 @@ def build_user_model(
 
 def _copy(spec: Spec, source: nn.Module) -> nn.Module:
     """A copy of the user's module."""
+    if any(isinstance(part, torch.jit.ScriptModule) for part in source.modules()):
+        raise UserError(
+            f"model '{user_code.short_reference(spec.name)}' has parts that torch.jit compiled, "
+            "and copies of them compute by what torch.jit has seen of each other; pass the module "
+            "from which they were made, or a function that builds it"
+        )
     try:
         return copy.deepcopy(source, _new_lazy_buffers(source))
     except Exception as error:  # a module may hold anything
