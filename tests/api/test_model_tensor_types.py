@@ -97,3 +97,44 @@ def test_a_module_that_cannot_be_copied(desk: Path) -> None:
     said = r"cannot be copied \(TypeError: cannot pickle .*\), .* pass a function that builds it"
     with pytest.raises(fl.UserError, match=said):
         experiment(model=model).run()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_module_compiled_by_torch_jit(desk: Path) -> None:
+    """Copies of it share an executor: with a teacher, its gradients were wrong."""
+
+    def plain() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+
+    with pytest.raises(fl.UserError, match=r"torch.jit compiled, .* or a function that builds it"):
+        experiment(model=torch.jit.script(plain()), method="kd").run()
+    built = experiment(model=lambda: torch.jit.script(plain()), method="kd").run()
+    assert built.model[1].weight.equal(experiment(model=plain, method="kd").run().model[1].weight)
+
+
+class Tokens(nn.Module):
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.of_pixels, self.head = nn.Embedding(16, 8, sparse=sparse), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        numbers = (x.flatten(1) * 2).long().clamp(-8, 7) + 8
+        scores: Tensor = self.head(self.of_pixels(numbers).mean(1))
+        return scores
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimiser": "adamw"},
+        {"train": {"momentum": 0.9, "weight_decay": 0.01, "clip": 1.0}},
+        {"train": {"sam": 0.05}, "precision": "fp16"},
+        {"method": "pfedme"},
+        {"method": "scaffold"},
+    ],
+)
+def test_sparse_gradients_are_those_of_a_dense_layer(settings: dict[str, Any], desk: Path) -> None:
+    got = experiment(model=lambda: Tokens(sparse=True), **settings).run()
+    expected = experiment(model=lambda: Tokens(sparse=False), **settings).run()
+    assert not any(h.rejected for h in got.history)
+    assert torch.allclose(got.model.of_pixels.weight, expected.model.of_pixels.weight, atol=1e-6)

@@ -176,7 +176,7 @@ class Sgd:
             grads = torch.autograd.grad(
                 precision.scaled(loss), weights, allow_unused=True, materialize_grads=True
             )
-            return _clipped(precision.unscaled(grads), clip)
+            return _clipped(precision.unscaled(_dense(grads)), clip)
 
         order = _order_on(weights[0].device, objective.order)
         steps = self.step_batches(job, order, key)
@@ -281,6 +281,11 @@ def _mean_loss(losses: list[Tensor], units: list[Tensor]) -> float:
         others = torch.where(counted, values, 0.0).sum() / counted.sum().clamp(min=1)
         mean = torch.where(counted.all(), mean, others)
     return mean.item()
+
+
+def _dense(grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The gradients, of which those of nn.Embedding(sparse=True) are sparse; rules take none."""
+    return tuple(g.to_dense() if g.is_sparse else g for g in grads)
 
 
 def _clipped(grads: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:
