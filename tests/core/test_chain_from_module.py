@@ -3,6 +3,7 @@
 import random
 from collections import OrderedDict
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -373,3 +374,36 @@ def test_a_compiled_model_is_not_cut(compiled: Any, at: list[str] | None) -> Non
     net = compiled(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)))
     with pytest.raises(UserError, match="is compiled and cannot be cut; pass the module from whic"):
         chain_from_module.cut(net, at)
+
+
+class SeveralInside(nn.Module):
+    """Each layer returns a pair, or an object, of which the next one takes both values."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.first, self.pair, self.head = nn.Linear(6, 5), Several(kind), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.pair(self.first(x))
+        a, b = (out[0], out[1]) if self.pair.kind is tuple else (out.h, out.scale)
+        scores: Tensor = self.head(a * b)
+        return scores
+
+
+class Several(nn.Module):
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind, self.inner = kind, nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.inner(x)
+        return (h, h.mean()) if self.kind is tuple else self.kind(h=h, scale=h.mean())
+
+
+@pytest.mark.parametrize("kind", [tuple, SimpleNamespace])
+def test_a_cut_after_several_values(kind: Any) -> None:
+    """As between the layers of T5, which hand on their features and a bias of positions."""
+    net, x = SeveralInside(kind), torch.ones(4, 6)
+    with pytest.raises(UserError, match=r"'pair' returns several values, .* nearby: first"):
+        chain_from_module.cut(net, at=["pair"])
+    assert chain_from_module.cut(net, example=x).names == ("first", "head")

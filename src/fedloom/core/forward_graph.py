@@ -84,7 +84,11 @@ class ForwardGraph:
             for name, nodes in self.outputs.items()
             if len(nodes) == 1 and nodes[0] is not self.output
         }
-        return {name: node for name, node in ends.items() if self.crossing(node) == [node]}
+        return {
+            name: node
+            for name, node in ends.items()
+            if self.crossing(node) == [node] and not _is_taken_apart(node)
+        }
 
     def usable_cuts(self, near: fx.Node) -> list[str]:
         """The three valid cuts nearest to a step."""
@@ -117,13 +121,18 @@ class ForwardGraph:
             )
         elif ends[0] is self.output:
             yield f"nothing follows '{cut}'; leave this cut out"
+        elif _is_taken_apart(ends[0]):
+            yield f"'{cut}' returns several values, not one tensor; {self._cuts_nearby(ends[0])}"
         elif (crossing := self.crossing(ends[0])) != ends:
             values = ", ".join(f"'{_label(node)}'" for node in crossing)
-            usable = ", ".join(self.usable_cuts(ends[0])) or "none, use the model without cuts"
             yield (
                 f"after '{cut}' {len(crossing)} values are still used ({values}), not its output "
-                f"alone; usable cuts nearby: {usable}"
+                f"alone; {self._cuts_nearby(ends[0])}"
             )
+
+    def _cuts_nearby(self, step: fx.Node) -> str:
+        usable = ", ".join(self.usable_cuts(step)) or "none, use the model without cuts"
+        return f"usable cuts nearby: {usable}"
 
     def block_ends(self, cuts: Sequence[str]) -> dict[str, fx.Node]:
         """The last step of each block by its name, in order."""
@@ -239,6 +248,17 @@ def _tensor_step(node: fx.Node) -> fx.Node:
     if len(used) == 1 and used[0].target is operator.getitem and used[0].args[1] == 0:
         return used[0]
     return node
+
+
+def _is_taken_apart(node: fx.Node) -> bool:
+    """Whether later steps take values out of an output, as of a tuple or an object with logits."""
+
+    def takes(user: fx.Node) -> bool:
+        if user.target is operator.getitem:
+            return isinstance(user.args[1], (int, str))
+        return user.target is getattr and not hasattr(torch.Tensor, str(user.args[1]))
+
+    return any(takes(user) for user in node.users)
 
 
 def _required_inputs(model: nn.Module) -> int:
