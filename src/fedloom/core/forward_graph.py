@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -229,15 +228,11 @@ def _nothing_but_steps(model: nn.Module) -> Iterator[None]:
     """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     versions = {n: t._version for n, t in tensors.items() if not t.is_inference()}
-    python_draws = random.getstate()
-    try:
-        with fork_rng():
-            draws = torch.get_rng_state()
-            yield
-            if not draws.equal(torch.get_rng_state()) or python_draws != random.getstate():
-                raise UserError("it draws random numbers whose number does not depend on the input")
-    finally:
-        random.setstate(python_draws)
+    with fork_rng():
+        draws = torch.get_rng_state()
+        yield
+        if not draws.equal(torch.get_rng_state()):
+            raise UserError("it draws random numbers whose number does not depend on the input")
     if written := [n for n, version in versions.items() if tensors[n]._version != version]:
         raise UserError(f"it writes to '{written[0]}'")
 
