@@ -304,3 +304,73 @@ class ObjectOutput(Branching):
 def test_a_model_that_returns_an_object_and_cannot_be_cut_is_told_what_to_write(desk: Path) -> None:
     with pytest.raises(fl.UserError, match=r"at least 2 blocks.*fedloom\.Chain\("):
         experiment(model=ObjectOutput(), method="fedrep").run()
+
+
+class Keeps(nn.Module):
+    """Subtracts a running mean of its features, which it keeps in a buffer or an attribute."""
+
+    def __init__(self, where: str, always: bool = False, in_place: bool = False) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 8), nn.Linear(8, 4)
+        self.always, self.in_place = always, in_place
+        if where == "attribute":
+            self.mean = torch.ones(8)
+        else:
+            self.register_buffer("mean", torch.ones(8), persistent=where == "saved")
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.body(x.flatten(1))
+        if self.training or self.always:
+            mean = 0.9 * self.mean + 0.1 * h.detach().mean(0)
+            self.mean = self.mean.copy_(mean) if self.in_place else mean
+        scores: Tensor = self.head(h - self.mean)
+        return scores
+
+
+@pytest.mark.parametrize("where", ["attribute", "unsaved"])
+def test_a_model_that_keeps_something_between_forward_passes(where: str, desk: Path) -> None:
+    """The next client would get it from the one before, and a worker would have its own."""
+    said = r"model 'Keeps\S*' returns something else for the same samples in its next forward pass"
+    with pytest.raises(fl.UserError, match=said):
+        experiment(model=Keeps(where)).run("refused")
+    assert not Path("refused").exists()
+    assert experiment(model=Keeps("saved"), rounds=1).run().result is not None
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto"])
+def test_a_buffer_that_is_replaced_is_one_that_is_overwritten(method: str, desk: Path) -> None:
+    replaced, overwritten = Keeps("saved"), Keeps("saved", in_place=True)
+    replaced.load_state_dict(overwritten.state_dict())
+    got = experiment(model=replaced, method=method).run().model
+    expected = experiment(model=overwritten, method=method).run().model
+    assert not got.mean.equal(torch.ones(8))
+    assert got.mean.equal(expected.mean) and got.body.weight.equal(expected.body.weight)
+
+
+def test_a_model_that_draws_without_torchs_seed(desk: Path) -> None:
+    model = Scores(lambda net, x, scores: scores * random.random())
+    with pytest.raises(fl.UserError, match="draws random numbers without torch's seed"):
+        experiment(model=model).run()
+
+
+def test_a_buffer_that_changes_in_evaluation(desk: Path) -> None:
+    said = r"changes its 'model.mean' in evaluation, .* in training only: if self.training:"
+    with pytest.raises(fl.UserError, match=said):
+        experiment(model=Keeps("saved", always=True)).run()
+
+
+def test_a_mask_of_infinities_is_told_not_to_travel(desk: Path) -> None:
+    def masked(persistent: bool) -> nn.Module:
+        net = flat()
+        mask = torch.full((3, 3), -torch.inf).triu(1)
+        net[1].register_buffer("mask", mask, persistent=persistent)
+        return net
+
+    said = r"'model.1.mask' of model .* has NaN or Inf, .* register_buffer\(..., persistent=False\)"
+    with pytest.raises(fl.UserError, match=said):
+        experiment(model=masked(persistent=True)).run()
+    assert experiment(model=masked(persistent=False), rounds=1).run().result is not None
+    broken = flat()
+    broken[1].bias.data[0] = torch.nan
+    with pytest.raises(fl.UserError, match=r"'model.1.bias' .* give it finite initial values"):
+        experiment(model=broken).run()

@@ -1,6 +1,9 @@
 """Any torch model as a chain: valid cuts give the same bits, others are rejected."""
 
+import random
 from collections import OrderedDict
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -289,3 +292,118 @@ def test_only_a_module_can_be_cut(model: Any) -> None:
     for at in (None, ["1"]):
         with pytest.raises(UserError, match=r"fedloom\.cut takes an nn\.Module, not "):
             chain_from_module.cut(model, at)
+
+
+class Forward(nn.Module):
+    """Two layers, with `between` after the first, which gets the module and the features."""
+
+    def __init__(self, between: Any) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
+        self.register_buffer("mean", torch.ones(5))
+        self.register_buffer("mask", torch.full((5,), -torch.inf), persistent=False)
+        self.last: Any = None
+        self.between = between
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.between(self, self.body(x)))
+        return scores
+
+
+def remember(net: Forward, h: Tensor) -> Tensor:
+    before, net.last = net.last, h
+    return h if before is None else h + before
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda net, h: h + torch.randn(5),
+        lambda net, h: h if torch.rand(1) < 0.5 else -h,
+        lambda net, h: h * random.random(),
+        lambda net, h: h - net.mean.mul_(0.5),
+        remember,
+    ],
+)
+@pytest.mark.parametrize("at", [None, ["body"]])
+def test_what_a_trace_would_do_once_is_not_cut(between: Any, at: list[str] | None) -> None:
+    """Blocks would repeat the draws of the trace, and what it wrote would be lost."""
+    net, draws = Forward(between), torch.get_rng_state()
+    with pytest.raises(UserError, match=r"no place was found|cannot be traced|from call to"):
+        chain_from_module.cut(net, at)
+    assert net.last is None and net.mean.equal(torch.ones(5))
+    assert draws.equal(torch.get_rng_state())
+
+
+def test_draws_of_the_size_of_the_input_are_cut() -> None:
+    net, x = Forward(lambda net, h: h + torch.randn_like(h)), torch.ones(4, 6)
+    assert chain_from_module.cut(net, example=x).names == ("body", "head")
+
+
+def test_what_forward_notes_in_the_module_is_not_left_there() -> None:
+    def note(net: Forward, h: Tensor) -> Tensor:
+        net.last = h
+        return h
+
+    net = Forward(note)
+    chain_from_module.cut(net, at=["body"], example=torch.ones(4, 6))
+    assert not isinstance(net.last, torch.fx.Proxy)
+
+
+def test_hooks_of_the_model_are_part_of_its_blocks() -> None:
+    net, x = Forward(lambda net, h: h), torch.ones(4, 6)
+    net.register_forward_pre_hook(lambda net, inputs: (inputs[0] * 3,))
+    net.register_forward_hook(lambda net, inputs, output: output / 2)
+    assert chain_from_module.cut(net, at=["body"], example=x)(x).equal(net(x))
+
+
+def test_blocks_save_what_the_model_saves() -> None:
+    def masked(net: Forward, h: Tensor) -> Tensor:
+        h = h + torch.where(h > 0, net.mask, torch.full((5,), -torch.inf)).exp()
+        return h - net.mean
+
+    chain = chain_from_module.cut(Forward(masked), at=["body"], example=torch.ones(4, 6))
+    saved = {"body.body.weight", "body.body.bias", "head.head.weight", "head.head.bias"}
+    assert chain.state_dict().keys() == {*saved, "head.mean"}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("compiled", [torch.jit.script, partial(torch.compile, backend="eager")])
+@pytest.mark.parametrize("at", [None, ["0"]])
+def test_a_compiled_model_is_not_cut(compiled: Any, at: list[str] | None) -> None:
+    net = compiled(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)))
+    with pytest.raises(UserError, match="is compiled and cannot be cut; pass the module from whic"):
+        chain_from_module.cut(net, at)
+
+
+class SeveralInside(nn.Module):
+    """Each layer returns a pair, or an object, of which the next one takes both values."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.first, self.pair, self.head = nn.Linear(6, 5), Several(kind), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.pair(self.first(x))
+        a, b = (out[0], out[1]) if self.pair.kind is tuple else (out.h, out.scale)
+        scores: Tensor = self.head(a * b)
+        return scores
+
+
+class Several(nn.Module):
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind, self.inner = kind, nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.inner(x)
+        return (h, h.mean()) if self.kind is tuple else self.kind(h=h, scale=h.mean())
+
+
+@pytest.mark.parametrize("kind", [tuple, SimpleNamespace])
+def test_a_cut_after_several_values(kind: Any) -> None:
+    """As between the layers of T5, which hand on their features and a bias of positions."""
+    net, x = SeveralInside(kind), torch.ones(4, 6)
+    with pytest.raises(UserError, match=r"'pair' returns several values, .* nearby: first"):
+        chain_from_module.cut(net, at=["pair"])
+    assert chain_from_module.cut(net, example=x).names == ("first", "head")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fedloom.core.code_digest import code_digest
@@ -20,6 +20,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.spec import Spec
+from fedloom.core.tensor_checks import is_plain
 from fedloom.core.user_code import (
     VALUE_PREFIX,
     allow,
@@ -208,7 +209,9 @@ def _module_digest(model: nn.Module) -> str:
     """Tells modules apart by their layers, their weights and the code of the user's classes."""
     classes = {type(m) for m in model.modules() if not type(m).__module__.startswith("torch.")}
     ordered = sorted(classes, key=lambda cls: cls.__qualname__)
-    drawn = {n: t for n, t in model.state_dict().items() if not is_lazy(t)}  # lazy: by the seed
+    state = model.state_dict()  # of which models/from_user.py rejects what is not a plain tensor
+    plain = {n: t for n, t in state.items() if isinstance(t, Tensor) and is_plain(t)}
+    drawn = {n: t for n, t in plain.items() if not is_lazy(t)}  # lazy: by the seed
     return code_digest((repr(model), sha256(drawn), *ordered))
 
 

@@ -6,8 +6,11 @@ is the only value that later steps use.
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +21,7 @@ from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.forward_graph import ForwardGraph, trace
 from fedloom.core.model_output import contents, tensor_of
+from fedloom.core.params import sha256
 
 
 def cut(
@@ -37,10 +41,14 @@ def cut(
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"fedloom.cut takes an nn.Module, not {contents(model)}; pass the model")
-    if at is None:
-        return _cut_automatically(model, example)
-    if not at:
+    if at is not None and not at:
         return model if isinstance(model, Chain) else Chain({"model": model})
+    with _restored(model):
+        return _cut_automatically(model, example) if at is None else _cut(model, at, example)
+
+
+def _cut(model: nn.Module, at: Sequence[str | int], example: Tensor | None) -> Chain:
+    _check_not_compiled(model)
     cuts = [str(cut) for cut in at]  # the layers of a Sequential are called '0', '1' and so on
     name = type(model).__name__
     graph = _traced(model, cuts)
@@ -64,14 +72,47 @@ def _cut_automatically(model: nn.Module, example: Tensor | None) -> Chain:
         if len(model.names) > 1:
             return model
         model = model.block(model.names[0])
+    _check_not_compiled(model)
     if not (at := automatic_cuts(model)):
         raise UserError(
-            f"no place was found to cut {type(model).__name__} (its forward branches, it has one "
-            f"layer, or its layers share weights or work in place); {WRITE_CHAIN}"
+            f"no place was found to cut {type(model).__name__} (its forward branches, draws or "
+            "writes to a buffer, it has one layer, or its layers share weights or work in place); "
+            f"{WRITE_CHAIN}"
         )
-    chain = cut(model, at, example)
+    chain = _cut(model, at, example)
     chain.cut_at = tuple(at)
     return chain
+
+
+def _check_not_compiled(model: nn.Module) -> None:
+    """Raise for what torch.jit or torch.compile has made of a module."""
+    if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
+        raise UserError(
+            f"{type(model).__name__} is compiled and cannot be cut; pass the module from which it "
+            "was made; compile=true compiles each block"
+        )
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Restore what a traced forward pass leaves in modules: attributes, and values of buffers."""
+    modules = list(model.modules())
+    before = [_copied_attributes(module) for module in modules]
+    buffers = [(b, b.clone(), b._version) for b in model.buffers() if not b.is_inference()]
+    try:
+        yield
+    finally:
+        for module, attributes in zip(modules, before, strict=True):
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+        for buffer, value, version in buffers:
+            if buffer._version != version:
+                buffer.data.copy_(value)
+
+
+def _copied_attributes(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module, with a copy of each dictionary, which may be changed in place."""
+    return {n: copy.copy(v) if type(v) is dict else v for n, v in vars(module).items()}
 
 
 def _traced(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
@@ -85,13 +126,23 @@ def _traced(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
         with _mode(model, training):
             graphs.append(trace(model, cuts))
     in_training, in_evaluation = graphs
-    if str(in_training.steps[0].graph) != str(in_evaluation.steps[0].graph):
+    if _described(model, in_training) != _described(model, in_evaluation):
         raise UserError(
-            f"{type(model).__name__}.forward does different things in training and in evaluation; "
+            f"{type(model).__name__}.forward does different things in training and in evaluation, "
+            "or from call to call; "
             "use layers such as nn.Dropout instead of functions that read self.training, "
             f"or {WRITE_CHAIN}"
         )
     return in_training
+
+
+def _described(model: nn.Module, graph: ForwardGraph) -> str:
+    """A graph as text, with the values of constants in place of the names that each trace gives."""
+
+    def values(name: re.Match[str]) -> str:
+        return sha256({"": getattr(model, name[0])})
+
+    return re.sub(r"_tensor_constant\d+", values, str(graph.steps[0].graph))
 
 
 def _shared_tensors(chain: Chain) -> Iterator[str]:

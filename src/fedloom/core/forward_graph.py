@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 
 from fedloom.core.chain import is_reserved
+from fedloom.core.determinism import fork_rng
 from fedloom.core.errors import UserError
 from fedloom.core.model_output import tensor_of
 
@@ -31,7 +32,8 @@ class _Tracer(fx.Tracer):
         """Call forward with one input, as a chain does, and take the logits of what it returns."""
 
         def forward(model: nn.Module, x: Any) -> Any:
-            return tensor_of(model.forward(x))
+            # the hooks of the model and its forward; to call the model would make it one step
+            return tensor_of(model._call_impl(x))  # type: ignore[no-untyped-call]
 
         return forward, [self.root, self.create_proxy("placeholder", "x", (), {})]
 
@@ -81,7 +83,11 @@ class ForwardGraph:
             for name, nodes in self.outputs.items()
             if len(nodes) == 1 and nodes[0] is not self.output
         }
-        return {name: node for name, node in ends.items() if self.crossing(node) == [node]}
+        return {
+            name: node
+            for name, node in ends.items()
+            if self.crossing(node) == [node] and not _is_taken_apart(node)
+        }
 
     def usable_cuts(self, near: fx.Node) -> list[str]:
         """The three valid cuts nearest to a step."""
@@ -114,13 +120,18 @@ class ForwardGraph:
             )
         elif ends[0] is self.output:
             yield f"nothing follows '{cut}'; leave this cut out"
+        elif _is_taken_apart(ends[0]):
+            yield f"'{cut}' returns several values, not one tensor; {self._cuts_nearby(ends[0])}"
         elif (crossing := self.crossing(ends[0])) != ends:
             values = ", ".join(f"'{_label(node)}'" for node in crossing)
-            usable = ", ".join(self.usable_cuts(ends[0])) or "none, use the model without cuts"
             yield (
                 f"after '{cut}' {len(crossing)} values are still used ({values}), not its output "
-                f"alone; usable cuts nearby: {usable}"
+                f"alone; {self._cuts_nearby(ends[0])}"
             )
+
+    def _cuts_nearby(self, step: fx.Node) -> str:
+        usable = ", ".join(self.usable_cuts(step)) or "none, use the model without cuts"
+        return f"usable cuts nearby: {usable}"
 
     def block_ends(self, cuts: Sequence[str]) -> dict[str, fx.Node]:
         """The last step of each block by its name, in order."""
@@ -151,7 +162,20 @@ class ForwardGraph:
             if node.op != "get_attr":
                 copies[node] = graph.node_copy(node, copied)
         graph.output(copied(end))
-        return fx.GraphModule(model, graph)
+        return _saving_as(model, fx.GraphModule(model, graph))
+
+
+def _saving_as(model: nn.Module, block: nn.Module) -> nn.Module:
+    """The block, with those of its buffers not saved that the model does not save.
+
+    A GraphModule saves all that it holds itself, also constants that the trace has found.
+    """
+    saved = model.state_dict(keep_vars=True)
+    for name, buffer in [*block.named_buffers()]:
+        if name not in saved:
+            module, _, attribute = name.rpartition(".")
+            block.get_submodule(module).register_buffer(attribute, buffer, persistent=False)
+    return block
 
 
 def _overwrites(model: nn.Module, step: fx.Node) -> bool:
@@ -182,7 +206,7 @@ def trace(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
             f"{name}.forward must take one tensor and return one; wrap it in a module that does"
         )
     try:
-        with _traced_constructors():
+        with _traced_constructors(), _nothing_but_steps(model):
             graph = tracer.trace(model)
     except Exception as error:  # tracing user code can fail in any way
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -196,12 +220,40 @@ def trace(model: nn.Module, cuts: Sequence[str]) -> ForwardGraph:
     return ForwardGraph(list(graph.nodes), outputs, first, last.args[0])
 
 
+@contextmanager
+def _nothing_but_steps(model: nn.Module) -> Iterator[None]:
+    """Raise if tracing draws random numbers or writes to a tensor of the model.
+
+    These are no steps of the graph: blocks would draw once and never again, or write nothing.
+    """
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    versions = {n: t._version for n, t in tensors.items() if not t.is_inference()}
+    with fork_rng():
+        draws = torch.get_rng_state()
+        yield
+        if not draws.equal(torch.get_rng_state()):
+            raise UserError("it draws random numbers whose number does not depend on the input")
+    if written := [n for n, version in versions.items() if tensors[n]._version != version]:
+        raise UserError(f"it writes to '{written[0]}'")
+
+
 def _tensor_step(node: fx.Node) -> fx.Node:
     """The step that gives the tensor: out[0], if nothing else of a module's output is used."""
     used = [user for user in node.users if user.users]
     if len(used) == 1 and used[0].target is operator.getitem and used[0].args[1] == 0:
         return used[0]
     return node
+
+
+def _is_taken_apart(node: fx.Node) -> bool:
+    """Whether later steps take values out of an output, as of a tuple or an object with logits."""
+
+    def takes(user: fx.Node) -> bool:
+        if user.target is operator.getitem:
+            return isinstance(user.args[1], (int, str))
+        return user.target is getattr and not hasattr(torch.Tensor, str(user.args[1]))
+
+    return any(takes(user) for user in node.users)
 
 
 def _required_inputs(model: nn.Module) -> int:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
 from fedloom.core.determinism import fork_rng
@@ -56,6 +56,7 @@ class ModelPool:
     def __init__(self, build: Callable[[], Chain]) -> None:
         self._build = build
         self._models: dict[str, tuple[Chain, Params]] = {}
+        self._buffers: dict[str, list[tuple[str, nn.Module, str]]] = {}
         self._frozen: dict[str, dict[str, weakref.ref[Tensor]]] = {}
         self._selected: dict[Selector, frozenset[str]] = {}
         self._trainable: frozenset[str] | None = None
@@ -77,11 +78,26 @@ class ModelPool:
                 frozen = tensors.pop(name)
                 frozen.data = self.frozen_weights.setdefault(name, frozen.detach())
             self._models[label] = chain, tensors
+            self._buffers[label] = _buffers_among(chain, tensors)
         return self._models[label]
+
+    def _rebound(self, label: str) -> Params:
+        """Buffers that a forward pass has replaced, as self.mean = 0.9 * self.mean + ... does.
+
+        The model gets its own tensors back, with their old values.
+        """
+        tensors, replaced = self._models[label][1], Params()
+        for name, module, attribute in self._buffers[label]:
+            own, current = tensors[name], getattr(module, attribute)
+            if current is not own:
+                replaced[name] = current.detach().to(own.dtype)
+                setattr(module, attribute, own)
+        return replaced
 
     def load(self, label: str, weights: Mapping[str, Tensor]) -> Chain:
         """Copy these weights into the scratch model with this label and return it."""
         chain, tensors = self._scratch(label)
+        self._rebound(label)
         with torch.no_grad():
             torch._foreach_copy_(list(tensors.values()), [weights[n] for n in tensors])
         return chain
@@ -104,7 +120,8 @@ class ModelPool:
         Contiguous, because the rounding of a sum depends on the memory layout.
         """
         _, tensors = self._scratch(label)
-        taken = {n: t.detach().contiguous() for n, t in tensors.items()}
+        latest = {**tensors, **self._rebound(label)}
+        taken = {n: t.detach().contiguous() for n, t in latest.items()}
         for t in tensors.values():
             t.data = torch.empty_like(t)
         return taken
@@ -135,6 +152,16 @@ class ModelPool:
             if isinstance(layer, BATCH_NORMS) and f"{name}.running_mean" not in trained:
                 layer.eval()
         self._trainable = trained
+
+
+def _buffers_among(chain: Chain, tensors: Params) -> list[tuple[str, nn.Module, str]]:
+    """The buffers among these tensors: full name, module, and attribute of the module."""
+    places = []
+    for name, _ in chain.named_buffers(remove_duplicate=False):
+        module, _, attribute = name.rpartition(".")
+        if name in tensors:
+            places.append((name, chain.get_submodule(module), attribute))
+    return places
 
 
 @dataclass

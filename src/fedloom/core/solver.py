@@ -176,7 +176,7 @@ class Sgd:
             grads = torch.autograd.grad(
                 precision.scaled(loss), weights, allow_unused=True, materialize_grads=True
             )
-            return _clipped(precision.unscaled(grads), clip)
+            return _clipped(precision.unscaled(_dense(grads)), clip)
 
         order = _order_on(weights[0].device, objective.order)
         steps = self.step_batches(job, order, key)
@@ -193,7 +193,7 @@ class Sgd:
             seen=self.seen(job, samples),
             loss=_mean_loss(losses, units),
             lr_sum=self.rule.effective_steps(number - precision.skipped) * lr,
-            slots=slots,
+            slots={slot: _under_all_names(model, own) for slot, own in slots.items()},
             keep=keep,
         )
 
@@ -256,6 +256,17 @@ def smallest_bound(*bounds: float | None) -> float | None:
     return min((b for b in bounds if b is not None), default=None)
 
 
+def _under_all_names(model: Chain, weights: Mapping[str, Tensor]) -> Params:
+    """The weights, with those of the model under every name that they have; tied ones have several.
+
+    weights: those of the model by their first names, and perhaps others.
+    """
+    first = {id(p): n for n, p in model.named_parameters()}
+    names = {n: first[id(p)] for n, p in model.named_parameters(remove_duplicate=False)}
+    others = {n: weights[known] for n, known in names.items() if known in weights}
+    return {**weights, **others}
+
+
 def _mean_loss(losses: list[Tensor], units: list[Tensor]) -> float:
     """The mean over batches; one in which no token counts has no loss and is left out.
 
@@ -270,6 +281,11 @@ def _mean_loss(losses: list[Tensor], units: list[Tensor]) -> float:
         others = torch.where(counted, values, 0.0).sum() / counted.sum().clamp(min=1)
         mean = torch.where(counted.all(), mean, others)
     return mean.item()
+
+
+def _dense(grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The gradients, of which those of nn.Embedding(sparse=True) are sparse; rules take none."""
+    return tuple(g.to_dense() if g.is_sparse else g for g in grads)
 
 
 def _clipped(grads: tuple[Tensor, ...], bound: float | None) -> list[Tensor]:

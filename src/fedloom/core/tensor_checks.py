@@ -25,8 +25,13 @@ def type_problems(params: Any) -> Iterator[str]:
             yield f"the name {shown(name)} is not text"
         if not isinstance(t, Tensor):
             yield f"'{name}' is a {type(t).__name__}, not a tensor"
-        elif t.layout != torch.strided or t.is_quantized:
+        elif not is_plain(t):
             yield f"tensor '{name}' is not a dense tensor"
+
+
+def is_plain(t: Tensor) -> bool:
+    """Whether a tensor is dense: neither sparse nor quantised."""
+    return t.layout == torch.strided and not t.is_quantized
 
 
 def type_problem(params: Any) -> str | None:

@@ -19,7 +19,9 @@ from fedloom.core.errors import UserError
 from fedloom.core.federation import Federation
 from fedloom.core.job import build_isolated
 from fedloom.core.model_output import contents, tensor_of
+from fedloom.core.params import Params
 from fedloom.core.spec import Spec
+from fedloom.core.tensor_checks import first_not_finite
 from fedloom.data.client import EvaluationBatches
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.model_memory import (
@@ -157,6 +159,8 @@ def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
     Every worker builds its own copy, and a resumed run builds it again.
     """
     again = build_isolated(federation.build)
+    _check_finite(spec, again)
+    _check_unchanged_by_evaluation(federation, spec, again)
     first, second = model.state_dict(), again.state_dict()
     for name, tensor in first.items():
         if name not in second or not torch.equal(tensor, second[name]):
@@ -167,16 +171,42 @@ def check_same_build(federation: Federation, spec: Spec, model: Chain) -> None:
     _check_training_output(federation, spec, again)
 
 
+def _check_finite(spec: Spec, model: Chain) -> None:
+    """Raise for NaN or Inf, as in a mask of attention: its change, Inf - Inf, would be NaN."""
+    if (name := first_not_finite(model.state_dict())) is None:
+        return
+    remedy = "give it finite initial values"
+    if name not in dict(model.named_parameters(remove_duplicate=False)):
+        remedy = "let it not travel: register_buffer(..., persistent=False)"
+    raise UserError(
+        f"'{name}' of model '{_name(spec)}' has NaN or Inf, which cannot be averaged; {remedy}"
+    )
+
+
+def _check_unchanged_by_evaluation(federation: Federation, spec: Spec, model: Chain) -> None:
+    """Raise if a forward pass in evaluation changes a buffer that is averaged and stored."""
+    before = _saved_buffers(model)
+    with torch.no_grad(), fork_rng():
+        _output(model.eval(), _sample(federation))
+    for name, buffer in _saved_buffers(model).items():
+        if not torch.equal(buffer, before[name]):
+            raise UserError(
+                f"model '{_name(spec)}' changes its '{name}' in evaluation, so its scores would "
+                "depend on what was evaluated before; change it in training only: if self.training:"
+            )
+
+
+def _saved_buffers(model: Chain) -> Params:
+    """A copy of the buffers that are averaged and stored."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    return {n: t.clone() for n, t in model.state_dict().items() if n not in parameters}
+
+
 def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> None:
     """Raise if the model returns something else in training, as models with two classifiers do."""
     x = torch.cat([_sample(federation)] * 2)
-    try:
-        with fork_rng():
-            output = _output(model.train(), x)
-    except Exception as error:
-        raise UserError(
-            f"model '{_name(spec)}' fails in training: {_described(error)}; fix its forward"
-        ) from error
+    buffers = _saved_buffers(model)
+    output = _training_output(spec, model, x)
     _check_scores(output, spec, federation, x, " in training (model.train())")
     trains = any(p.requires_grad for p in model.parameters())
     if trains and not tensor_of(output).requires_grad:
@@ -184,6 +214,34 @@ def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> 
             f"model '{_name(spec)}' returns scores without a gradient, so no weight would be "
             "trained; remove torch.no_grad() and detach() from its forward"
         )
+    with torch.no_grad():
+        for name, buffer in model.state_dict(keep_vars=True).items():
+            if name in buffers:
+                buffer.copy_(buffers[name])
+    _check_same_again(spec, tensor_of(output), tensor_of(_training_output(spec, model, x)))
+
+
+def _check_same_again(spec: Spec, first: Tensor, second: Tensor) -> None:
+    """Raise if two passes of the same samples, with the same buffers and draws, differ."""
+    if not torch.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise UserError(
+            f"model '{_name(spec)}' returns something else for the same samples in its next "
+            "forward pass, so clients would influence each other: it keeps something in an "
+            "attribute or in a buffer with persistent=False, or it draws random numbers without "
+            "torch's seed; keep it in a saved buffer, which is sent, and draw with torch only"
+        )
+
+
+def _training_output(spec: Spec, model: Chain, x: Tensor) -> Any:
+    """What the model returns in training, with the same random draws in every call."""
+    try:
+        with fork_rng():
+            torch.manual_seed(0)
+            return _output(model.train(), x)
+    except Exception as error:
+        raise UserError(
+            f"model '{_name(spec)}' fails in training: {_described(error)}; fix its forward"
+        ) from error
 
 
 def _described(error: Exception) -> str:

@@ -68,7 +68,8 @@ class Moreau:
         for _ in range(self.inner):
             g = gradient(0)
             with torch.no_grad():
-                torch._foreach_add_(g, torch._foreach_sub(weights, w), alpha=self.lam)
+                # not in place: two weights of which only the sum is used share one gradient
+                g = list(torch._foreach_add(g, torch._foreach_sub(weights, w), alpha=self.lam))
                 torch._foreach_add_(g, weights, alpha=self.decay)
                 torch._foreach_add_(weights, g, alpha=-self.pace)
         theta = [t.detach().clone() for t in weights]

@@ -15,8 +15,10 @@ from fedloom.core import user_code
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError, raise_all
 from fedloom.core.key import Key
+from fedloom.core.model_output import contents
 from fedloom.core.signature import signature_of
 from fedloom.core.spec import Spec, argument_problems
+from fedloom.core.tensor_checks import is_plain
 from fedloom.models.from_config import build_from_config, takes_config
 from fedloom.models.layers import Shape
 
@@ -38,12 +40,33 @@ def build_user_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key.seed)
         if isinstance(source, nn.Module):
-            module: nn.Module = copy.deepcopy(source, _new_lazy_buffers(source))
+            module: nn.Module = _copy(spec, source)
         else:
             module = _called(spec, source, shape, classes)
         _materialise(spec, module, sample)
     _check_real(spec, module)
+    _check_plain(spec, module)
+    _give_each_value_a_place(module)
     return module if isinstance(module, Chain) else Chain({"model": module})
+
+
+def _copy(spec: Spec, source: nn.Module) -> nn.Module:
+    """A copy of the user's module."""
+    if any(isinstance(part, torch.jit.ScriptModule) for part in source.modules()):
+        raise UserError(
+            f"model '{user_code.short_reference(spec.name)}' has parts that torch.jit compiled, "
+            "and copies of them compute by what torch.jit has seen of each other; pass the module "
+            "from which they were made, or a function that builds it"
+        )
+    try:
+        return copy.deepcopy(source, _new_lazy_buffers(source))
+    except Exception as error:  # a module may hold anything
+        why = str(error).split(". ")[0]
+        raise UserError(
+            f"model '{user_code.short_reference(spec.name)}' cannot be copied "
+            f"({type(error).__name__}: {why}), and every worker needs a copy; pass a function that "
+            "builds it instead of the module"
+        ) from error
 
 
 def _new_lazy_buffers(module: nn.Module) -> dict[int, Any]:
@@ -86,6 +109,34 @@ def _materialise(spec: Spec, module: nn.Module, sample: Callable[[], Tensor]) ->
             f"the lazy layer of '{left[0]}' got no weights, because no sample passes through it; "
             f"use it in the forward of model '{user_code.short_reference(spec.name)}', or remove it"
         )
+
+
+def _check_plain(spec: Spec, module: nn.Module) -> None:
+    """Raise for a part of the state that is no dense tensor: it cannot be sent or averaged.
+
+    Quantised layers have such parts, and so have modules with a `get_extra_state` of their own.
+    """
+    for name, value in module.state_dict().items():
+        if isinstance(value, Tensor) and is_plain(value):
+            continue
+        kind = "a sparse or quantised tensor" if isinstance(value, Tensor) else contents(value)
+        raise UserError(
+            f"'{name}' of model '{user_code.short_reference(spec.name)}' is {kind}, which cannot "
+            "be sent or averaged; keep it out of the state_dict, for instance by register_buffer("
+            "..., persistent=False), and quantise a model only after training"
+        )
+
+
+def _give_each_value_a_place(module: nn.Module) -> None:
+    """Make expanded tensors dense, in which one place in memory stands for several values.
+
+    Nothing can be copied into those.
+    """
+    for tensor in (*module.parameters(), *module.buffers()):
+        if is_plain(tensor):
+            steps = zip(tensor.shape, tensor.stride(), strict=True)
+            if any(size > 1 and not step for size, step in steps):
+                tensor.data = tensor.data.contiguous()
 
 
 def _check_real(spec: Spec, module: nn.Module) -> None:
