@@ -112,7 +112,8 @@ def bad_number(value: object, place: str, where: object) -> UserError:
 def _check_rounding(columns: np.ndarray, where: object) -> None:
     """Reject targets that differ by little compared with their size: float32 would merge them."""
     rounding = np.abs(columns - columns.astype(np.float32)).max(0, initial=0.0)
-    deviation = columns.std(0)
+    differ = (columns != columns[:1]).any(0)  # the std of equal numbers may come out above 0
+    deviation = np.where(differ, columns.std(0), 0.0)
     for mean, std, step in zip(columns.mean(0), deviation, rounding, strict=True):
         if 0 < std * MAX_ROUNDING < step:
             found = (
