@@ -61,6 +61,13 @@ def test_keywords_are_settings() -> None:
     assert made.label == "fedprox(mu=0.1)"
 
 
+def test_settings_is_no_name_of_a_setting() -> None:
+    with pytest.raises(fl.UserError, match="no setting 'settings'"):
+        fl.Experiment(settings={"rounds": 1})
+    with pytest.raises(fl.UserError, match="no setting 'settings'"):
+        fl.Experiment().replace(settings={"rounds": 1})
+
+
 def test_what_is_left_out_has_the_defaults() -> None:
     assert fl.Experiment().config == load({})
 
