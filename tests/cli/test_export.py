@@ -247,6 +247,17 @@ def test_models_that_were_scored_on_own_test_samples_score_the_same(
     assert "another machine" not in said.flat
 
 
+def test_a_program_takes_any_batch_if_test_samples_come_one_by_one(
+    clinics: None, desk: Path
+) -> None:
+    words = ("--data", "pressure", "--partition", "user", "--clients", 0, "--rounds", 1)
+    more = ("--model", "mlp(width=4)", "--set", "task=regression", "--set", "evaluate.batch=1")
+    fedloom("run", *words, *more, "--per-round", 2, "--out", "run")
+    fedloom("export", "run", "--out", "taken")
+    program = torch.export.load("taken/global.pt2").module()
+    assert [program(torch.zeros(n, 3)).shape for n in (1, 2, 7)] == [(1, 1), (2, 1), (7, 1)]
+
+
 @pytest.mark.parametrize(
     ("words", "piece"),
     [

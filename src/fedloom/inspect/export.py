@@ -213,8 +213,9 @@ def _program(prepared: PreparedRun, weights: Params) -> bytes:
     chain.load_state_dict(weights)
     chain.eval()
     x, _ = prepared.simulation.federation.test[0]
+    pair = torch.cat([x[:1], x[:1]])  # of one sample, torch would take the batch size for fixed
     model = in_units_of_the_data(chain, prepared)
-    return _traced(model, x[:2], prepared.config.model.name)
+    return _traced(model, pair, prepared.config.model.name)
 
 
 def _traced(model: nn.Module, x: Tensor, name: str) -> bytes:
