@@ -120,6 +120,20 @@ def test_a_loss_of_the_user_gets_targets_in_the_type_of_the_outputs(settings: An
     assert types == {(wanted, wanted)}
 
 
+def test_functions_of_torch_may_be_passed_as_loss_and_metric(tmp_path: Path) -> None:
+    """Settings may not name them, so they are kept as values."""
+    given = {"loss": F.smooth_l1_loss, "metrics": [F.l1_loss]}
+    run = experiment("regression", **given).run(tmp_path / "run")
+    own = experiment("regression", loss=lambda z, y: F.smooth_l1_loss(z, y)).run()
+    assert run.result.weights_sha256 == own.result.weights_sha256
+    mae = experiment("regression", loss=F.smooth_l1_loss).run().result.metrics["mae"]
+    assert run.result.metrics["l1_loss"] == pytest.approx(mae)
+    assert fl.open(tmp_path / "run", **given).result.metrics == run.result.metrics
+    said = r"cannot import loss 'smooth_l1_loss' and metric 'l1_loss' \("
+    with pytest.warns(UserWarning, match=said):
+        experiment("regression", engine="pool", workers=1, **given).run()
+
+
 def test_a_loss_that_is_none() -> None:
     with pytest.raises(fl.UserError, match="loss=3 is a int; pass a function"):
         experiment("regression", loss=3)
