@@ -281,6 +281,13 @@ def test_callbacks_are_called_in_order() -> None:
     ]
 
 
+@pytest.mark.parametrize("wrong", [[print], [fl.Progress], fl.Progress(), ["progress"]])
+def test_what_is_no_callback_is_refused_and_leaves_no_folder(wrong: Any, desk: Path) -> None:
+    with pytest.raises(fl.UserError, match=r"callback.* pass a list of objects of classes"):
+        experiment(rounds=1).run("run", callbacks=wrong)
+    assert not Path("run").exists()
+
+
 def test_the_package_exports_what_it_lists() -> None:
     assert all(getattr(fl, name) is not None for name in fl.__all__)
     assert set(fl.__all__) - {"__version__"} <= set(dir(fl))
