@@ -257,6 +257,23 @@ def test_tokens():
         as_dataset((tokens, tokens[:, 0]), task="next-token")
 
 
+def test_tokens_too_large_for_a_vocabulary(write, tmp_path):
+    """A model has an output for each number up to the largest: they took all memory."""
+    tokens = np.arange(60).reshape(12, 5) % 6
+    large = np.where(tokens == 5, 10**7, tokens)
+    said = "found the token 10000000, expected token numbers up to 4194303; number the tokens"
+    with pytest.raises(UserError, match=said):
+        as_dataset((large[:, :-1], tokens[:, 1:]), task="next-token")
+    with pytest.raises(UserError, match=said):
+        as_dataset((tokens[:, :-1], large[:, 1:]), task="next-token")
+    with pytest.raises(UserError, match=said):
+        file = write.npz(tmp_path / "a.npz", x=large[:, :-1], y=tokens[:, 1:])
+        read(file, task="next-token")
+    beyond = np.where(tokens == 5, 2**63 + 1, tokens).astype(np.uint64)
+    with pytest.raises(UserError, match="token numbers from 0"):
+        as_dataset((beyond[:, :-1], tokens[:, 1:]), task="next-token")
+
+
 def test_a_text_has_a_next_token_at_every_position():
     tokens = np.arange(60).reshape(12, 5) % 6
     text = as_dataset((tokens, tokens), task="next-token")
