@@ -297,6 +297,9 @@ def test_tokens_need_a_score_at_every_position() -> None:
     run = tokens(Every).run()
     assert run.accuracy > 0.9  # the next number follows from the last one
     assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
+    small = TOKENS[:2, :-1].astype(np.uint8)  # training takes tokens of any integer type, too
+    assert run.predict(small).tolist() == TOKENS[:2, 1:].tolist()
+    assert run.predict(torch.from_numpy(small)).tolist() == TOKENS[:2, 1:].tolist()
 
 
 @pytest.mark.filterwarnings("error")
