@@ -235,6 +235,7 @@ def test_functions_of_the_user_get_outputs_in_the_shape_of_the_targets() -> None
         ([lambda p, t: 1.0, lambda p, t: 2.0], "'lambda' 2 times; give each a name of its own"),
         ({"err": "no"}, "no metric 'err=no'"),
         ({"err": "mine.py:f"}, "which is reported as the name of the function"),
+        ({"": "mae"}, "metric '=mae' has no name before the =; write NAME=mae, or mae"),
     ],
 )
 def test_names_of_metrics_that_cannot_be_kept(metrics: Any, sentence: str) -> None:
