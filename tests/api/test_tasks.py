@@ -243,6 +243,13 @@ def test_names_of_metrics_that_cannot_be_kept(metrics: Any, sentence: str) -> No
         experiment("regression", metrics=metrics).check()
 
 
+def test_what_is_no_table_or_task_is_refused_in_words() -> None:
+    with pytest.raises(fl.UserError, match="evaluate"):
+        experiment("regression", metrics=["mae"], evaluate="own")
+    with pytest.raises(fl.UserError, match=r"no task '\['regression'\]'"):
+        experiment("regression", task=["regression"])
+
+
 def test_a_built_in_metric_is_reported_under_the_name_it_was_given(tmp_path: Path) -> None:
     given = {"err": "mae", "mae": "mae"}
     run = experiment("regression", metrics=given).run(tmp_path / "run")

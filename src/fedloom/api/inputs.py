@@ -63,7 +63,9 @@ def collect(given: Mapping[str, Any]) -> Inputs:
         settings["loss"] = _loss(given["loss"], values)
     if "metrics" in given:
         names = _metrics(settings.pop("metrics"), values)
-        settings["evaluate"] = {**settings.get("evaluate", {}), "metrics": names}
+        evaluate = settings.get("evaluate", {})
+        if isinstance(evaluate, Mapping):  # anything else is refused with the other settings
+            settings["evaluate"] = {**evaluate, "metrics": names}
     options = {name: settings.pop(name) for name in DATA_OPTIONS if name in settings}
     dataset = _dataset(options, given.get("data"), given.get("task", "classification"))
     if dataset is not None:
