@@ -61,6 +61,13 @@ def test_keywords_are_settings() -> None:
     assert made.label == "fedprox(mu=0.1)"
 
 
+def test_settings_is_no_name_of_a_setting() -> None:
+    with pytest.raises(fl.UserError, match="no setting 'settings'"):
+        fl.Experiment(settings={"rounds": 1})
+    with pytest.raises(fl.UserError, match="no setting 'settings'"):
+        fl.Experiment().replace(settings={"rounds": 1})
+
+
 def test_what_is_left_out_has_the_defaults() -> None:
     assert fl.Experiment().config == load({})
 
@@ -272,6 +279,13 @@ def test_callbacks_are_called_in_order() -> None:
         "a end 2",
         "b end 2",
     ]
+
+
+@pytest.mark.parametrize("wrong", [[print], [fl.Progress], fl.Progress(), ["progress"]])
+def test_what_is_no_callback_is_refused_and_leaves_no_folder(wrong: Any, desk: Path) -> None:
+    with pytest.raises(fl.UserError, match=r"callback.* pass a list of objects of classes"):
+        experiment(rounds=1).run("run", callbacks=wrong)
+    assert not Path("run").exists()
 
 
 def test_the_package_exports_what_it_lists() -> None:

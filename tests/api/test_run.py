@@ -279,6 +279,16 @@ def test_predictions_for_raw_images(folder: str | None, desk: Path) -> None:
     assert (expected == labels).mean() == pytest.approx(personal.accuracy)
 
 
+@pytest.mark.parametrize("names", [("1", "01"), ("01", "02"), ("²", "--1"), ("1" * 25, "2")])
+def test_class_names_that_are_no_plain_integers_stay_as_they_are(names: tuple[str, str]) -> None:
+    """As integers, 1 and 01 would be the same class."""
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    y = np.where(x[:, 0] > 0, *names)
+    settings: dict[str, Any] = {"clients": 2, "partition": "iid", "per_round": 2, "rounds": 5}
+    run = fl.Experiment("fedavg", "mlp(width=8)", (x, y), lr=0.5, epochs=5, **settings).run()
+    assert (run.predict(x) == y).mean() > 0.8
+
+
 def test_samples_of_another_shape_are_rejected(desk: Path) -> None:
     run = experiment(rounds=1).run()
     with pytest.raises(fl.UserError, match=r"the model takes \(1, 8, 8\); pass an array"):

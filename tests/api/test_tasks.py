@@ -120,6 +120,20 @@ def test_a_loss_of_the_user_gets_targets_in_the_type_of_the_outputs(settings: An
     assert types == {(wanted, wanted)}
 
 
+def test_functions_of_torch_may_be_passed_as_loss_and_metric(tmp_path: Path) -> None:
+    """Settings may not name them, so they are kept as values."""
+    given = {"loss": F.smooth_l1_loss, "metrics": [F.l1_loss]}
+    run = experiment("regression", **given).run(tmp_path / "run")
+    own = experiment("regression", loss=lambda z, y: F.smooth_l1_loss(z, y)).run()
+    assert run.result.weights_sha256 == own.result.weights_sha256
+    mae = experiment("regression", loss=F.smooth_l1_loss).run().result.metrics["mae"]
+    assert run.result.metrics["l1_loss"] == pytest.approx(mae)
+    assert fl.open(tmp_path / "run", **given).result.metrics == run.result.metrics
+    said = r"cannot import loss 'smooth_l1_loss' and metric 'l1_loss' \("
+    with pytest.warns(UserWarning, match=said):
+        experiment("regression", engine="pool", workers=1, **given).run()
+
+
 def test_a_loss_that_is_none() -> None:
     with pytest.raises(fl.UserError, match="loss=3 is a int; pass a function"):
         experiment("regression", loss=3)
@@ -221,11 +235,19 @@ def test_functions_of_the_user_get_outputs_in_the_shape_of_the_targets() -> None
         ([lambda p, t: 1.0, lambda p, t: 2.0], "'lambda' 2 times; give each a name of its own"),
         ({"err": "no"}, "no metric 'err=no'"),
         ({"err": "mine.py:f"}, "which is reported as the name of the function"),
+        ({"": "mae"}, "metric '=mae' has no name before the =; write NAME=mae, or mae"),
     ],
 )
 def test_names_of_metrics_that_cannot_be_kept(metrics: Any, sentence: str) -> None:
     with pytest.raises(fl.UserError, match=sentence):
         experiment("regression", metrics=metrics).check()
+
+
+def test_what_is_no_table_or_task_is_refused_in_words() -> None:
+    with pytest.raises(fl.UserError, match="evaluate"):
+        experiment("regression", metrics=["mae"], evaluate="own")
+    with pytest.raises(fl.UserError, match=r"no task '\['regression'\]'"):
+        experiment("regression", task=["regression"])
 
 
 def test_a_built_in_metric_is_reported_under_the_name_it_was_given(tmp_path: Path) -> None:
@@ -283,6 +305,9 @@ def test_tokens_need_a_score_at_every_position() -> None:
     run = tokens(Every).run()
     assert run.accuracy > 0.9  # the next number follows from the last one
     assert run.predict(TOKENS[:2, :-1]).tolist() == TOKENS[:2, 1:].tolist()
+    small = TOKENS[:2, :-1].astype(np.uint8)  # training takes tokens of any integer type, too
+    assert run.predict(small).tolist() == TOKENS[:2, 1:].tolist()
+    assert run.predict(torch.from_numpy(small)).tolist() == TOKENS[:2, 1:].tolist()
 
 
 @pytest.mark.filterwarnings("error")

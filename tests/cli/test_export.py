@@ -219,6 +219,45 @@ def test_another_accuracy_than_in_the_run_is_reported(runs: dict[str, Path], des
     )
 
 
+@pytest.fixture(scope="module")
+def clinics(home: Path) -> None:
+    """Data of numbers from three clients, with test samples of their own."""
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(120, 3))
+    of = np.repeat(["a", "b", "c"], [70, 30, 20])
+    y = x @ [1.0, 2.0, 3.0]
+    for name, target, task in (("pressure", y, "regression"), ("ill", y > 0, "classification")):
+        fl.data.save(fl.data.as_dataset((x, target), client_ids=of, task=task, name=name))
+
+
+@pytest.mark.parametrize("data", ["pressure", "ill"])
+@pytest.mark.parametrize("clients", [0, 2])
+def test_models_that_were_scored_on_own_test_samples_score_the_same(
+    data: str, clients: int, clinics: None, desk: Path
+) -> None:
+    """Two of the three clients have a part of the test samples only."""
+    task = {"pressure": "regression", "ill": "classification"}[data]
+    words = ("--data", data, "--partition", "user", "--clients", clients, "--rounds", 2)
+    more = ("--model", "mlp(width=4)", "--method", "ditto", "--set", f"task={task}")
+    fedloom("run", *words, *more, "--set", "evaluate.on=own", "--per-round", 2, "--out", "run")
+    for client in (0, 1):
+        said = fedloom("export", "run", "--client", client, "--out", "taken", "--weights-only")
+        assert "another machine" not in said.flat
+    said = fedloom("export", "run", "--out", "taken", "--weights-only")
+    assert "another machine" not in said.flat
+
+
+def test_a_program_takes_any_batch_if_test_samples_come_one_by_one(
+    clinics: None, desk: Path
+) -> None:
+    words = ("--data", "pressure", "--partition", "user", "--clients", 0, "--rounds", 1)
+    more = ("--model", "mlp(width=4)", "--set", "task=regression", "--set", "evaluate.batch=1")
+    fedloom("run", *words, *more, "--per-round", 2, "--out", "run")
+    fedloom("export", "run", "--out", "taken")
+    program = torch.export.load("taken/global.pt2").module()
+    assert [program(torch.zeros(n, 3)).shape for n in (1, 2, 7)] == [(1, 1), (2, 1), (7, 1)]
+
+
 @pytest.mark.parametrize(
     ("words", "piece"),
     [

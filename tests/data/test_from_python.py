@@ -430,6 +430,9 @@ def test_nullable_numbers_and_arrays_made_of_frames(frame):
         ({}, "the name of the label column; set target=COLUMN"),
         ({"target": "lable"}, "no column of the DataFrame data 'lable'; did you mean 'label'?"),
         ({"target": "label", "client": "hospitl"}, "did you mean 'hospital'?"),
+        ({"target": 4}, "no column of the DataFrame data '4'"),
+        ({"target": []}, "target=[] names no column; name the column to predict"),
+        ({"target": ["label", "label"]}, "target= names the column 'label' twice; name it once"),
         ({"target": "height"}, "column 'height': found label 1.5 at sample 0"),
         ({"target": "label", "client": "height"}, "column 'height': found the id 1.5"),
         ({"target": "label", "client": "hospital", "client_ids": [0] * 20}, "client_ids= cannot"),
@@ -438,6 +441,15 @@ def test_nullable_numbers_and_arrays_made_of_frames(frame):
 )
 def test_dataframe_options_that_do_not_fit(frame, options, says):
     assert says in message(frame, **options)
+
+
+def test_a_column_may_be_named_by_a_number():
+    """pandas numbers the columns of what has no header."""
+    pandas = pytest.importorskip("pandas")
+    numbers = pandas.DataFrame(np.random.default_rng(0).normal(size=(20, 4)))
+    dataset = as_dataset(numbers, target=3, task="regression")
+    assert dataset.shape == (3,) and dataset.classes == ("3",)
+    assert dataset.name == as_dataset(numbers, target=[3], task="regression").name
 
 
 def test_columns_that_cannot_be_used(frame):

@@ -80,9 +80,10 @@ class Experiment:
         train: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        given = {**locals(), **settings}
+        given = dict(locals())
         for name in ("self", "settings", "__class__"):
             given.pop(name, None)
+        given |= settings  # afterwards: a wrong settings={...} is then refused like any other name
         self._given = {name: value for name, value in given.items() if value is not None}
         self._inputs = collect(self._given)
 

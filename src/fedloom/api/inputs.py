@@ -28,6 +28,7 @@ from fedloom.core.user_code import (
     is_reference,
     reference_to,
 )
+from fedloom.core.user_modules import may_be_named
 from fedloom.data.dataset import Dataset
 from fedloom.data.from_python import as_dataset, content_digest
 from fedloom.settings.config import Config, load
@@ -63,7 +64,9 @@ def collect(given: Mapping[str, Any]) -> Inputs:
         settings["loss"] = _loss(given["loss"], values)
     if "metrics" in given:
         names = _metrics(settings.pop("metrics"), values)
-        settings["evaluate"] = {**settings.get("evaluate", {}), "metrics": names}
+        evaluate = settings.get("evaluate", {})
+        if isinstance(evaluate, Mapping):  # anything else is refused with the other settings
+            settings["evaluate"] = {**evaluate, "metrics": names}
     options = {name: settings.pop(name) for name in DATA_OPTIONS if name in settings}
     dataset = _dataset(options, given.get("data"), given.get("task", "classification"))
     if dataset is not None:
@@ -142,11 +145,17 @@ def _loss(loss: Any, values: dict[str, Any]) -> str:
     if isinstance(loss, type):
         name = loss.__name__
         raise UserError(f"loss={name} is a class; pass an instance of it: loss={name}()")
-    if reference := reference_to(loss):
+    if reference := _nameable("loss", loss):
         return reference
     name = f"{VALUE_PREFIX}{_name_of(loss)}-{code_digest(loss)}"
     values[name] = loss
     return name
+
+
+def _nameable(kind: str, function: Callable[..., Any]) -> str | None:
+    """The reference to a function, if settings may name it; one of torch or numpy they may not."""
+    reference = reference_to(function)
+    return reference if reference is not None and may_be_named(kind, reference) else None
 
 
 def _metrics(metrics: Any, values: dict[str, Any]) -> list[str]:
@@ -185,7 +194,7 @@ def _metric(name: str, metric: Any, values: dict[str, Any]) -> str:
             f"metric '{name}' is {metric!r}; pass a function of (predictions, targets) that "
             "returns a number, under a name of letters, digits and _"
         )
-    reference = reference_to(metric)
+    reference = _nameable("metrics", metric)
     if reference is not None and reference.endswith(f":{name}"):
         return reference
     value = f"{VALUE_PREFIX}{name}-{code_digest(metric)}"

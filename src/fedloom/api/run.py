@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,11 @@ from fedloom.metrics.records import RunResult
 from fedloom.metrics.score import SCORES
 from fedloom.runs.tensor_bytes import pack
 from fedloom.settings.config import Config
+
+
+def _is_integer(name: str) -> bool:
+    """Whether a class name is an integer as it is usually written: 7 and -1, but not 07."""
+    return bool(re.fullmatch("0|-?[1-9][0-9]{0,17}", name))
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,7 @@ class Run:
         if task.name == "next-token":
             return predicted
         names = np.array(self.classes)
-        if all(name.lstrip("-").isdigit() for name in self.classes):
+        if all(map(_is_integer, self.classes)):
             names = names.astype(np.int64)
         labels: np.ndarray = names[predicted]
         return labels

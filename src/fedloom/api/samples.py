@@ -28,6 +28,8 @@ def as_model_takes_them(x: Any, prepared: PreparedRun) -> Tensor:
         array = (as_uint8_images if stored_as_uint8 else channels_first)(array, "the samples")
     elif dataset.kind in AXES and array.ndim == AXES[dataset.kind] + 1:
         array = array[:, None]  # samples of one channel may leave that axis out
+    elif dataset.kind == "text" and array.dtype.kind in "iu":
+        array = array.astype(np.int64)  # as tokens of any integer type are for training
     if array.shape[1:] != tuple(dataset.shape):
         raise UserError(
             f"the samples have shape {array.shape[1:]} each, and the model takes "

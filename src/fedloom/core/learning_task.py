@@ -202,6 +202,6 @@ def like_targets(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def learning_task(name: str) -> LearningTask:
     """The task with this name; raises UserError otherwise."""
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise unknown_name("task", name, TASKS)
     return TASKS[name]

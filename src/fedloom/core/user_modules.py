@@ -107,11 +107,17 @@ def check_module_name(kind: str, name: str) -> None:
             f"{kind} module {name!r} is not the name of a module; "
             "write package.module:function or file.py:function"
         )
+    if not may_be_named(kind, name):
+        raise _out_of_reach(kind, f"{name}:...", name)
+
+
+def may_be_named(kind: str, reference: str) -> bool:
+    """Whether settings may name functions of the module of a reference."""
+    name = reference.partition(":")[0]
     top = name.partition(".")[0]
     if top == "torch" and kind == "model":
-        return  # its modules are models; check_definition rejects everything else in it
-    if _is_library(top) or (top == "fedloom" and not _is_below(name, _OWN_PACKAGES)):
-        raise _out_of_reach(kind, f"{name}:...", name)
+        return True  # its modules are models; check_definition rejects everything else in it
+    return not (_is_library(top) or (top == "fedloom" and not _is_below(name, _OWN_PACKAGES)))
 
 
 def module_by_name(kind: str, name: str) -> ModuleType:

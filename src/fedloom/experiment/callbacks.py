@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedloom.core.errors import UserError
 from fedloom.metrics.records import RoundRecord, RunResult
 from fedloom.settings.config import Config
 
@@ -67,6 +68,16 @@ class Callback:
 
     def on_stop(self, error: BaseException) -> None:
         """Instead of `on_end`, if the run stops before its end: interrupted, or by an error."""
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raise, before anything is prepared, unless this is a list of callbacks."""
+    remedy = "pass a list of objects of classes derived from fedloom.Callback, made with ()"
+    if not isinstance(callbacks, Sequence):
+        raise UserError(f"callbacks={callbacks!r} is no list; {remedy}")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise UserError(f"callback {callback!r} is no fedloom.Callback; {remedy}")
 
 
 class CallbackList(Callback):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedloom.core.errors import UserError
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_auto, server_device
-from fedloom.experiment.callbacks import Callback, Message, ignore
+from fedloom.experiment.callbacks import Callback, Message, check_callbacks, ignore
 from fedloom.experiment.identity import check_same_data, stored_identity
 from fedloom.experiment.open_engine import resume_config
 from fedloom.experiment.prepare import prepare
@@ -49,6 +49,7 @@ def execute(
     settings, which exact engines allow without changing the result. remote: clients at sites, on an
     engine that is open. The rest is for `train`.
     """
+    check_callbacks(callbacks)
     config = resolve_auto(config)
     resuming = path is not None and (path / CONFIG).exists()
     if rounds_of is not None:

@@ -274,10 +274,9 @@ def _without_workers(entry: EngineEntry, config: Config, values: Values) -> Engi
 
 def _cannot_import(entry: EngineEntry, config: Config, values: Values) -> tuple[str, str]:
     """That workers cannot use these objects, and what to do about it."""
-    names = " and ".join(
-        f"{'model' if key == config.model.name else 'method'} '{short_reference(key)}'"
-        for key in values
-    )
+    kinds = {config.model.name: "model", config.loss: "loss"}
+    kinds |= dict.fromkeys(config.evaluate.metrics or (), "metric")
+    names = " and ".join(f"{kinds.get(key, 'method')} '{short_reference(key)}'" for key in values)
     them = "it" if len(values) == 1 else "them"
     return (
         f"engine '{entry.name}' runs clients in other processes, which cannot import {names} "

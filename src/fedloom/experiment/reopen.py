@@ -11,6 +11,7 @@ from fedloom.core.chain import Chain
 from fedloom.core.determinism import deterministic, one_thread
 from fedloom.core.errors import UserError
 from fedloom.core.evaluate import Evaluation, evaluate_model
+from fedloom.core.federation import Batches
 from fedloom.core.job import build_isolated
 from fedloom.core.params import Params
 from fedloom.core.request import Broadcast, ClientTask
@@ -66,16 +67,30 @@ class ReopenedRun:
         return chain.eval()
 
     def evaluation(self, weights: Params) -> Evaluation:
-        """These weights on the test data, with the metrics of the run."""
+        """These weights on all test data, with the metrics of the run."""
         federation = self.prepared.simulation.federation
-        found = evaluate_model(
-            self.model(weights),
-            federation.test,
-            federation.classes,
-            federation.task,
-            keep_predictions=bool(federation.metrics),
-        )
+        found = self._evaluated(self.model(weights), federation.test)
         return found.with_metrics(federation.metrics)
+
+    def evaluation_in_run(self, weights: Params, client: int | None) -> Evaluation | None:
+        """These weights as the run has scored them, if not on all test data; else None.
+
+        With evaluate.on="own" it uses the test samples of the client, or, for the global model with
+        client=None, those of one client after the other.
+        """
+        federation = self.prepared.simulation.federation
+        if federation.own_test is None:
+            return None
+        chain, own = self.model(weights), federation.own_test
+        parts = own if client is None else [own[client]]
+        whole = Evaluation.total([self._evaluated(chain, batches) for batches in parts])
+        return whole.with_metrics(federation.metrics)
+
+    def _evaluated(self, chain: Chain, batches: Batches) -> Evaluation:
+        """A model on some test data, with the predictions that metrics need."""
+        federation = self.prepared.simulation.federation
+        keep = bool(federation.metrics)
+        return evaluate_model(chain, batches, federation.classes, federation.task, keep)
 
 
 @contextmanager

@@ -80,8 +80,9 @@ def export(
     ):
         weights = _weights(run, client, warn)
         found = run.evaluation(weights)
-        score = task_score(run.prepared.config.task, found)
-        _compare_accuracy(score, _accuracy_in_run(result, client), warn)
+        as_in_run = run.evaluation_in_run(weights, client if run.personalised else None) or found
+        score = task_score(run.prepared.config.task, as_in_run)
+        _compare_score(score, _score_in_run(result, client), result, warn)
         name = "global" if client is None else f"client-{client}"
         description = _describe(run, client, weights, found)
         contents = {f"{name}.safetensors": pack(weights)}
@@ -99,12 +100,12 @@ def _check_real_folder(out: Path) -> None:
         raise file_error(out, error, UserError) from error
 
 
-def _compare_accuracy(now: float, in_run: float | None, warn: Message) -> None:
-    """Warn if the model does not score as it did in the run."""
+def _compare_score(now: float, in_run: float | None, result: RunResult, warn: Message) -> None:
+    """Warn if the model does not score as it did in the run, on the same test data."""
     if in_run is not None and abs(now - in_run) > 1e-9:
         warn(
-            f"note: the model's accuracy is {now:.4f} here and was {in_run:.4f} in the run, "
-            "which was made on another machine or with other code"
+            f"note: the model's {result.score_name} is {now:.4f} here and was {in_run:.4f} in the "
+            "run, which was made on another machine or with other code"
         )
 
 
@@ -143,8 +144,8 @@ def _weights(run: ReopenedRun, client: int | None, warn: Message) -> Params:
     return weights
 
 
-def _accuracy_in_run(result: RunResult, client: int | None) -> float | None:
-    """The accuracy that the run recorded; None if it was not measured."""
+def _score_in_run(result: RunResult, client: int | None) -> float | None:
+    """The score that the run recorded; None if it was not measured."""
     if client is None or not result.personalised:
         return result.accuracy
     scores = result.personal_models
@@ -212,8 +213,9 @@ def _program(prepared: PreparedRun, weights: Params) -> bytes:
     chain.load_state_dict(weights)
     chain.eval()
     x, _ = prepared.simulation.federation.test[0]
+    pair = torch.cat([x[:1], x[:1]])  # of one sample, torch would take the batch size for fixed
     model = in_units_of_the_data(chain, prepared)
-    return _traced(model, x[:2], prepared.config.model.name)
+    return _traced(model, pair, prepared.config.model.name)
 
 
 def _traced(model: nn.Module, x: Tensor, name: str) -> bytes:

@@ -108,7 +108,11 @@ def chosen_metrics(
 
 def _renamed(name: str, known: Mapping[str, Metric]) -> Metric | None:
     """The metric of a task under another name, if this is written NAME=METRIC."""
-    own, _, metric = name.partition("=")
+    own, equals, metric = name.partition("=")
+    if equals and not own.strip():
+        raise UserError(
+            f"metric '{name}' has no name before the =; write NAME={metric}, or {metric}"
+        )
     return replace(known[metric], name=own) if metric in known else None
 
 

@@ -113,6 +113,17 @@ def test_a_constant_target_from_python_is_worth_a_warning():
         as_dataset((X, np.full(30, 2.5)), task="regression")
 
 
+def test_a_constant_that_float32_rounds_is_no_target_that_differs_by_little(write, tmp_path):
+    """The mean of many 3.3 in float64 is not quite 3.3, so their deviation comes out above 0."""
+    with pytest.warns(UserWarning, match=r"'target' is 3.3 in all training rows: nothing can be"):
+        assert as_dataset((X, np.full(30, 3.3)), task="regression").train.y.unique().numel() == 1
+    both = np.stack([NUMBERS, np.full(30, 0.1)], axis=1)
+    with pytest.warns(UserWarning, match=r"'target 2' is 0.1 in all training rows"):
+        as_dataset((X, both), task="regression")
+    file = write.table(tmp_path / "t.csv", ["x", "y"], [[i, 3.3] for i in range(30)])
+    assert len(read(file, target="y", task="regression").train) == 24
+
+
 def test_the_sample_of_a_wrong_target_is_named():
     both = np.stack([NUMBERS, NUMBERS], axis=1).astype(object)
     both[3, 1] = None
@@ -244,6 +255,23 @@ def test_tokens():
         as_dataset((tokens[:, :-1] - 1, tokens[:, 1:]), task="next-token")
     with pytest.raises(UserError, match=r"tokens\[:, 1:\]"):
         as_dataset((tokens, tokens[:, 0]), task="next-token")
+
+
+def test_tokens_too_large_for_a_vocabulary(write, tmp_path):
+    """A model has an output for each number up to the largest: they took all memory."""
+    tokens = np.arange(60).reshape(12, 5) % 6
+    large = np.where(tokens == 5, 10**7, tokens)
+    said = "found the token 10000000, expected token numbers up to 4194303; number the tokens"
+    with pytest.raises(UserError, match=said):
+        as_dataset((large[:, :-1], tokens[:, 1:]), task="next-token")
+    with pytest.raises(UserError, match=said):
+        as_dataset((tokens[:, :-1], large[:, 1:]), task="next-token")
+    with pytest.raises(UserError, match=said):
+        file = write.npz(tmp_path / "a.npz", x=large[:, :-1], y=tokens[:, 1:])
+        read(file, task="next-token")
+    beyond = np.where(tokens == 5, 2**63 + 1, tokens).astype(np.uint64)
+    with pytest.raises(UserError, match="token numbers from 0"):
+        as_dataset((beyond[:, :-1], tokens[:, 1:]), task="next-token")
 
 
 def test_a_text_has_a_next_token_at_every_position():

@@ -62,7 +62,7 @@ def _is_missing(value: Any) -> bool:
 
 def token_numbers(x: np.ndarray, where: str) -> np.ndarray:
     """The tokens that a model reads, as int64 (samples, positions)."""
-    if x.ndim != 2 or x.dtype.kind not in "iu" or (x < 0).any():
+    if x.ndim != 2 or x.dtype.kind not in "iu" or (x.astype(np.int64) < 0).any():
         found = f"X of type {x.dtype} and shape {x.shape}"
         expected = "token numbers from 0, (samples, positions)"
         raise data_error(where, found, expected, "number the tokens, as integers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -176,7 +176,7 @@ def _from_dataframe(data: Any, options: Options, where: str) -> Samples:
     if options.target is None:
         found = f"a DataFrame with the columns {shortened(map(str, data.columns))}"
         raise data_error(where, found, "the name of the label column", "set target=COLUMN")
-    columns = [options.target] if isinstance(options.target, str) else list(options.target)
+    columns = _target_columns(options.target)
     series = []
     for column in columns:
         data, values = pop_series(data, column, where)
@@ -192,6 +192,18 @@ def _from_dataframe(data: Any, options: Options, where: str) -> Samples:
     labels = python_targets(values[0] if len(columns) == 1 else values.T, place, options.task)
     names = () if options.task == "classification" else tuple(map(str, columns))
     return Samples(frame_from_pandas(data, where), labels, users, where, names)
+
+
+def _target_columns(target: Any) -> list[Any]:
+    """The columns to predict; one may be named by a number, as pandas does without a header."""
+    is_list = isinstance(target, Iterable) and not isinstance(target, str)
+    columns = list(target) if is_list else [target]
+    if not columns:
+        raise UserError("target=[] names no column; name the column to predict, or several")
+    names = [str(column) for column in columns]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"target= names the column '{twice[0]}' twice; name it once")
+    return columns
 
 
 def _from_test_dataframe(test: Any, options: Options) -> Samples:

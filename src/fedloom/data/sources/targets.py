@@ -31,6 +31,7 @@ FOR_COLUMNS = (
     "set task=multilabel if they are labels of 0 and 1, or task=regression to predict numbers"
 )
 LARGEST = float(np.finfo(np.float32).max)
+LARGEST_TOKEN = 2**22 - 1  # vocabularies have some 100,000 tokens
 MAX_ROUNDING = 1e-3  # of targets to float32, in units of their standard deviation
 
 
@@ -112,7 +113,8 @@ def bad_number(value: object, place: str, where: object) -> UserError:
 def _check_rounding(columns: np.ndarray, where: object) -> None:
     """Reject targets that differ by little compared with their size: float32 would merge them."""
     rounding = np.abs(columns - columns.astype(np.float32)).max(0, initial=0.0)
-    deviation = columns.std(0)
+    differ = (columns != columns[:1]).any(0)  # the std of equal numbers may come out above 0
+    deviation = np.where(differ, columns.std(0), 0.0)
     for mean, std, step in zip(columns.mean(0), deviation, rounding, strict=True):
         if 0 < std * MAX_ROUNDING < step:
             found = (
@@ -148,11 +150,20 @@ def _tokens(y: np.ndarray, where: object) -> np.ndarray:
     if (y == IGNORED).all():
         found, remedy = f"only the target {IGNORED}", "give some positions the token that follows"
         raise data_error(where, found, "tokens to predict", remedy)
+    _check_largest(y, where)
     return y.astype(np.int64)
 
 
+def _check_largest(tokens: np.ndarray, where: object) -> None:
+    """Reject numbers such as hashes: a model has an output for each number up to the largest."""
+    if tokens.size and (largest := int(tokens.max())) > LARGEST_TOKEN:
+        found, expected = f"the token {largest}", f"token numbers up to {LARGEST_TOKEN}"
+        raise data_error(where, found, expected, "number the tokens that occur 0, 1, 2, ...")
+
+
 def check_positions(x: np.ndarray, y: np.ndarray, where: object) -> None:
-    """Reject targets whose number of positions differs from that of the samples."""
+    """Reject samples whose tokens do not fit the targets, or are too large for token numbers."""
+    _check_largest(x, where)
     if x.shape != y.shape:
         found = f"samples of shape {x.shape[1:]} and targets of shape {y.shape[1:]}"
         remedy = f"give a target to every position of a sample, or {IGNORED} where none counts"
