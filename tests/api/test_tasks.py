@@ -349,7 +349,10 @@ def test_perplexity_is_of_the_cross_entropy_whatever_the_loss(engine: Any) -> No
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"method": "kd"}, "method 'kd' is for classification and next-token, and the task is regression"),
+        (
+            {"method": "kd"},
+            "method 'kd' is for classification and next-token, and the task is regression",
+        ),
         ({"client_ids": None}, r"data.partition=dirichlet\(alpha=0.3\) splits samples by class"),
         ({"data": {"per_class": 5}}, "selects samples by class"),
         ({"task": "classification"}, "set task=regression"),

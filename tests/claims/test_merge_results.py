@@ -126,6 +126,20 @@ def test_files_of_rows_are_those_of_the_whole(whole: SuitePlan, tmp_path: Path) 
         assert found == text if name.endswith(".csv") else "# Seeds: 0, 1, 2." in found
 
 
+def test_a_seed_in_the_name_of_a_suite_is_no_list_of_seeds(
+    whole: SuitePlan, tmp_path: Path
+) -> None:
+    """mlb50 had its 0 replaced by all seeds."""
+    old, new = (
+        row_files(part(whole, *seeds), tmp_path / str(seeds))["fedavg.toml"].replace(
+            "# Suite ", "# Suite run0 of "
+        )
+        for seeds in ((1, 2), (0,))
+    )
+    first, second = merged_settings(old, new).splitlines()[:2]
+    assert first == new.splitlines()[0] and second.startswith("# Seeds: 0, 1, 2.")
+
+
 def test_rows_with_other_settings_are_refused(whole: SuitePlan, tmp_path: Path) -> None:
     text = row_files(part(whole, 1), tmp_path)["fedavg.toml"]
     with pytest.raises(UserError, match="settings of a row differ"):

@@ -117,7 +117,7 @@ def merged_settings(old: str, new: str) -> str:
     if old_text != new_text:
         raise UserError("the settings of a row differ between two result files of its suite")
     seeds = ", ".join(map(str, sorted(old_seeds | new_seeds)))
-    return new.replace(_seed_words(new), seeds, 1)
+    return new.replace(f"{SEEDS}{_seed_words(new)}", f"{SEEDS}{seeds}", 1)
 
 
 def _settings(text: str) -> tuple[set[int], str]:
