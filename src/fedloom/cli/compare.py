@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedloom.experiment.schedule import PlannedRun
 
 Jobs = Annotated[
-    int, typer.Option("--jobs", min=1, max=1000, help="Runs at a time, one core each.")
+    int, typer.Option("--jobs", min=1, max=1000, help="Runs at a time; if several, one core each.")
 ]
 Seeds = Annotated[
     int, typer.Option("--seeds", min=1, max=1000, help="Number of seeds, counted from the run's.")

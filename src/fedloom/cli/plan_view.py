@@ -72,8 +72,10 @@ def _lines(
         reuse = f", {shared} with the rounds of another run" if shared else ""
         lines.append(f"  {title}: {len(group)} x {seconds}{reuse} ({group[0].rate.source})")
     if found.runs:
-        core, wall = in_words(found.seconds), in_words(found.seconds / jobs)
-        lines.append(f"estimate: {core} of one core, {wall} with {jobs} at a time")
+        several = f"{in_words(found.seconds / jobs)} with {jobs} at a time"
+        single = "less where a run uses several cores"
+        core = in_words(found.seconds)
+        lines.append(f"estimate: {core} of one core, {several if jobs > 1 else single}")
     if hours is not None and len(within) < len(found.runs):
         done = in_words(sum(each.seconds for each in within) / jobs)
         left = len(found.runs) - len(within)
