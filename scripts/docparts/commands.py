@@ -60,8 +60,9 @@ def _row(param: click.Parameter, info: Any) -> list[str]:
 
 
 def _name(param: click.Parameter) -> str:
-    is_argument = isinstance(param, click.Argument)
-    return param.name.upper() if is_argument and param.name else ", ".join(param.opts)
+    if not isinstance(param, click.Argument):
+        return ", ".join(param.opts)
+    return (param.metavar or (param.name or "").upper()).strip("[]")  # as --help calls it
 
 
 def _kind(param: click.Parameter) -> str:

@@ -4,6 +4,7 @@ repository.py   links to files outside docs/ lead to pages of the site
 notebooks.py    docs/notebooks/*.py become pages and .ipynb files
 reference.py    the parts of docs/reference that are generated for the repository are replaced by
                 what mkdocstrings reads from the code
+output.py       output in columns is not wrapped
 llms.py         llms.txt, llms-full.txt, and the Markdown of every page
 """
 
@@ -18,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from notebooks import notebook_files
+from output import with_columns_marked
 from reference import with_directives
 from repository import Repository
 
@@ -43,6 +45,11 @@ def on_nav(nav: Navigation, config: Any, files: Files) -> Navigation:
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
     """The text of a page as the site shows it."""
     return with_directives(repository.with_links(markdown, page.file.src_uri))
+
+
+def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
+    """The HTML of a page's text."""
+    return with_columns_marked(html)
 
 
 def on_post_build(config: Any) -> None:

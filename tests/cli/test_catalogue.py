@@ -1,14 +1,19 @@
 """`fedloom methods`, `models`, `presets`, `check`, `doctor`; data sets added, shown, removed."""
 
 import csv
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from cli.talk import TINY, fedloom, run
 from fedloom import __version__
+from fedloom.cli.main import app
 
 
 def test_methods_as_json() -> None:
@@ -107,26 +112,39 @@ def test_the_version() -> None:
     assert fedloom("--version").out == f"fedloom {__version__}\n"
 
 
-COMMANDS = [
-    "demo",
-    "run",
-    "resume",
-    "compare",
-    "analyze",
-    "cost",
-    "methods",
-    "models",
-    "presets",
-    "check",
-    "doctor",
-]
-DATA_COMMANDS = ["data add", "data list", "data check", "data show", "data remove"]
+def every_command(group: Any, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every_command(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}"
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *DATA_COMMANDS])
+COMMANDS = list(every_command(get_command(app)))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_an_example(command: str) -> None:
     said = " ".join(fedloom(*command.split(), "--help").out.split())
-    assert f"Example: fedloom {command}" in said or "Example: fedloom run" in said
+    assert f"Example: fedloom {command}" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_into_80_columns(command: str) -> None:
+    """Nothing is cut off, and no line of a paragraph is broken twice."""
+    said = fedloom(*command.split(), "--help").out
+    description = said.partition("Usage")[2].partition("╭")[0].rstrip().splitlines()[1:]
+    short = [
+        line
+        for line, after in itertools.pairwise(description)
+        if after.strip() and ends_early(line)
+    ]
+    assert "…" not in said and short == []
+
+
+def ends_early(line: str) -> bool:
+    """Whether a line stops in a sentence although there is room for more words."""
+    return 0 < len(line.strip()) < 60 and not line.strip().endswith((".", ":"))
 
 
 def write_clinics(folder: Path) -> Path:

@@ -319,7 +319,7 @@ def test_a_table_of_a_paper_beside_its_printed_numbers(desk: Path) -> None:
     )
     said = fedloom(*words)
     assert "scale small, reduced: 20 of 100 classes" in said.err and "6 of 6 runs to do" in said.err
-    assert re.search(r"plan: 6 runs, 0 finished, 6 to do\n  fedavg accuracy: 2 x ", said.err)
+    assert re.search(r"plan: 6 runs, 0 finished, 6 to do\n  fedavg: 2 x ", said.err)
     signed = r"[+-]\d+\.\d\d"
     interval = rf"(\[{signed}, {signed}\]|-)"  # none if the gain is the same on both seeds
     assert re.search(
@@ -461,7 +461,7 @@ REJECTED = {
     "reproduce fedalign/tabel1": ("no table 'fedalign/tabel1'; did you mean 'fedalign/table1'?",),
     "reproduce demo": ("preset 'demo' is a single run", "fedloom run --preset demo"),
     "reproduce": ("name a table, such as fedalign/table1",),
-    "report": ("Missing argument 'FOLDERS...'",),
+    "report": ("Missing argument 'RUN...'",),
     "compare --methods fedavg --target 0.4 --target 47": (
         "--target 47.0 must lie between 0 and 1",
         "for example 0.8",

@@ -98,7 +98,7 @@ def test_one_seed_has_no_interval_and_the_page_says_so(desk: Path) -> None:
         run(desk / method, "--method", method)
     text = page(desk / "fedavg", desk / "fedprox")
     assert "there is no confidence interval" in section(text, "summary")
-    assert "There is one seed" in section(text, "differences")
+    assert "Each method has one seed" in section(text, "differences")
 
 
 def test_runs_that_are_not_finished_and_single_runs(desk: Path) -> None:

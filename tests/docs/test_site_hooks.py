@@ -15,9 +15,9 @@ TOOLS = 'needs the site\'s tools: pip install "fedloom[site]"'
 for tool in ("mkdocs", "griffe", "jupytext"):
     pytest.importorskip(tool, reason=TOOLS)
 sys.path.insert(0, str(ROOT / "scripts" / "site"))
-docstrings, llms, notebooks, reference, repository = (
+docstrings, llms, notebooks, output, reference, repository = (
     importlib.import_module(name)
-    for name in ("docstrings", "llms", "notebooks", "reference", "repository")
+    for name in ("docstrings", "llms", "notebooks", "output", "reference", "repository")
 )
 NOTEBOOK = """# ---
 # jupyter:
@@ -149,3 +149,19 @@ def test_doctests(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0
     assert found.failed == 0
+
+
+def test_output_in_columns_is_marked_and_a_message_is_not() -> None:
+    block = '<div class="language-text highlight"><pre><span></span><code>{}\n</code></pre></div>'
+    message = block.format("error: no method &#39;x&#39;;\n    indented")
+    table = block.format("method   accuracy\nfedavg      0.5")
+    assert output.with_columns_marked(message) == message
+    marked = output.with_columns_marked(message + table)
+    assert marked == message + table.replace("language-text", "language-text columns")
+
+
+def test_output_has_the_class_that_the_style_is_for() -> None:
+    style = (ROOT / "scripts/site/theme/assets/site.css").read_text(encoding="utf-8")
+    assert ".language-text:not(.columns)" in style
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "pygments_lang_class: true" in settings

@@ -46,6 +46,33 @@ def test_long_names_leave_space_for_the_axes(tmp_path: Path, name: str) -> None:
     assert (pixels.max(axis=2) < 0.5).sum(axis=1).max() > 0.7 * pixels.shape[1]
 
 
+def row_of(evaluations: int) -> ComparisonRow:
+    """A row with one accuracy per round."""
+    curve = tuple((r, r / 10) for r in range(1, evaluations + 1))
+    return ComparisonRow("fedavg", CurveOptions(), (0.5,), curve, curve, (), (), 20, 0, 0.0)
+
+
+def test_no_round_lies_between_two_rounds(tmp_path: Path) -> None:
+    ticks = curves([row_of(2)], None, "made").axes[0].get_xticks()
+    assert all(tick == int(tick) for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "title"),
+    [
+        ((20, 20), "mean of the last 5"),
+        ((2, 2), "mean of the last 2"),
+        ((1,), "the last evaluation"),
+        ((2, 3), "mean of the last 5 evaluations, or of all if there are fewer"),
+    ],
+)
+def test_the_legend_says_how_many_evaluations_are_averaged(
+    evaluations: tuple[int, ...], title: str
+) -> None:
+    figure = curves([row_of(number) for number in evaluations], None, "made")
+    assert figure.axes[0].get_legend().get_title().get_text() == title
+
+
 def colour(path: Path, rgb: tuple[int, int, int]) -> np.ndarray:
     """Where the left part of the plot, without the legend, has this colour."""
     pixels = np.asarray(imread(path))[..., :3]

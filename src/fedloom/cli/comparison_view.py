@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from fedloom.cli.output import megabytes, out, print_json, print_table, say, table
-from fedloom.metrics.curve import rounds_to
+from fedloom.metrics.curve import averaged_evaluations, rounds_to
 from fedloom.metrics.score import ACCURACY
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _legend(rows: Sequence[ComparisonRow]) -> str:
     name = rows[0].score.name
     what = f"{name}, at" if options.at else name
     sparse = any(len(row.curve) < row.rounds for row in rows)
-    how = _smoothing(options, min(len(row.curve) for row in rows))
+    how = _smoothing(options, [len(row.curve) for row in rows])
     note = " (not every round has one)" if sparse else ""
     metrics = (
         "metrics: last evaluation; " if any(set(r.metrics) - {r.score.metric} for r in rows) else ""
@@ -224,10 +224,8 @@ def _legend(rows: Sequence[ComparisonRow]) -> str:
     )
 
 
-def _smoothing(options: CurveOptions, evaluations: int) -> str:
-    from fedloom.metrics.curve import LAST
-
+def _smoothing(options: CurveOptions, evaluations: Sequence[int]) -> str:
     if options.ema is None:
-        return f"mean of the last {min(LAST, evaluations)} evaluations"
+        return averaged_evaluations(evaluations)
     begun = {"first": "starting from the first", "debiased": "debiased"}[options.start]
     return f"moving average {options.ema:g} per round, {begun}"

@@ -46,10 +46,10 @@ Draws = Annotated[
     int,
     typer.Option("--draws", min=8, help="Steps to average over if the method is random."),
 ]
-Measure = Annotated[
+NoMeasure = Annotated[
     bool,
     typer.Option(
-        "--measure/--no-measure", help="Also measure time and memory of a step; not for a table."
+        "--no-measure", help="Only count; time and memory of a step are not measured for a method."
     ),
 ]
 PaperScale = Annotated[
@@ -90,7 +90,7 @@ def cost(
     batch: Batch = 32,
     convention: ConventionName = None,
     draws: Draws = 64,
-    measure: Measure = True,
+    no_measure: NoMeasure = False,
     paper_scale: PaperScale = False,
     gpu: GpuClass = None,
     tflops: Tflops = None,
@@ -127,7 +127,7 @@ def cost(
             "input": f"{' x '.join(map(str, case.shape))}, {case.classes} classes",
         }
         convention_used: Convention = "paper" if convention == "paper" else "torch"
-        _cost_of_method(row, scene, convention_used, draws, measure, json_)
+        _cost_of_method(row, scene, convention_used, draws, not no_measure, json_)
 
 
 def _check_preset_alone(preset: str, flags: Mapping[str, Any]) -> None:

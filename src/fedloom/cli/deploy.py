@@ -196,8 +196,8 @@ def try_(
 ) -> None:
     """Set up a server and a site per file on this machine, train, and compare with a simulation.
 
-    Everything is as in a real deployment, with TLS and keys, but on loopback. All processes are
-    ended at the end. Without --out nothing is kept.
+    Everything is as in a real deployment, with TLS and keys, but on loopback.
+    All processes are ended at the end. Without --out nothing is kept.
 
     Example: fedloom deploy try docs/examples/hospitals --option target=ill --model 'mlp(width=16)' --per-round 4 --rounds 5
     """  # noqa: E501 (the example is one line)

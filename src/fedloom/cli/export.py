@@ -42,8 +42,8 @@ def export(
 ) -> None:
     """Write a model as safetensors and as a torch.export program.
 
-    A JSON file beside them says what the program takes and what it answers. Numbers of a
-    regression are in the units of the data.
+    A JSON file beside them says what the program takes and what it answers.
+    Numbers of a regression are in the units of the data.
 
     Example: fedloom export runs/ditto-s0 --client 7
     """

@@ -44,7 +44,8 @@ ServerName = Annotated[
 DataName = Annotated[str | None, _option("--data", help="A data set; see: fedloom data list.")]
 ClientCount = Annotated[int | None, _option("--clients", help="Number of clients.")]
 Partition = Annotated[
-    str | None, _option("--partition", help="Such as 'dirichlet(alpha=0.1)' or iid.")
+    str | None,
+    _option("--partition", help="Split among clients, such as 'dirichlet(alpha=0.1)' or iid."),
 ]
 ModelName = Annotated[
     str | None, _option("--model", help="A model, 'resnet8(norm=group)', or file.py:function.")

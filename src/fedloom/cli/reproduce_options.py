@@ -59,7 +59,7 @@ Hours = Annotated[
         "--hours",
         min=0,
         callback=_is_a_number,
-        help="Begin only runs that should be done after this time.",
+        help="Begin only runs that should end within this many hours.",
     ),
 ]
 DryRun = Annotated[

@@ -20,7 +20,7 @@ The two differ by less than m^t, so the choice matters only for targets that are
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +35,22 @@ LAST = 5  # evaluations that are averaged for the accuracy of a run
 def final_accuracy(curve: Curve, last: int = LAST) -> float:
     """Mean of the last evaluations, since on skewed clients accuracy swings from round to round."""
     return statistics.fmean(curve[r] for r in sorted(curve)[-last:])
+
+
+def averaged_evaluations(counts: Iterable[int]) -> str:
+    """What `final_accuracy` is, of runs with these numbers of evaluations.
+
+    >>> averaged_evaluations([20, 30]), averaged_evaluations([2, 2]), averaged_evaluations([1])
+    ('mean of the last 5 evaluations', 'mean of the last 2 evaluations', 'the last evaluation')
+    >>> averaged_evaluations([2, 3])
+    'mean of the last 5 evaluations, or of all if there are fewer'
+    """
+    averaged = {min(LAST, count) for count in counts}
+    if averaged == {1}:
+        return "the last evaluation"
+    if len(averaged) == 1:
+        return f"mean of the last {averaged.pop()} evaluations"
+    return f"mean of the last {LAST} evaluations, or of all if there are fewer"
 
 
 def smoothed(curve: Curve, momentum: float, start: Start = "first") -> dict[int, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedloom.core.errors import UserError
-from fedloom.metrics.curve import LAST, CurveOptions
+from fedloom.metrics.curve import CurveOptions, averaged_evaluations
 from fedloom.metrics.score import ACCURACY, Score
 from fedloom.reports.colours import Style, drawing_order, styles
 from fedloom.reports.comparison_row import ComparisonRow
@@ -70,8 +70,9 @@ def draw_curves(axes: Any, rows: Sequence[ComparisonRow], title: str, axis_name:
         label = target_label(options, target, score)
         axes.axhline(score.scale * target, color="#777777", lw=0.9, ls=":", label=label)
     axes.set(xlabel="round", ylabel=axis_name, title=wrapped(title))
-    last = f"mean of the last {LAST}"
-    averaging = last if options.ema is None else f"moving average {options.ema:g}"
+    axes.locator_params(axis="x", integer=True)
+    last = averaged_evaluations(len(row.curve) for row in rows).removesuffix(" evaluations")
+    averaging = wrapped(last) if options.ema is None else f"moving average {options.ema:g}"
     band = "\nband: lowest to highest seed" if any(row.band for row in rows) else ""
     finish(axes, averaging + band, len(rows))
 

@@ -21,7 +21,7 @@ EXPLANATION = (
     "comparisons without any difference, about one misses 0."
 )
 ONE_SEED = (
-    "There is one seed, so there are no confidence intervals: run each method with at least three "
+    "Each method has one seed, so there are no confidence intervals: run each with at least three "
     "seeds (fedloom compare --seeds 3)."
 )
 

@@ -40,8 +40,8 @@ def _caption(data: ClientData, seed: int, seeds: int) -> str:
     step, block = -(-clients // MAX_CLIENTS), -(-classes // MAX_CLASSES)
     parts = [
         f"{several(clients, 'client')} by {several(classes, 'class', 'classes')}, "
-        f"{int(data.counts.sum()):,} training samples. A stronger shade is more, by the square "
-        f"root; the strongest is {int(data.counts.max()):,} samples."
+        f"{int(data.counts.sum()):,} training samples. A stronger shade is more samples, on "
+        f"a square-root scale; the strongest is {int(data.counts.max()):,} samples."
     ]
     if step > 1:
         parts.append(f"Shown: one client in {step}.")

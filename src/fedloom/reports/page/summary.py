@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedloom.metrics.curve import LAST
+from fedloom.metrics.curve import averaged_evaluations
 from fedloom.metrics.paired import PairedDifference, paired_difference
 from fedloom.metrics.score import Score
 from fedloom.reports.comparison import described
@@ -78,8 +78,7 @@ def how_measured(facts: Facts) -> str:
     what = heading[:1].upper() + heading[1:]
     if options.ema is not None:
         return f"{what}: moving average {options.ema:g} per round, at the end of training."
-    evaluations = min(LAST, min(len(row.curve) for row in facts.rows))
-    return f"{what}: mean of the last {several(evaluations, 'evaluation')} of each run."
+    return f"{what} of a run: {averaged_evaluations(len(row.curve) for row in facts.rows)}."
 
 
 def _unfinished(facts: Facts) -> Html | None:
