@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedloom.claims.claim import ANY, PAPERS, Claim, claims, parse_claims
+from fedloom.claims.group_rules import GainDifference
+from fedloom.claims.pair_rules import Equal, Gain
 from fedloom.claims.suites import suites
 from fedloom.core.errors import UserError
 from fedloom.inspect import cost_tables
@@ -131,6 +133,22 @@ def test_printed_numbers_occur_in_the_text_of_the_paper(paper: str) -> None:
         if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text)
     ]
     assert not missing
+
+
+ONE_SIDED = re.compile(r"no better|not help|costs (nothing|little)|worse")
+EVERYTHING = re.compile(r"\b(every|everywhere|whatever|throughout|the best|the more|the fewer)\b")
+
+
+def test_a_claim_of_equality_is_not_worded_as_a_bound_on_one_side() -> None:
+    equal = [claim for claim in claims() if isinstance(claim.rule, Equal)]
+    assert equal and not [claim.id for claim in equal if ONE_SIDED.search(claim.text)]
+
+
+def test_a_comparison_of_two_rows_is_not_worded_as_one_of_all() -> None:
+    """Asides are left out: "MOON, the best of three, is above FedAvg" says what is compared."""
+    pairs = [claim for claim in claims() if isinstance(claim.rule, Gain | GainDifference)]
+    texts = {claim.id: re.sub(r",[^,]*,", "", claim.text) for claim in pairs}
+    assert pairs and not [name for name, text in texts.items() if EVERYTHING.search(text)]
 
 
 def test_an_unknown_paper_is_a_user_error() -> None:

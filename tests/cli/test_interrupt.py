@@ -130,6 +130,19 @@ def test_an_interrupted_comparison_names_the_way_on(
     assert "1 of 2 runs to do" in fedloom(*words).err
 
 
+def test_an_interrupt_in_the_last_round_of_a_run_stops_those_after_it(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["compare", *TINY, "--methods", "odd_methods.py:slow,fedavg", "--rounds", "2"]
+    with process(*words, pause=0.1, monkeypatch=monkeypatch) as running:
+        read_until(running, "dawdling in round 1")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and out == "", err
+    assert "Continue all runs with the same command." in err
+    assert "1 of 2 runs to do" in fedloom(*words).err
+
+
 def test_a_client_that_fails_is_named_and_can_be_replayed(desk: Path) -> None:
     """People count rounds from 1: after `round 1/20` comes a failure in round 2."""
     words = ("--method", "odd_methods.py:stumbling", "--strict", "--out", "fell")

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from reading import ROOT
@@ -28,10 +28,11 @@ def typed(page: str) -> list[tuple[str, str, str]]:
     return TYPED.findall(text)
 
 
-def triples(result: ResultFile) -> Iterator[Triple]:
+def triples(results: Sequence[ResultFile]) -> Iterator[Triple]:
     """The mean and the 95 % and 90 % intervals of every pair of cells, also as ratios."""
     series = [
         {seed: value for seed, value in figure.by_seed.items() if value is not None}
+        for result in results
         for figure in result.figures
     ]
     for ours, theirs in itertools.permutations(series, 2):
@@ -55,7 +56,10 @@ def of_pair(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Iterator[
 
 @pytest.fixture(scope="module")
 def computed() -> list[Triple]:
-    return [triple for result in packaged_results() for triple in triples(result)]
+    by_scale: dict[str, list[ResultFile]] = {}  # suites of one scale share runs
+    for result in packaged_results():
+        by_scale.setdefault(result.scale, []).append(result)
+    return [triple for results in by_scale.values() for triple in triples(results)]
 
 
 def is_rounded(text: str, value: float) -> bool:

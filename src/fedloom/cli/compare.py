@@ -115,6 +115,7 @@ def scheduler(
                 verbose=verbose,
                 trackers=trackers,
                 fork_server=fork_server,
+                more_to_come=True,
             )
 
         yield lambda plans: schedule.run_all(plans, jobs, run_one, say, tracking, memory, forgive)

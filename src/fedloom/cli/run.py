@@ -169,9 +169,13 @@ def finish(
     title: str | None = None,
     verbose: bool = False,
     trackers: Sequence[Tracker] = (),
+    more_to_come: bool = False,
     **how: Any,
 ) -> RunResult:
-    """Train to the last round with a progress display; Ctrl-C finishes the round and stops."""
+    """Train to the last round with a progress display; Ctrl-C finishes the round and stops.
+
+    more_to_come: other runs follow, so that Ctrl-C in the last round of this one stops, too.
+    """
     from fedloom.core.client_error import ClientError
     from fedloom.core.round_report import TooManySkipped
     from fedloom.experiment.execute import execute
@@ -212,6 +216,8 @@ def finish(
     for tracker in trackers:
         if tracker.look is not None:
             say(f"{tracker.name}: {tracker.look}")
+    if more_to_come and stop():
+        raise typer.Exit(130)
     return trained.result
 
 
