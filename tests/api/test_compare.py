@@ -54,6 +54,16 @@ def test_runs_with_other_settings_are_other_rows(desk: Path) -> None:
     ]
 
 
+def test_a_run_that_is_given_twice_is_no_second_seed(desk: Path) -> None:
+    """Its deviation over seeds would be too small: the same number counted twice."""
+    first, second = experiment().run("one"), experiment(seed=1).run("two")
+    again = experiment(engine="pool", workers=1).run("again")  # which cannot change a result
+    compared = fl.compare(first, second, again, "one")
+    assert [row.name for row in compared.rows] == ["fedavg", "again", "one"]
+    assert compared["fedavg"].seeds == (0, 1)
+    assert [row.seeds for row in compared.rows[1:]] == [(0,), (0,)]
+
+
 def test_methods_on_the_same_experiment(desk: Path) -> None:
     """Names, method objects and custom methods; each run is the one that the method makes alone."""
     made = experiment(seed=5)
@@ -87,6 +97,17 @@ def test_every_method_is_checked_before_the_first_one_is_trained(desk: Path) -> 
     with pytest.raises(fl.UserError, match=r"did you mean 'fedprox'\?"):
         fl.compare(experiment(), methods=["fedavg", "fedporx"], folder="all")
     assert not Path("all").exists()
+
+
+def test_wrong_arguments_are_refused(desk: Path) -> None:
+    for seeds in (0, -1, "2", 2.5, True, None):
+        with pytest.raises(fl.UserError, match=r"seeds=.* must be a whole number"):
+            fl.compare(experiment(), methods=["fedavg"], seeds=seeds)  # type: ignore[arg-type]
+    with pytest.raises(fl.UserError, match="methods='fedavg' is no list; write for example"):
+        fl.compare(experiment(), methods="fedavg")
+    with pytest.raises(fl.UserError, match="is a Experiment; pass runs"):
+        fl.compare(experiment())  # type: ignore[arg-type]
+    assert len(fl.compare(experiment(), methods=["fedavg"], seeds=np.int64(2)).all_runs) == 2
 
 
 def test_two_methods_with_the_same_name_are_rejected(desk: Path) -> None:

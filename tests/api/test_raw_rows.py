@@ -77,6 +77,7 @@ def test_a_category_that_no_training_row_has_is_said(added: fl.Run) -> None:
         ([["old", "west", 2, 200, "street 01"]], "column 'age': found 'old', expected numbers"),
         ([[np.inf, "west", 2, 200, "street 01"]], "column 'age': found infinity"),
         (TABLE[["age", "ward"]], "the model needs stage, chol, street as well"),
+        (pd.concat([TABLE, TABLE[["age"]]], axis=1), "column 'age' twice"),
     ],
 )
 def test_rows_that_cannot_be_encoded(added: fl.Run, samples: Any, sentence: str) -> None:
@@ -89,6 +90,44 @@ def test_a_dataframe_from_python_is_encoded_too() -> None:
     small = TABLE.assign(age=TABLE.age / 100, chol=TABLE.chol / 100)
     run = fl.Experiment(data=small, target="rate", **SETTINGS).run()
     assert answers_on_encoded_rows(run) <= answers(run, small)
+
+
+KINDS: dict[str, Any] = {
+    "numbers with gaps as categories": pd.Categorical(
+        np.where(DRAWS.random(120) < 0.2, None, STAGE)
+    ),
+    "floats as categories": pd.Categorical(STAGE.astype(float)),
+    "spaces": pd.Series(np.where(STAGE > 1, " a", "b ")),
+    "words for missing values": pd.Series(np.where(STAGE > 1, "NA", "nan")),
+    "nullable integers": pd.Series(STAGE).astype("Int64").where(STAGE > 1),
+    "nullable booleans": pd.Series(STAGE > 1).astype("boolean").where(STAGE < 3),
+    "objects": pd.Series([None, *STAGE[1:]], dtype=object),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("values", KINDS.values(), ids=KINDS.keys())
+def test_columns_of_any_type_are_encoded_as_in_training(values: Any) -> None:
+    """As a DataFrame and as rows of Python objects, in which pandas has NA for what is missing."""
+    small = TABLE[["age", "rate"]].assign(stage=values, age=TABLE.age / 100)
+    run = fl.Experiment(data=small, target="rate", **SETTINGS).run()
+    assert answers_on_encoded_rows(run) <= answers(run, small)
+    rows = small[["age", "stage"]].to_numpy(dtype=object)
+    assert (run.predict(rows) == run.predict(small)).all()
+
+
+def test_a_column_of_objects_is_one_of_numbers_if_it_holds_nothing_else() -> None:
+    """Its values would be categories, or too many for categories."""
+    small = TABLE[["age", "stage", "rate"]]
+    settings = {**SETTINGS, "target": "rate"}
+    datasets = [
+        fl.Experiment(data=data, **settings).inputs.dataset
+        for data in (small, small.astype(object))
+    ]
+    assert len({dataset.name for dataset in datasets if dataset is not None}) == 1
+    words = small.assign(age=[f"{n}.5" for n in range(120)])
+    with pytest.raises(fl.UserError, match=r"column 'age'.* turn its text into numbers, or leave"):
+        fl.Experiment(data=words, **settings)
 
 
 def test_classes_of_an_archive_are_predicted_from_raw_rows(home: Path) -> None:

@@ -251,6 +251,21 @@ def test_clients_of_a_method_that_does_not_personalise_have_the_global_model() -
         run.client(8)
 
 
+def test_a_client_is_named_by_a_number_of_any_integer_type(desk: Path) -> None:
+    """Of a run in a folder, NumPy's integers found no memories, and so the global model."""
+    run = experiment(method="ditto").run("ditto")
+    images, _ = test_images()
+    expected, predicted = run.client(2), run.predict(images, client=2)
+    assert not np.array_equal(predicted, run.predict(images))
+    for number in (np.int64(2), np.uint8(2), torch.tensor(2)):
+        client = run.client(number)  # type: ignore[arg-type]
+        assert (client.number, client.accuracy) == (2, expected.accuracy)
+        assert np.array_equal(run.predict(images, client=number), predicted)  # type: ignore[arg-type]
+    for wrong in (2.0, "2", True, None):
+        with pytest.raises(fl.UserError, match=f"client {wrong!r} is not one of the 8 clients"):
+            run.client(wrong)  # type: ignore[arg-type]
+
+
 def test_images() -> tuple[np.ndarray, np.ndarray]:
     """The raw test images of the tiny data set and their classes."""
     with np.load(talk.write_tiny(Path("images.npz"))) as arrays:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -32,12 +33,23 @@ def test_mistakes_are_found_before_the_first_run(tmp_path: Path) -> None:
     for over, message in (
         ({}, "varies nothing"),
         ({"train.lr": []}, "lists no values"),
+        ({"train.lr": np.array([0.1])}, "is no list; write a list"),
+        (["train.lr"], "is no dictionary of settings"),
+        ({1: [0.1]}, "is no dictionary of settings"),
         ({"train.lr": [0.1, -1]}, "train.lr=-1 should be greater than 0"),
         ({"train.lr": [0.1, 1], "method": ["fedavg", "pfedme"]}, "does not use train.lr"),
         ({"train.momentums": [0.1]}, "did you mean 'momentum'"),
     ):
         with pytest.raises(fl.UserError, match=message):
             fl.sweep(experiment(), over, folder=tmp_path)
+    for counts in ({"seeds": 0}, {"seeds": "2"}, {"random": 0}, {"random": 1.5}):
+        with pytest.raises(fl.UserError, match="must be a whole number of at least 1"):
+            fl.sweep(experiment(), {"lr": "0.1..1"}, folder=tmp_path, **counts)
+    for counts in ({"trials": 0}, {"seeds": "2"}, {"tuning_seeds": None}):
+        with pytest.raises(fl.UserError, match="must be a whole number of at least 1"):
+            fl.tune(experiment(), ["fedavg"], tmp_path, **counts)
+    with pytest.raises(fl.UserError, match="methods='fedavg' is no list"):
+        fl.tune(experiment(), "fedavg", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -321,6 +321,34 @@ def test_samples_that_are_no_tokens_of_the_model() -> None:
     assert (run.predict(read_only) == run.predict(few)).all()
 
 
+def test_predict_takes_numbers_of_any_type_that_training_takes() -> None:
+    x = np.arange(40.0).reshape(20, 2) / 40
+    settings = {"partition": "iid", "clients": 2, "per_round": 2, "rounds": 1}
+    run = fl.Experiment("fedavg", "mlp(width=4)", (x, np.arange(20) % 2), **settings).run()
+    same = (x.astype(np.longdouble), x.astype(">f4"), torch.tensor(x, requires_grad=True))
+    assert all((run.predict(samples) == run.predict(x)).all() for samples in same)
+    assert len(run.predict(torch.tensor(x).bfloat16())) == 20 and len(run.predict(x[:0])) == 0
+    hole = np.where(x == x[3, 1], np.nan, x)
+    for wrong, said in (
+        (hole, "NaN or infinity in sample 3"),  # was a class
+        (x * 1e300, "NaN or infinity in sample 0"),
+        (np.ma.masked_invalid(hole), r"1 masked values \(the first is in sample 3\)"),
+        (x.astype(str), "values of type <U32, expected numbers"),
+    ):
+        with pytest.raises(fl.UserError, match=f"the samples: found {said}"):
+            run.predict(wrong)
+
+
+def test_predict_takes_volumes_as_fractions_or_bytes_as_it_takes_images() -> None:
+    volumes = np.random.default_rng(0).integers(0, 255, (20, 1, 4, 4, 4), dtype=np.uint8)
+    settings = {"partition": "iid", "clients": 2, "per_round": 2, "rounds": 1}
+    run = fl.Experiment("fedavg", "mlp(width=4)", (volumes, np.arange(20) % 2), **settings).run()
+    for samples in (volumes / 255, volumes.astype(float), volumes[:, 0]):
+        assert (run.normalise(samples) == run.normalise(volumes)).all()
+    with pytest.raises(fl.UserError, match="found pixels from -1 to"):
+        run.predict(volumes - 1.0)
+
+
 def test_every_client_needs_a_token_to_predict() -> None:
     targets = (TOKENS + 1) % 7
     targets[:50] = -100

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.api.experiment import Experiment
+from fedloom.api.lists import check_list
 from fedloom.api.run import Run
 from fedloom.core.errors import UserError
+from fedloom.core.whole_number import count
 from fedloom.experiment.schedule import folder_name
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.curve import CurveOptions
+from fedloom.reports.by_method import FREE
 from fedloom.reports.comparison import Comparison, compare_runs
 from fedloom.runs.folder_layout import each_run
 
@@ -31,10 +34,11 @@ def compare(
     seeds     number of seeds, counted from the experiment's
     folder    where to keep these runs; finished ones are not repeated, interrupted ones resume
     """
+    check_list("methods", methods, '["fedavg", "fedprox"]')
     if methods:
         if len(runs) != 1 or not isinstance(runs[0], Experiment):
             raise UserError("methods= needs one Experiment whose settings they share")
-        return _compare_methods(runs[0], methods, seeds, folder, options)
+        return _compare_methods(runs[0], methods, count("seeds", seeds), folder, options)
     stored = [found for run in runs for found in _stored(run)]
     return compare_runs(_by_title(stored), options)
 
@@ -50,20 +54,26 @@ def _stored(run: Any) -> list[StoredRun]:
 
 
 def _by_title(runs: Sequence[StoredRun]) -> dict[str, list[StoredRun]]:
-    """Runs that differ in nothing but their seed become one row; others get names of their own."""
+    """Runs that differ in nothing but their seed become one row; others get names of their own.
+
+    So does a run that occurs twice: as two seeds of a row, it would make the deviation too small.
+    """
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
-        settings = run.config.model_dump(mode="json", exclude={"seed"})
-        label = next(
-            (n for n, group in groups.items() if _settings(group[0]) == settings),
-            _free(groups, run),
-        )
+        label = next((n for n, row in groups.items() if _is_seed_of(run, row)), _free(groups, run))
         groups.setdefault(label, []).append(run)
     return groups
 
 
+def _is_seed_of(run: StoredRun, row: Sequence[StoredRun]) -> bool:
+    """Whether the run is another seed of this row."""
+    return _settings(run) == _settings(row[0]) and run.config.seed not in {
+        other.config.seed for other in row
+    }
+
+
 def _settings(run: StoredRun) -> dict[str, Any]:
-    return run.config.model_dump(mode="json", exclude={"seed"})
+    return run.config.model_dump(mode="json", exclude=set(FREE))
 
 
 def _free(groups: dict[str, list[StoredRun]], run: StoredRun) -> str:

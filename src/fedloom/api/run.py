@@ -140,7 +140,7 @@ class Run:
         """The model that a client ends with, and its scores."""
         with self._reopened() as run:
             weights = run.client_weights(number)
-            return self._client_model(run, number, weights)
+            return self._client_model(run, int(number), weights)
 
     def predict(self, x: Any, client: int | None = None) -> np.ndarray:
         """What is predicted for each raw sample, by the global model or by a client's.

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from fedloom.core.errors import UserError
 from fedloom.core.model_output import tensor_of
 from fedloom.data.dataset import Dataset
-from fedloom.data.sources.array_kinds import AXES
-from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first
-from fedloom.data.sources.raw_rows import column_plans, encoded_rows
+from fedloom.data.sources.array_kinds import AXES, finite_float32
+from fedloom.data.sources.errors import data_error
+from fedloom.data.sources.pixel_arrays import as_uint8_images, channels_first, to_uint8
+from fedloom.data.sources.python_values import as_array
+from fedloom.data.sources.raw_rows import WHERE, column_plans, encoded_rows
 from fedloom.experiment.build import server_device
 from fedloom.experiment.prepare import PreparedRun
 
@@ -22,22 +24,32 @@ def as_model_takes_them(x: Any, prepared: PreparedRun) -> Tensor:
     """Raw samples, normalised and on the device of the model."""
     dataset = prepared.dataset
     plans = column_plans(dataset)
-    array = np.asarray(x) if plans is None else encoded_rows(x, plans)
+    array = as_array(x, WHERE) if plans is None else encoded_rows(x, plans)
     if dataset.kind == "image":
         stored_as_uint8 = dataset.train.x.dtype == torch.uint8
-        array = (as_uint8_images if stored_as_uint8 else channels_first)(array, "the samples")
+        array = (as_uint8_images if stored_as_uint8 else channels_first)(array, WHERE)
     elif dataset.kind in AXES and array.ndim == AXES[dataset.kind] + 1:
         array = array[:, None]  # samples of one channel may leave that axis out
-    elif dataset.kind == "text" and array.dtype.kind in "iu":
-        array = array.astype(np.int64)  # as tokens of any integer type are for training
     if array.shape[1:] != tuple(dataset.shape):
         raise UserError(
             f"the samples have shape {array.shape[1:]} each, and the model takes "
             f"{tuple(dataset.shape)}; pass an array with one row per sample"
         )
-    array = np.require(array, requirements="W")  # torch warns of one that is read-only
+    array = np.require(_as_in_training(array, dataset), requirements="W")  # torch wants writable
     tensor = torch.as_tensor(array).to(server_device(prepared.config))
     return prepared.clients.normalise(tensor)
+
+
+def _as_in_training(array: np.ndarray, dataset: Dataset) -> np.ndarray:
+    """Samples in the type in which those of training are stored; raises for NaN and infinity."""
+    if array.dtype.kind not in "biuf":
+        remedy = "pass numbers like those of training"
+        raise data_error(WHERE, f"values of type {array.dtype}", "numbers", remedy)
+    if dataset.kind == "text":
+        return array.astype(np.int64) if array.dtype.kind in "iu" else array
+    if dataset.train.x.dtype == torch.uint8:
+        return to_uint8(array, WHERE)
+    return finite_float32(array, WHERE, "fill in what is missing, or leave these samples out")
 
 
 def outputs_of(model: nn.Module, x: Tensor, dataset: Dataset) -> Tensor:

@@ -9,9 +9,11 @@ from typing import Any
 
 from fedloom.api.experiment import Experiment, run_inputs
 from fedloom.api.inputs import Inputs
+from fedloom.api.lists import check_list
 from fedloom.core.errors import RunError, UserError, raise_all
 from fedloom.core.spec import parse
 from fedloom.core.user_code import allow
+from fedloom.core.whole_number import count
 from fedloom.experiment.build_solver import check_varied
 from fedloom.experiment.callbacks import ignore
 from fedloom.experiment.execute import execute
@@ -48,8 +50,8 @@ def sweep(
     check_axes(found)
     if not found:
         raise UserError("over={} varies nothing; write for example {'train.lr': [0.01, 0.1]}")
-    first = experiment.config.seed
-    combinations = grid(found) if random is None else drawn(found, random, first)
+    first, seeds = experiment.config.seed, count("seeds", seeds)
+    combinations = grid(found) if random is None else drawn(found, count("random", random), first)
     inputs = _checked(experiment, combinations)
     groups: dict[str, list[StoredRun]] = {}
     for combination, changed in zip(combinations, inputs, strict=True):
@@ -83,6 +85,9 @@ def tune(
 
     Returns the comparison of the tuned methods, and for each what was tried and chosen.
     """
+    check_list("methods", methods, '["fedavg", "fedprox"]')
+    seeds = count("seeds", seeds)
+    budget = Budget(count("trials", trials), count("tuning_seeds", tuning_seeds))
     inputs = experiment.inputs
     named = all(isinstance(method, str) for method in methods)
     if inputs.values or inputs.dataset is not None or not named:
@@ -91,7 +96,6 @@ def tune(
             "store the data with fedloom data add, and write functions into a file"
         )
     allow(spec.name for method in methods for spec in parse(method))
-    budget = Budget(trials, tuning_seeds)
     tuning = Tuning(inputs.raw, methods, axes(over or {}), budget, Path(folder))
     tuned = tuning.run(_run_here, ignore)
     plans = tuning.plan_reported(tuned, seeds)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedloom.core import user_code
 from fedloom.core.chain import Chain
-from fedloom.core.errors import UserError, raise_all, shown_text
+from fedloom.core.errors import UserError, raise_all, shown, shown_text
 from fedloom.core.exchange_before_run import notices
 from fedloom.core.frozen_base import base_checksum
 from fedloom.core.guard import Guard
@@ -29,6 +29,7 @@ from fedloom.core.select import has_batch_statistics
 from fedloom.core.simulation import Simulation
 from fedloom.core.state import ServerState
 from fedloom.core.state_check import Expected, state_problem
+from fedloom.core.whole_number import whole_number
 from fedloom.data import augment
 from fedloom.data.client import Clients
 from fedloom.data.dataset import Dataset
@@ -179,13 +180,15 @@ def prepare(
     )
 
 
-def check_client(client: int, count: int) -> None:
-    """Raise for a client that a run of this many clients does not have."""
-    if not 0 <= client < count:
+def checked_client(client: Any, count: int) -> int:
+    """The number of a client; raises for one that a run of this many clients does not have."""
+    number = whole_number(client)
+    if number is None or not 0 <= number < count:
         raise UserError(
-            f"client {client} is not one of the {count} clients; "
+            f"client {shown(client)} is not one of the {count} clients; "
             f"choose a number from 0 to {count - 1}"
         )
+    return number
 
 
 def check_names(config: Config, values: Values = NO_VALUES) -> Method:

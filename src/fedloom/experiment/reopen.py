@@ -19,7 +19,7 @@ from fedloom.core.state import ClientStore, ServerState
 from fedloom.data.dataset import Dataset
 from fedloom.experiment.build import NO_VALUES, Values, resolve_device
 from fedloom.experiment.identity import check_same_data
-from fedloom.experiment.prepare import PreparedRun, check_client, prepare
+from fedloom.experiment.prepare import PreparedRun, checked_client, prepare
 from fedloom.runs.folder import RunFolder
 from fedloom.runs.folder_layout import CONFIG
 from fedloom.settings.config import load_file
@@ -50,7 +50,7 @@ class ReopenedRun:
 
         No run stores the clients' final models: they are computed again, with the keys of the run.
         """
-        check_client(client, len(self.prepared.clients))
+        client = checked_client(client, len(self.prepared.clients))
         if not self.personalised:
             return self.state.params
         state = self.state

@@ -31,7 +31,7 @@ from fedloom.experiment.callbacks import (
 )
 from fedloom.experiment.evaluation import evaluate, score_personal_models
 from fedloom.experiment.low_loss_note import LowLossNote
-from fedloom.experiment.prepare import PreparedRun, check_client
+from fedloom.experiment.prepare import PreparedRun, checked_client
 from fedloom.experiment.rejection_notes import RejectionNotes
 from fedloom.experiment.stored_run import read_history, read_run
 from fedloom.metrics.history import History
@@ -246,7 +246,7 @@ def _result(
 
 def replay_client(prepared: PreparedRun, folder: RunFolder, client: int) -> dict[str, Any]:
     """One client of the next round, alone: what it would reply. Nothing is kept."""
-    check_client(client, len(prepared.clients))
+    client = checked_client(client, len(prepared.clients))
     restored = folder.restore(prepared.state_problem)
     simulation = prepared.simulation
     state = restored.state if restored else init_state(simulation, prepared.model)

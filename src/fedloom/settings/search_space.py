@@ -97,6 +97,11 @@ def axis(text: str) -> Axis:
 
 def axes(over: Mapping[str, Any]) -> list[Axis]:
     """The axes of a Python call: a list of values for each setting, or text as in `axis`."""
+    if not isinstance(over, Mapping) or not all(isinstance(name, str) for name in over):
+        raise UserError(
+            f"over={shown(over)} is no dictionary of settings; "
+            "write for example {'train.lr': [0.01, 0.1]}"
+        )
     result = []
     for name, values in over.items():
         if isinstance(values, str):
@@ -105,8 +110,9 @@ def axes(over: Mapping[str, Any]) -> list[Axis]:
             setting = _full_name(name)
             result.append(Axis(setting, _distinct(setting, values)))
         else:
+            wrong = "lists no values" if isinstance(values, Sequence) else "is no list"
             raise UserError(
-                f"over={{'{shown_text(name)}': {shown(values)}}} lists no values; "
+                f"over={{'{shown_text(name)}': {shown(values)}}} {wrong}; "
                 "write a list, or text such as '0.001..0.1'"
             )
     return result

@@ -135,6 +135,15 @@ def test_the_sample_of_a_wrong_target_is_named():
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pytest.param("NA", id="pandas.NA")])
+def test_a_missing_target_is_named_as_such(missing):
+    both = np.ones((30, 2), dtype=object)
+    both[4, 1] = pytest.importorskip("pandas").NA if missing == "NA" else missing
+    for task in ("regression", "multilabel"):
+        with pytest.raises(UserError, match=r"1 missing values .the first is in sample 4"):
+            as_dataset((X, both), task=task)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pytest.param("NA", id="pandas.NA")])
 def test_a_missing_name_of_a_class_is_no_class(missing):
     """pandas has NaN for a missing text; as a string it would be a class of its own."""
     names = np.array(["ill", "well"] * 15, dtype=object)

@@ -97,7 +97,7 @@ def finite_float32(x: np.ndarray, where: object, remedy: str) -> np.ndarray:
         remedy = "encode them as numbers, or use a table with a column for each"
         raise data_error(where, f"features of type {x.dtype}", "numbers", remedy)
     features = to_float32(x)
-    is_finite = np.isfinite(features).reshape(len(x), -1).all(axis=1)
+    is_finite = np.isfinite(features).all(axis=tuple(range(1, x.ndim)))
     if not is_finite.all():
         found = f"NaN or infinity in sample {int(np.flatnonzero(~is_finite)[0])}"
         raise data_error(where, found, "finite float32 features", remedy)

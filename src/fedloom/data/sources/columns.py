@@ -19,6 +19,7 @@ from fedloom.data.sources.arrays import column_moments
 from fedloom.data.sources.column_plan import MAX_ONE_HOT, ColumnPlan, Scale, positions
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.frames import Frame, as_text, is_missing
+from fedloom.data.sources.number_format import is_number
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,8 @@ def _categories(
         return _features(ColumnPlan(name, tuple(levels.tolist()), None, missing), train, test)
     if 2 * len(levels) > len(train):
         found = f"{len(levels)} different values in {len(train)} training rows"
+        if all(map(is_number, levels.tolist())):
+            drop = f"turn its text into numbers, or {drop}"
         raise data_error(where, found, "a category", drop)
     both = positions(levels, train), positions(levels, test)
     position, *marks = _filled_in(name, *both, where, drop)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedloom.core.errors import unknown_name
 from fedloom.data.sources.errors import data_error
-from fedloom.data.sources.frames import Frame
+from fedloom.data.sources.frames import Frame, as_category
 from fedloom.data.sources.missing_values import Remedies, check_no_stray_words
 
 REMEDIES = Remedies(
@@ -17,6 +17,8 @@ REMEDIES = Remedies(
     number_format="{options} in pandas.read_csv, or convert the column with astype('category') "
     "if it holds categories",
 )
+
+NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # also in a column of Python objects
 
 
 def is_dataframe(value: object) -> bool:
@@ -41,7 +43,10 @@ def pop_series(data: Any, column: object, where: str) -> tuple[Any, Any]:
 
 
 def frame_from_pandas(data: Any, where: str) -> Frame:
-    """The columns: numbers and booleans as float64 with NaN, categories and strings as text."""
+    """The columns: numbers and booleans as float64 with NaN, categories and strings as text.
+
+    A column of Python objects is one of numbers if it holds nothing else.
+    """
     return {
         str(name): _column(data.iloc[:, i], f"{where}, column '{name}'")
         for i, name in enumerate(data.columns)
@@ -56,9 +61,11 @@ def _column(series: Any, where: str) -> np.ndarray:
     if kind not in "OSU":
         remedy = "convert the column to numbers, or drop it"
         raise data_error(where, f"values of type {series.dtype}", "numbers or text", remedy)
-    values = [_as_category(value, where) for value in without_missing(series)]
-    column = np.array(values, dtype=str)
-    if str(series.dtype) != "category":
+    values, is_category = without_missing(series), str(series.dtype) == "category"
+    if not is_category and all(value is None or isinstance(value, NUMBERS) for value in values):
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+    column = np.array([_as_text(value, where) for value in values], dtype=str)
+    if not is_category:
         check_no_stray_words(column, where, REMEDIES)
     return column
 
@@ -70,11 +77,11 @@ def without_missing(series: Any) -> list[Any]:
     return [None if gone else value for value, gone in zip(values, missing, strict=True)]
 
 
-def _as_category(value: Any, where: str) -> str:
+def _as_text(value: Any, where: str) -> str:
     if value is None:
         return ""
-    if not isinstance(value, (str, int, float, np.number, np.bool_)):
+    if not isinstance(value, (str, *NUMBERS)):
         found = f"a value of type {type(value).__name__}"
         remedy = "convert the column to numbers or strings, or drop it"
         raise data_error(where, found, "numbers or text", remedy)
-    return str(value)
+    return as_category(value)

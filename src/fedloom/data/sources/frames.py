@@ -133,13 +133,18 @@ def as_text(column: np.ndarray) -> np.ndarray:
     """
     if column.dtype.kind != "f":
         return column
-    return np.array([_number_as_text(value) for value in column.tolist()], dtype=str)
+    texts = ["" if np.isnan(value) else as_category(value) for value in column.tolist()]
+    return np.array(texts, dtype=str)
 
 
-def _number_as_text(value: float) -> str:
-    if np.isnan(value):
-        return ""
-    return str(int(value)) if np.isfinite(value) and value == int(value) else repr(value)
+def as_category(value: Any) -> str:
+    """A value as the name of a category, a whole number without a decimal point.
+
+    >>> as_category(1.0), as_category(2.5), as_category(True), as_category("1.0")
+    ('1', '2.5', 'True', '1.0')
+    """
+    is_whole = isinstance(value, (float, np.floating)) and value.is_integer()
+    return str(int(value)) if is_whole else str(value)
 
 
 def is_missing(column: np.ndarray) -> np.ndarray:

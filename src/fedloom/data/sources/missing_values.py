@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,12 @@ def without_missing(
         for c in cells.tolist()
     ]
     return np.array(kept, dtype=str)[places]
+
+
+def is_missing_value(value: Any) -> bool:
+    """Whether a value from Python is None, NaN, or what pandas uses instead."""
+    is_nan = isinstance(value, float) and value != value  # also of NumPy's float64
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _is_one_of(number: str | None, numbers: Collection[float]) -> bool:

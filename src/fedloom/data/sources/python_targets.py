@@ -9,6 +9,7 @@ import numpy as np
 
 from fedloom.data.sources.errors import data_error
 from fedloom.data.sources.labels import check_whole
+from fedloom.data.sources.missing_values import is_missing_value
 from fedloom.data.sources.targets import FOR_COLUMNS, check_no_measurements, targets_of
 
 
@@ -43,7 +44,7 @@ def _label_values(y: np.ndarray, where: str) -> np.ndarray:
 
 def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
     """A list of labels as an array of numbers or of text."""
-    missing = [i for i, value in enumerate(values) if _is_missing(value)]
+    missing = [i for i, value in enumerate(values) if is_missing_value(value)]
     if missing:
         found = f"{len(missing)} samples without a label (the first is sample {missing[0]})"
         raise data_error(where, found, "one per sample", "fill them in or leave the samples out")
@@ -52,12 +53,6 @@ def _plain_labels(values: Sequence[Any], where: str) -> np.ndarray:
         remedy = "convert all labels to strings"
         raise data_error(where, "labels of numbers and text mixed", "only one of the two", remedy)
     return np.array(values)
-
-
-def _is_missing(value: Any) -> bool:
-    """None, NaN, or what pandas uses instead."""
-    is_nan = isinstance(value, float) and value != value
-    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def token_numbers(x: np.ndarray, where: str) -> np.ndarray:

@@ -164,8 +164,8 @@ def _form(data: Any, where: str) -> str:
 def _from_pairs(data: Any, where: str, options: Options) -> Samples:
     """The samples of (X, y) or of a torch Dataset."""
     x, y = data if isinstance(data, tuple) else stacked(data, f"{where} ({type(data).__name__})")
-    features = _features(_as_array(x, f"{where}, X"), where, options)
-    labels = python_targets(_as_array(y, f"{where}, y"), where, options.task)
+    features = _features(as_array(x, f"{where}, X"), where, options)
+    labels = python_targets(as_array(y, f"{where}, y"), where, options.task)
     if len(labels) != len(features):
         found = f"{len(features)} samples and {len(labels)} labels"
         raise data_error(where, found, "one label per sample", "make X and y match")
@@ -213,16 +213,30 @@ def _from_test_dataframe(test: Any, options: Options) -> Samples:
     return _from_dataframe(test, replace(options, client=client if has_clients else None), "test")
 
 
-def _as_array(values: Any, where: str) -> np.ndarray:
+def as_array(values: Any, where: str) -> np.ndarray:
+    """An array of what a user passed; raises where NumPy would leave something out."""
     if isinstance(values, torch.Tensor):
         return tensor_to_numpy(values, where)
+    if np.ma.is_masked(values):  # NumPy would forget the mask and keep what is under it
+        first = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
+        found = f"{np.ma.count_masked(values)} masked values (the first is in sample {first})"
+        raise data_error(where, found, "a value everywhere", "fill in or leave out the samples")
     if isinstance(values, (list, tuple)):
         values = [tensor_to_numpy(v, where) if isinstance(v, torch.Tensor) else v for v in values]
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except (ValueError, TypeError):
         found, remedy = "entries of several shapes or types", "bring them to one shape and type"
         raise data_error(where, found, "a rectangular array", remedy) from None
+    if array.dtype.kind == "U" and isinstance(values, list):
+        return _with_text(array, values)
+    return array
+
+
+def _with_text(array: np.ndarray, values: list[Any]) -> np.ndarray:
+    """The array of a list with text: NumPy would turn a missing value among it into 'nan'."""
+    is_text = array.ndim != 1 or all(isinstance(value, str) for value in values)
+    return array if is_text else np.array(values, dtype=object)
 
 
 def _features(x: np.ndarray, where: str, options: Options) -> np.ndarray:
@@ -232,6 +246,8 @@ def _features(x: np.ndarray, where: str, options: Options) -> np.ndarray:
     """
     if x.dtype.kind not in "biuf":
         remedy = "encode them as numbers, or pass a pandas DataFrame with target="
+        if x.dtype.kind == "O":
+            remedy = f"{remedy}; if all are numbers already, pass X.astype('float32')"
         raise data_error(where, f"features of type {x.dtype}", "numbers", remedy)
     if x.size == 0:
         found = f"X of shape {x.shape}"
@@ -258,7 +274,7 @@ def _arranged(x: np.ndarray, where: str, options: Options) -> np.ndarray:
 
 def _client_names(ids: Any, samples: int, where: str) -> np.ndarray:
     """The client ids as text, one per sample."""
-    values = _as_array(ids, where)
+    values = as_array(ids, where)
     if values.shape != (samples,):
         found = f"ids of shape {values.shape} for {samples} samples"
         raise data_error(where, found, "one id per sample", "make them match")

@@ -7,7 +7,7 @@ the model, "features" one for each column of the table.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from fedloom.data.sources.array_kinds import to_float32
 from fedloom.data.sources.column_plan import ColumnPlan, Scale
 from fedloom.data.sources.dataframe import is_dataframe, without_missing
 from fedloom.data.sources.errors import data_error, shortened
-from fedloom.data.sources.frames import as_text
-from fedloom.data.sources.missing_values import MISSING
+from fedloom.data.sources.frames import as_category
+from fedloom.data.sources.missing_values import MISSING, is_missing_value
 
 # Readers that standardise tables, and did not always write down with what.
 STANDARDISING = ("npz", "huggingface")
@@ -92,6 +92,9 @@ def _named_columns(data: Any, plans: Sequence[ColumnPlan]) -> list[list[Any]]:
         remedy = f"the model needs {shortened(absent)} as well"
         expected = f"the columns {_listed(plans)}"
         raise data_error(WHERE, f"the columns {shortened(names)}", expected, remedy)
+    if twice := [plan.name for plan in plans if names.count(plan.name) > 1]:
+        remedy = "drop or rename one of them"
+        raise data_error(WHERE, f"column '{twice[0]}' twice", "each name once", remedy)
     return [without_missing(data.iloc[:, names.index(plan.name)]) for plan in plans]
 
 
@@ -113,7 +116,7 @@ def _listed(plans: Sequence[ColumnPlan]) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or value != value or (isinstance(value, str) and _is_gap(value))
+    return is_missing_value(value) or (isinstance(value, str) and _is_gap(value))
 
 
 def _is_gap(text: str) -> bool:
@@ -137,9 +140,10 @@ def _numbers(values: Sequence[Any], name: str) -> np.ndarray:
 
 def _categories(values: Sequence[Any], plan: ColumnPlan) -> np.ndarray:
     """Text with "" for missing values; a warning for what is no category of the training rows."""
-    column = np.array([_category(value) for value in values], dtype=str)
     assert plan.levels is not None
-    if unknown := sorted({*column.tolist()} - {"", *plan.levels}):
+    levels = {*plan.levels}
+    column = np.array([_category(value, levels) for value in values], dtype=str)
+    if unknown := sorted({*column.tolist()} - {"", *levels}):
         warn_user(
             f"column '{plan.name}' has {shortened(map(repr, unknown), 3)}, which the training rows "
             f"do not have; it counts as none of {shortened(map(repr, plan.levels))}"
@@ -147,10 +151,15 @@ def _categories(values: Sequence[Any], plan: ColumnPlan) -> np.ndarray:
     return column
 
 
-def _category(value: Any) -> str:
-    """The spelling in a table: whole numbers without a decimal point."""
-    if _is_missing(value):
+def _category(value: Any, levels: Collection[str]) -> str:
+    """The name of the category, as the training rows have it.
+
+    A DataFrame may have categories that would be missing values in a file, such as NA for Namibia,
+    or that have spaces around them.
+    """
+    if is_missing_value(value):
         return ""
-    if isinstance(value, float):
-        return str(as_text(np.array([value]))[0])
-    return str(value).strip()
+    text = as_category(value)
+    if text in levels:
+        return text
+    return "" if _is_gap(text) else text.strip()

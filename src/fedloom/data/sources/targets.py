@@ -15,6 +15,7 @@ from fedloom.core.errors import UserError
 from fedloom.core.learning_task import IGNORED
 from fedloom.core.spec import Param
 from fedloom.data.sources.errors import data_error
+from fedloom.data.sources.missing_values import is_missing_value
 
 TaskOption = Annotated[
     Literal["classification", "multilabel", "regression", "next-token"],
@@ -72,7 +73,7 @@ def targets_of(task: str, y: np.ndarray, where: object) -> np.ndarray:
 
 def _plain(y: np.ndarray, where: object) -> np.ndarray:
     """A column of Python objects as an array of numbers."""
-    missing = np.argwhere(np.reshape([value is None for value in y.flat], y.shape))
+    missing = np.argwhere(np.reshape([is_missing_value(value) for value in y.flat], y.shape))
     if len(missing):
         found = f"{len(missing)} missing values (the first is in sample {missing[0][0]})"
         raise data_error(where, found, "a target per sample", "fill in or leave out the samples")
