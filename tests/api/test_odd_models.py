@@ -374,3 +374,74 @@ def test_a_mask_of_infinities_is_told_not_to_travel(desk: Path) -> None:
     broken[1].bias.data[0] = torch.nan
     with pytest.raises(fl.UserError, match=r"'model.1.bias' .* give it finite initial values"):
         experiment(model=broken).run()
+
+
+AUTO_MODELS = """
+import torch
+from torch import nn
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.scale = nn.Linear(64, 4), nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return {"logits": self.fc(x.flatten(1)) * self.scale}
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch, self.position = nn.Conv2d(1, 5, 4, 4), nn.Embedding(4, 5)
+        self.fc = nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.fc((self.patch(x).flatten(2) + self.position.weight.T).mean(2))
+
+
+class OwnEmbedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.fc = nn.Parameter(torch.randn(9, 5)), nn.Linear(5, 4)
+
+    def forward(self, tokens):
+        return self.fc(self.words[tokens].mean(1))
+"""
+
+
+@pytest.mark.parametrize("model", ["Scaled", "Positions", "OwnEmbedding"])
+def test_the_default_engine_takes_any_model(model: str, desk: Path) -> None:
+    """It estimated the work of a step on numbers where a model takes tokens, and the reverse."""
+    (desk / "odd.py").write_text(AUTO_MODELS)
+    data: dict[str, Any] = {}
+    if model == "OwnEmbedding":
+        tokens = np.random.default_rng(0).integers(9, size=(80, 6))
+        data = {"data": (tokens, tokens[:, 0] % 4), "kind": "text", "partition": "iid"}
+    run = experiment(model=f"odd.py:{model}", engine="auto", **data).run()
+    assert sha(run) == sha(experiment(model=f"odd.py:{model}", engine="inprocess", **data).run())
+
+
+@pytest.mark.parametrize("out", [lambda y: {"logits": y}, lambda y: (y, None)])
+@pytest.mark.parametrize("method", ["fedmix", "gradaug(width=0.5,smallest=1)"])
+def test_methods_with_a_forward_pass_of_their_own_find_the_logits(
+    method: str, out: Any, desk: Path
+) -> None:
+    class Returns(nn.Sequential):
+        def forward(self, x: Tensor) -> Any:
+            scores = super().forward(x)
+            return out(scores) if self.wrapped else scores
+
+    def model(wrapped: bool) -> nn.Module:
+        torch.manual_seed(0)
+        net = Returns(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 4))
+        net.wrapped = wrapped
+        return net
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = [
+            experiment(method=method, model=fl.Chain({"model": model(wrapped)})).run()
+            for wrapped in (True, False)
+        ]
+    assert sha(runs[0]) == sha(runs[1])

@@ -1,9 +1,14 @@
 """Parameters, blocks, output shapes and MACs against counts by hand and from the papers' code."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from fedloom.core.chain import Chain
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec
 from fedloom.models.registry import build
@@ -244,5 +249,46 @@ def test_the_summary_does_not_change_the_model():
 )
 def test_the_rough_count_is_exact_for_layers_without_groups(name, shape):
     chain = build(Spec(name), shape, 10, Key.root(0))
-    assert rough_macs(chain, shape) == summary(chain, shape).macs
+    x = torch.zeros(1, *shape, dtype=torch.int64 if name == "lstm" else torch.float32)
+    assert rough_macs(chain, x) == summary(chain, shape).macs
     assert chain.training
+
+
+class Temperature(nn.Module):
+    """Holds a weight itself, and returns a tensor of no dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.log = nn.Parameter(torch.zeros(()))
+
+    def forward(self):
+        return self.log.exp()
+
+
+class Patches(nn.Module):
+    """Holds a weight itself, numbers the positions by an embedding, and returns no tensor."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.first, self.temperature = (
+            kind,
+            nn.Parameter(torch.ones(1, 8)),
+            Temperature(),
+        )
+        self.patch, self.position = nn.Conv2d(3, 8, 4, 4), nn.Embedding(4, 8)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x):
+        h = self.patch(x).flatten(2).transpose(1, 2) + self.position.weight
+        logits = self.head(h.mean(1) * self.first) * self.temperature()
+        return self.kind(logits=logits)
+
+
+@pytest.mark.parametrize("kind", [dict, SimpleNamespace, lambda logits: (None, [], logits)])
+def test_the_rough_count_takes_whatever_a_layer_returns(kind):
+    """It is made for every run with engine=auto, and failed for models such as these."""
+    of_layers = 4 * 8 * 3 * 4 * 4 + 8 * 10  # the patches, then the classifier
+    of_own_weight = 8  # held by the model itself, which returns one row
+    assert rough_macs(Chain({"model": Patches(kind)}), torch.zeros(1, 3, 8, 8)) == (
+        of_layers + of_own_weight
+    )

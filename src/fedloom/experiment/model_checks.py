@@ -45,7 +45,7 @@ def check_model_output(
 ) -> Chain:
     """The model, after checking that it takes a sample and returns a number for every output."""
     check_memory(spec, dataset, dtype)
-    x = _sample(federation)
+    x = one_sample(federation)
     try:
         model = federation.build()
         check_fits(spec, model, COPIES - 1)
@@ -83,7 +83,7 @@ def _check_samples_first(model: Chain, x: Tensor, spec: Spec, method: str) -> No
                 )
 
 
-def _sample(federation: Federation) -> Tensor:
+def one_sample(federation: Federation) -> Tensor:
     """One test sample as the model gets it; zeros of its form where all samples are at sites.
 
     A copy, so that a model which overwrites it is found out before it has changed the data.
@@ -187,7 +187,7 @@ def _check_unchanged_by_evaluation(federation: Federation, spec: Spec, model: Ch
     """Raise if a forward pass in evaluation changes a buffer that is averaged and stored."""
     before = _saved_buffers(model)
     with torch.no_grad(), fork_rng():
-        _output(model.eval(), _sample(federation))
+        _output(model.eval(), one_sample(federation))
     for name, buffer in _saved_buffers(model).items():
         if not torch.equal(buffer, before[name]):
             raise UserError(
@@ -204,7 +204,7 @@ def _saved_buffers(model: Chain) -> Params:
 
 def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> None:
     """Raise if the model returns something else in training, as models with two classifiers do."""
-    x = torch.cat([_sample(federation)] * 2)
+    x = torch.cat([one_sample(federation)] * 2)
     buffers = _saved_buffers(model)
     output = _training_output(spec, model, x)
     _check_scores(output, spec, federation, x, " in training (model.train())")

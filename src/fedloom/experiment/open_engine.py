@@ -35,6 +35,7 @@ from fedloom.experiment.build import (
     server_device,
     worker_devices,
 )
+from fedloom.experiment.model_checks import one_sample
 from fedloom.models.summary import rough_macs
 from fedloom.runs.checkpoint import newest_manifest
 from fedloom.runs.folder_layout import CHECKPOINT
@@ -131,7 +132,7 @@ def choose_engine(
         return EngineChoice(entry.name)
     if values:
         return EngineChoice("inprocess")
-    work = _estimated_work(config, dataset, clients, model)
+    work = _estimated_work(config, dataset, clients, model, workload.federation)
     pool, workers = registry.entry("pool"), 1
     if pool.available and _on_cpu(config):
         workers = useful_workers(pool, config, clients) or usable_cores()
@@ -232,7 +233,7 @@ def _built_with(
 
 
 def _estimated_work(
-    config: Config, dataset: Dataset, clients: Clients, model: Chain
+    config: Config, dataset: Dataset, clients: Clients, model: Chain, federation: Federation
 ) -> WorkEstimate:
     samples = config.train.epochs * float(np.mean(clients.sizes))
     steps = config.train.steps or math.ceil(samples / config.train.batch)
@@ -241,7 +242,7 @@ def _estimated_work(
         named["device"] = _described(device)
     return WorkEstimate(
         # a backward pass costs twice a forward pass
-        macs_per_step=3 * rough_macs(model, dataset.shape) * config.train.batch,
+        macs_per_step=3 * rough_macs(model, one_sample(federation)) * config.train.batch,
         steps=steps,
         cohort=_cohort(config, clients),
         rounds=config.rounds,

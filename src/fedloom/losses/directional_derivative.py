@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedloom.core.chain import Chain
+from fedloom.core.model_output import tensor_of
 from fedloom.losses.tangent import propagate_tangent
 
 Taps = dict[str, Tensor]
@@ -46,6 +47,7 @@ def by_double_backward(
     with _twice_differentiable(chain):
         for name in chain.between(after, None):
             taps[name] = x = chain.block(name)(x)
+    taps[chain.names[-1]] = x = tensor_of(x)
     (by_input,) = torch.autograd.grad(F.cross_entropy(x, y), u, create_graph=True)
     return taps, (by_input * direction).sum()
 

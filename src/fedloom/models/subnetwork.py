@@ -19,6 +19,7 @@ from torch.func import functional_call
 
 from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
+from fedloom.core.model_output import tensor_of
 from fedloom.models.width_tracing import (
     CONVOLUTIONS,
     SLIMMABLE_LAYERS,
@@ -142,7 +143,7 @@ class SubNetwork:
                 for path, layer, weight, kept in self._slices[name]
             }
             x = functional_call(self._twin.block(name), weights, (x,))
-        return x
+        return x if until in self._twin.names[:-1] else tensor_of(x)
 
 
 def _last_layer(chain: Chain) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,32 +54,47 @@ def summary(chain: Chain, shape: Shape) -> Summary:
         return _count(copy.deepcopy(chain).cpu(), x)
 
 
-def rough_macs(chain: Chain, shape: Shape) -> int:
-    """Approximate MACs of the forward pass of one sample: weights times output positions.
+def rough_macs(chain: Chain, x: Tensor) -> int:
+    """Approximate MACs of the forward pass of these samples: weights times output positions.
 
     It takes milliseconds, while the exact `summary` takes a second the first time a process uses
     the meta device. The two agree for dense, convolutional and LSTM layers without groups.
     """
     total = 0
 
-    def add(layer: nn.Module, inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
+    def add(layer: nn.Module, inputs: object, output: Any) -> None:
         nonlocal total
-        features = output if isinstance(output, Tensor) else output[0]
-        channel_dim = 1 if isinstance(layer, nn.modules.conv._ConvNd) else -1
-        positions = features.numel() // features.shape[channel_dim]
         weights = sum(p.numel() for p in layer.parameters(recurse=False) if p.dim() > 1)
-        total += weights * positions
+        total += weights * _positions(layer, output)
 
     counted = [layer for _, layer in chain.layers() if not isinstance(layer, nn.Embedding)]
     hooks = [layer.register_forward_hook(add) for layer in counted]
     training = chain.training
     with torch.no_grad():
-        device = next((p.device for p in chain.parameters()), torch.device("cpu"))
-        chain.eval()(torch.zeros(1, *shape, dtype=_input_dtype(chain), device=device))
+        chain.eval()(x)
     chain.train(training)
     for hook in hooks:
         hook.remove()
     return total
+
+
+def _positions(layer: nn.Module, output: Any) -> int:
+    """How many times a layer has used its weights, by the first tensor that it returned."""
+    features = _first_tensor(output)
+    if features is None or not features.numel():
+        return 0
+    channel_dim = 1 if isinstance(layer, nn.modules.conv._ConvNd) else -1
+    return features.numel() // features.shape[channel_dim] if features.dim() else 1
+
+
+def _first_tensor(output: Any) -> Tensor | None:
+    """The output itself, or the first tensor in a tuple, a dict or an object, if there is one."""
+    if isinstance(output, Tensor):
+        return output
+    is_collection = isinstance(output, (tuple, list, Mapping))
+    parts = output if is_collection else getattr(output, "__dict__", {})
+    values = parts.values() if isinstance(parts, Mapping) else parts
+    return next((v for v in values if isinstance(v, Tensor)), None)
 
 
 def _count(chain: Chain, x: Tensor) -> Summary:
