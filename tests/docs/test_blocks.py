@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 from page_runner import PageRunner
-from reading import BLOCK, GENERATED, Block, blocks, named, pages
+from reading import BLOCK, GENERATED, ROOT, Block, blocks, named, pages
 
 from fedloom.experiment.prepare import check_names
 from fedloom.settings.config import load
 
 PAGES = [page for page in pages() if blocks(page)]
+README = ROOT / "README.md"
 OUTPUT = ("text", "console")
 MOST_EXCEPTIONS = 18  # raise it only for what truly cannot run in a test
 
@@ -32,7 +33,13 @@ def of_kind(*languages: str) -> list[Block]:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if {b.language for b in blocks(p)} & {"python", "sh"}], ids=named
+    "page",
+    [
+        pytest.param(page, marks=() if page == README else pytest.mark.pages)
+        for page in PAGES
+        if {block.language for block in blocks(page)} & {"python", "sh"}
+    ],
+    ids=named,
 )
 def test_the_blocks_of_a_page_run_in_their_order(page: Path, place: Path) -> None:
     with PageRunner(place) as runner:
