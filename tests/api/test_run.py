@@ -251,6 +251,21 @@ def test_clients_of_a_method_that_does_not_personalise_have_the_global_model() -
         run.client(8)
 
 
+def test_open_takes_no_settings(desk: Path) -> None:
+    """They were read and then ignored: a run goes on with those of its folder."""
+    experiment(rounds=1).run("one")
+    for name, value in {"rounds": 10, "lr": 0.3, "partition": "iid"}.items():
+        with pytest.raises(fl.UserError, match=f"{name}= cannot be given to fedloom.open: a run"):
+            fl.open("one", **{name: value})
+
+
+def test_an_object_under_a_wrong_name_is_told_where_data_belong() -> None:
+    x = np.zeros((4, 2))
+    for wrong in ({"X": x, "y": x[:, 0]}, {"dta": (x, x[:, 0])}):
+        with pytest.raises(fl.UserError, match=r"no setting or argument .* as data=\(X, y\)"):
+            fl.Experiment(**wrong)
+
+
 def test_a_client_is_named_by_a_number_of_any_integer_type(desk: Path) -> None:
     """Of a run in a folder, NumPy's integers found no memories, and so the global model."""
     run = experiment(method="ditto").run("ditto")

@@ -258,6 +258,20 @@ def test_a_built_in_metric_is_reported_under_the_name_it_was_given(tmp_path: Pat
     assert list(stored.result.metrics) == ["err", "mae", "r2"]
 
 
+def test_a_metric_that_fails_is_told_the_shapes_that_it_got() -> None:
+    shapes = []
+
+    def broken(predictions: Tensor, targets: Tensor) -> float:
+        shapes.append((tuple(predictions.shape), tuple(targets.shape)))
+        raise ValueError("broken")
+
+    with pytest.raises(fl.UserError) as error:
+        experiment("regression", metrics=[broken]).run()
+    assert [len(shape) for shape in shapes[0]] == [1, 1]
+    of_both = f"predictions of shape {shapes[0][0]} and targets of shape {shapes[0][1]}"
+    assert f"metric 'broken' failed on {of_both}: ValueError: broken" in str(error.value)
+
+
 def test_a_metric_that_changes_what_it_gets_spoils_no_other() -> None:
     def spoil(predictions: Tensor, targets: Tensor) -> float:
         predictions.zero_(), targets.zero_()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fedloom.core.code_digest import code_digest
-from fedloom.core.errors import UserError
+from fedloom.core.errors import UserError, did_you_mean, shown_text
 from fedloom.core.method import Method
 from fedloom.core.params import sha256
 from fedloom.core.spec import Spec
@@ -33,6 +33,7 @@ from fedloom.data.dataset import Dataset
 from fedloom.data.from_python import as_dataset, content_digest
 from fedloom.settings.config import Config, load
 from fedloom.settings.overrides import SHORT_NAMES, merged, method_table
+from fedloom.settings.plain_values import plain
 
 DATA_OPTIONS = ("test", "client_ids", "target", "client", "kind", "channels")
 
@@ -74,6 +75,7 @@ def collect(given: Mapping[str, Any]) -> Inputs:
         if dataset.train.users is not None:
             settings.setdefault("partition", "user")
             settings.setdefault("clients", 0)
+    _check_names(settings)
     raw: dict[str, Any] = {}
     for name, value in settings.items():
         path = name if isinstance(value, Mapping) else SHORT_NAMES.get(name, name)
@@ -81,6 +83,24 @@ def collect(given: Mapping[str, Any]) -> Inputs:
     inputs = Inputs(raw, dataset, values)
     allow(inputs.config.references)  # raises if a setting is wrong
     return inputs
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    """Raise for an object under a name that nothing has; other wrong names are told with the rest.
+
+    As a setting it would only be refused for its type.
+    """
+    for name, value in settings.items():
+        if SHORT_NAMES.get(name, name).partition(".")[0] in Config.model_fields:
+            continue
+        try:
+            plain({name: value})
+        except UserError:
+            guess = did_you_mean(name, ["data", *DATA_OPTIONS, *Config.model_fields])
+            raise UserError(
+                f"there is no setting or argument '{shown_text(str(name))}'{guess}; "
+                "samples and labels are passed as data=(X, y)"
+            ) from None
 
 
 def _nested(path: str, value: Any) -> dict[str, Any]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedloom.api.inputs import Inputs, collect
+from fedloom.api.inputs import DATA_OPTIONS, Inputs, collect
 from fedloom.api.run import Run
 from fedloom.core import user_code
 from fedloom.core.errors import UserError
 from fedloom.experiment.stored_run import read_run
 from fedloom.settings.config import Config
+
+OPTIONS = ("loss", "task", *DATA_OPTIONS)  # what describes objects that are passed again
 
 
 def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data: Any = None,
@@ -23,8 +26,10 @@ def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data:
     session.
 
     method, model, data, metrics: what the run was given as Python objects that have no importable
-    name; they are needed only to resume it or to use its models. data_options: as for Experiment.
+    name; they are needed only to resume it or to use its models. data_options: as for Experiment;
+    loss too, if it was passed as an object. Other settings are those in the folder.
     """
+    _check_options(data_options)
     path = Path(folder)
     stored = read_run(path)
     if trust:
@@ -34,6 +39,16 @@ def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data:
     _check_same(stored.config, given, objects)
     stored = replace(stored, dataset=given.dataset)
     return Run(replace(given, raw=stored.config.model_dump(mode="json")), stored)
+
+
+def _check_options(names: Iterable[str]) -> None:
+    """Raise for a setting: it would be ignored, as a run keeps the settings of its folder."""
+    for name in names:
+        if name not in OPTIONS:
+            raise UserError(
+                f"{name}= cannot be given to fedloom.open: a run goes on with the settings in its "
+                f"folder; for other settings begin a new run (choices: {', '.join(OPTIONS)})"
+            )
 
 
 def _check_same(config: Config, given: Inputs, objects: dict[str, Any]) -> None:

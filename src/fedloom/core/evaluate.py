@@ -24,6 +24,7 @@ from fedloom.core.learning_task import (
     NEXT_TOKEN,
     LearningTask,
     cross_entropy,
+    like_targets,
 )
 
 MetricFunction = Callable[[Tensor, Tensor], float]  # of predictions and targets
@@ -89,8 +90,9 @@ class Evaluation:
 
     def with_metrics(self, metrics: Metrics) -> Evaluation:
         """With the values of metrics in place of the predictions; NaN if there are no samples."""
+        predictions = like_targets(self.predictions, self.targets)
         values = {
-            name: _value(name, metric, self.predictions, self.targets) if self.units else math.nan
+            name: _value(name, metric, predictions, self.targets) if self.units else math.nan
             for name, metric in metrics.items()
         }
         return replace(self, metrics=values, predictions=NO_TENSOR, targets=NO_TENSOR)

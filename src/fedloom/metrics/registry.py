@@ -15,7 +15,6 @@ from typing import Any
 from fedloom.core import user_code
 from fedloom.core.errors import UserError, unknown_name
 from fedloom.core.evaluate import Evaluation, MetricFunction
-from fedloom.core.learning_task import like_targets
 from fedloom.metrics import of_classes, of_labels, of_values
 from fedloom.metrics.score import SCORES
 
@@ -138,7 +137,5 @@ def _of_user(name: str, values: Mapping[str, Any], known: Mapping[str, Metric]) 
 
 
 def _on_copies(function: MetricFunction) -> MetricFunction:
-    """The user's function on copies, which it may change; outputs in the shape of the targets."""
-    return lambda predictions, targets: function(
-        like_targets(predictions, targets).clone(), targets.clone()
-    )
+    """The user's function on copies, which it may change."""
+    return lambda predictions, targets: function(predictions.clone(), targets.clone())

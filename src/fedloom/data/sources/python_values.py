@@ -218,8 +218,8 @@ def as_array(values: Any, where: str) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         return tensor_to_numpy(values, where)
     if np.ma.is_masked(values):  # NumPy would forget the mask and keep what is under it
-        first = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
-        found = f"{np.ma.count_masked(values)} masked values (the first is in sample {first})"
+        masked = np.argwhere(np.ma.getmaskarray(values))
+        found = f"{len(masked)} masked values (the first is in sample {masked[0][0]})"
         raise data_error(where, found, "a value everywhere", "fill in or leave out the samples")
     if isinstance(values, (list, tuple)):
         values = [tensor_to_numpy(v, where) if isinstance(v, torch.Tensor) else v for v in values]
