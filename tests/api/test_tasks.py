@@ -458,3 +458,13 @@ def test_runs_are_compared_and_reported(task: str, tmp_path: Path) -> None:
     assert {"regression": "R2", "multilabel": "label accuracy"}[task] in page
     recalls = by_class({name: [run.result.global_model] for name, run in runs.items()}, {})
     assert recalls is None or recalls.classes  # a plot of no classes cannot be drawn
+
+
+@every_task
+def test_a_folder_is_opened_with_the_same_data(task: str, tmp_path: Path) -> None:
+    """The task is that of the run; it had to be passed again."""
+    run = experiment(task).run(tmp_path / "run")
+    again = fl.open(tmp_path / "run", data=(X, TARGETS[task]), client_ids=CLIENTS)
+    assert np.array_equal(again.predict(X[:5]), run.predict(X[:5]))
+    with pytest.raises(fl.UserError, match="another version of it; pass the same options with"):
+        fl.open(tmp_path / "run", data=(X, TARGETS[task]))

@@ -1,5 +1,7 @@
 """`fedloom cost`: a paper's tables with the printed numbers, one method on a model, bad input."""
 
+from pathlib import Path
+
 import pytest
 
 from cli.talk import fedloom
@@ -191,3 +193,28 @@ def test_a_table_at_the_papers_scale() -> None:
 def test_wrong_flags_of_the_papers_scale(words: tuple, sentence: str) -> None:
     refused = fedloom("cost", *words, code=2).flat
     assert sentence in refused
+
+
+USERS = """
+from torch import nn
+
+
+class Patches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch, self.position = nn.Conv2d(1, 5, 4, 4), nn.Embedding(4, 5)
+        self.fc = nn.Linear(5, 4)
+
+    def forward(self, x):
+        return {"logits": self.fc((self.patch(x).flatten(2) + self.position.weight.T).mean(2))}
+"""
+
+
+def test_a_users_model_of_images_that_embeds_positions(tmp_path: Path) -> None:
+    (tmp_path / "users.py").write_text(USERS)
+    own = ("cost", "--model", f"{tmp_path}/users.py:Patches", "--classes", 4, "--json")
+    (row,) = fedloom(*own, "--shape", "1x8x8", "--batch", 4).json
+    assert row["macs"] == 4 * 5 * 16 + 5 * 4
+    error = fedloom(*own, "--shape", "8x8", code=2).flat
+    assert "users.py:Patches' does not accept a sample of numbers of shape (8, 8): " in error
+    assert "change --shape or the model" in error

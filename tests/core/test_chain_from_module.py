@@ -407,3 +407,51 @@ def test_a_cut_after_several_values(kind: Any) -> None:
     with pytest.raises(UserError, match=r"'pair' returns several values, .* nearby: first"):
         chain_from_module.cut(net, at=["pair"])
     assert chain_from_module.cut(net, example=x).names == ("first", "head")
+
+
+class Keeps(nn.Module):
+    """Its body, or its dropout, stays in one mode."""
+
+    def __init__(self, mode: bool, layer: str) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
+        self.dropout, self.head = nn.Dropout(), nn.Linear(5, 3)
+        self.kept = (mode, layer)
+
+    def train(self, mode: bool = True) -> "Keeps":
+        super().train(mode)
+        self.get_submodule(self.kept[1]).train(self.kept[0])
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.dropout(self.body(x)))
+        return scores
+
+
+@pytest.mark.parametrize("at", [None, ["body"]])
+@pytest.mark.parametrize(
+    ("mode", "layer", "problem"),
+    [
+        (False, "body", r"train\(\) keeps 'body' in evaluation mode, .* in the class of 'body', "),
+        (True, "dropout", r"train\(\) keeps 'dropout' in training mode"),
+    ],
+)
+def test_modes_that_blocks_would_not_keep(
+    mode: bool, layer: str, problem: str, at: list[str] | None
+) -> None:
+    """A pretrained body whose statistics stay as they are would have been changed."""
+    with pytest.raises(UserError, match=problem):
+        chain_from_module.cut(Keeps(mode, layer), at, example=torch.ones(4, 6))
+
+
+def test_a_module_that_keeps_its_own_mode_is_cut() -> None:
+    class Frozen(nn.Sequential):
+        def train(self, mode: bool = True) -> "Frozen":
+            return super().train(False)
+
+    net = nn.Sequential(Frozen(nn.Linear(6, 5), nn.BatchNorm1d(5)), nn.Linear(5, 3))
+    chain = chain_from_module.cut(net, example=torch.ones(4, 6))
+    assert chain.names == ("0", "head")
+    assert not any(
+        module.training for module in chain.train().block("0").get_submodule("0").modules()
+    )

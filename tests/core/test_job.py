@@ -124,3 +124,22 @@ def test_a_teacher_from_a_memory(where: str) -> None:
     held = teacher.state_dict()
     assert held["head.bias"].tolist() == [9, 9, 9]
     assert sha256({**held, "head.bias": start()["head.bias"]}) == sha256(start())
+
+
+def test_a_teacher_has_the_modes_of_its_model() -> None:
+    """A batch norm that the model keeps in evaluation mode, as a pretrained one, is so there."""
+
+    class Pretrained(nn.Sequential):
+        def train(self, mode: bool = True) -> "Pretrained":
+            return super().train(False)
+
+    def build() -> Chain:
+        return Chain({"body": Pretrained(nn.BatchNorm1d(2)), "head": nn.BatchNorm1d(2)})
+
+    start = dict(build().state_dict())
+    teacher = standalone_job(build, start).frozen(norm="batch")
+    modes = {n for n, m in teacher.named_modules() if m.training}
+    assert modes == {"head"}
+    assert not any(
+        m.training for m in standalone_job(build, start).frozen(norm="running").modules()
+    )

@@ -27,7 +27,8 @@ def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data:
 
     method, model, data, metrics: what the run was given as Python objects that have no importable
     name; they are needed only to resume it or to use its models. data_options: as for Experiment;
-    loss too, if it was passed as an object. Other settings are those in the folder.
+    loss too, if it was passed as an object. The task and all other settings are those in the
+    folder.
     """
     _check_options(data_options)
     path = Path(folder)
@@ -35,6 +36,8 @@ def open_run(folder: str | Path, *, method: Any = None, model: Any = None, data:
     if trust:
         user_code.allow(stored.config.references)
     objects = {"method": method, "model": model, "data": data, "metrics": metrics, **data_options}
+    if data is not None:  # their form depends on the task
+        objects.setdefault("task", stored.config.task)
     given = collect({name: value for name, value in objects.items() if value is not None})
     _check_same(stored.config, given, objects)
     stored = replace(stored, dataset=given.dataset)
@@ -63,4 +66,7 @@ def _check_same(config: Config, given: Inputs, objects: dict[str, Any]) -> None:
             continue
         old, new = user_code.short_reference(then), user_code.short_reference(now)
         this = "another version of it" if old == new else f"'{new}'"
-        raise UserError(f"the run was made with {name} '{old}', and this is {this}")
+        options = (
+            "; pass the same options with them, such as kind or test" if name == "data" else ""
+        )
+        raise UserError(f"the run was made with {name} '{old}', and this is {this}{options}")

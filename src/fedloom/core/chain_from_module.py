@@ -62,6 +62,7 @@ def _cut(model: nn.Module, at: Sequence[str | int], example: Tensor | None) -> C
         start = end
     chain = Chain(blocks)
     raise_all(_shared_tensors(chain), f"{name} cannot be cut there")
+    raise_all(_modes_of_its_own(model, chain), f"{name} cannot be cut there")
     if example is not None:
         _verify(model, chain, example)
     return chain
@@ -156,6 +157,22 @@ def _shared_tensors(chain: Chain) -> Iterator[str]:
                     f"blocks '{first}' and '{block}' share '{name}'; "
                     "cut where no weights are used on both sides"
                 )
+
+
+def _modes_of_its_own(model: nn.Module, chain: Chain) -> Iterator[str]:
+    """A problem if a `train` of the user's keeps a layer in one mode; blocks would not call it."""
+    for training in (True, False):
+        with _mode(model, training):
+            modes = {module: module.training for module in model.modules()}
+            chain.train(training)
+            kept = [n for n, m in model.named_modules() if m.training is not modes[m]]
+        if kept:
+            yield (
+                f"its train() keeps '{kept[0]}' in {'evaluation' if training else 'training'} "
+                f"mode, and blocks do not call it; define train() in the class of '{kept[0]}', and "
+                "do not cut inside it"
+            )
+            return
 
 
 def _verify(model: nn.Module, chain: Chain, example: Tensor) -> None:

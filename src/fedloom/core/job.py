@@ -235,16 +235,18 @@ class Job:
         weights. norm: normalise by batch statistics or by the running ones. Call it through `once`.
         Dropout and similar layers are in evaluation mode, so a teacher leaves the draws of the
         trained model unchanged. With norm "batch" it updates the running statistics of its own
-        scratch copy, which are never read.
+        scratch copy, which are never read. A batch norm that the model keeps in evaluation mode, by
+        a `train` of its own, normalises by running ones here as well.
         """
         weights = self.received
         if slot != "received":
             weights = {**self.received, **self._weights_of(slot)}
         chain = self.model_pool.load_frozen(f"frozen {slot} {norm}", weights)
-        chain.requires_grad_(False).eval()
-        for layer in chain.modules():
-            if isinstance(layer, BATCH_NORMS):
-                layer.train(norm == "batch")
+        chain.requires_grad_(False).train()
+        by_batch = [m for m in chain.modules() if isinstance(m, BATCH_NORMS) and m.training]
+        chain.eval()
+        for layer in by_batch:
+            layer.train(norm == "batch")
         return chain
 
     def _weights_of(self, slot: str) -> Mapping[str, Tensor]:

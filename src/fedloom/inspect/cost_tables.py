@@ -21,12 +21,13 @@ from typing import Any, cast
 
 import torch
 
+from fedloom.core import user_code
 from fedloom.core.errors import UserError, raise_all, unknown_name
 from fedloom.core.key import Key
 from fedloom.core.spec import Spec, parse
 from fedloom.data.dataset import Dataset, Split
 from fedloom.diagnostics.cost.count import Convention, Cost, count_cost
-from fedloom.diagnostics.cost.toy_federation import Workload
+from fedloom.diagnostics.cost.toy_federation import Build, Workload, synthetic_samples
 from fedloom.experiment.build import build_model, check_model
 from fedloom.experiment.build_solver import build_rule, training_conflicts
 from fedloom.methods import registry as methods
@@ -62,6 +63,8 @@ class Case:
         check_model(model)
         samples = cast(Dataset, SampleShape(self.shape, range(self.classes)))
         build = partial(_build, model, samples)
+        if user_code.is_reference(model.name):
+            _check_takes(model, build, self.shape)
         return Workload(built, build, self.shape, self.classes, batch, build_rule(checked))
 
 
@@ -92,6 +95,22 @@ class SampleShape:
 
 def _build(model: Spec, samples: Dataset, device: torch.device) -> Any:
     return build_model(model, samples, Key.root(0), torch.float32, device)
+
+
+def _check_takes(spec: Spec, build: Build, shape: tuple[int, ...]) -> None:
+    """Raise unless a user's model takes a sample of this shape; registered ones check that."""
+    chain = build(torch.device("cpu")).eval()
+    x = synthetic_samples(chain, shape, 1)
+    try:
+        with torch.no_grad():
+            chain(x)
+    except Exception as error:  # a user's model can fail in any way
+        why = str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
+        kind = "numbers" if x.is_floating_point() else "tokens"
+        raise UserError(
+            f"model '{user_code.short_reference(spec.name)}' does not accept a sample of {kind} of "
+            f"shape {shape}: {why}; change --shape or the model (text is told by its nn.Embedding)"
+        ) from error
 
 
 @dataclass(frozen=True)

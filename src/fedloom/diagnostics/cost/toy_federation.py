@@ -155,12 +155,18 @@ def synthetic_client(workload: Workload, device: torch.device) -> SyntheticClien
     batch = workload.batch
     chain = workload.build(torch.device("meta"))
     labels = torch.arange(samples_needed(workload.method, batch)) % workload.classes
-    if any(isinstance(layer, nn.Embedding) for layer in chain.modules()):
-        x = torch.zeros(batch, *workload.shape, dtype=torch.int64)
-    else:
-        generator = Key.root(0).fold("noise").generator()
-        x = torch.randn(batch, *workload.shape, generator=generator)
+    x = synthetic_samples(chain, workload.shape, batch)
     return SyntheticClient(x.to(device), labels[:batch].to(device), labels)
+
+
+def synthetic_samples(chain: Chain, shape: tuple[int, ...], count: int) -> Tensor:
+    """Gaussian noise, or zero tokens if the model embeds text, which has one dimension.
+
+    A model of images may embed the numbers of their patches.
+    """
+    if len(shape) == 1 and any(isinstance(layer, nn.Embedding) for layer in chain.modules()):
+        return torch.zeros(count, *shape, dtype=torch.int64)
+    return torch.randn(count, *shape, generator=Key.root(0).fold("noise").generator())
 
 
 def samples_needed(method: Method, batch: int) -> int:
