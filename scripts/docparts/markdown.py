@@ -93,6 +93,20 @@ def options(function: Callable[..., Any], skip: Iterable[str] = ()) -> str:
     )
 
 
+def _type(accepted: str) -> str:
+    """Types and choices in words; choices that are signs or blanks stay in quotes.
+
+    >>> _type("int | null"), _type("'global' | 'local'"), _type("'' | ','")
+    ('int or none', 'global or local', "`''` or `','`")
+    """
+    words = []
+    for word in accepted.split(" | "):
+        plain = re.fullmatch(r"'([\w-]+)'", word)
+        quoted = f"`{word}`" if word[0] in "'\"" else word.replace("null", "none")
+        words.append(plain[1] if plain else quoted)
+    return " or ".join(words)
+
+
 def parameter_table(described: Sequence[Mapping[str, Any]]) -> str:
     """Parameters as `Parameter.describe` returns them; required ones have no default there."""
     if not described:
@@ -100,7 +114,7 @@ def parameter_table(described: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         [
             f"`{p['name']}`",
-            p["type"].replace(" | ", " or ").replace("null", "none").replace("'", ""),
+            _type(p["type"]),
             between(p.get("low"), p.get("above"), p.get("high"), p.get("below")),
             f"`{typed(p['default'])}`" if "default" in p else "required",
             p["meaning"],

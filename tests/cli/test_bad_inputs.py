@@ -90,13 +90,14 @@ SETTINGS: Rows = {
     f"--method {'x' * 300}.py:f": ("File name too long", "give the path of another file"),
     "--model loop.py:f": ("Too many levels of symbolic links", "give the path of another file"),
     "--device tpu": ("no device 'tpu'", "auto, cpu, cuda, mps"),
+    "--device gpu": ("no device 'gpu'", "write cuda, or auto"),
     "--engine rayy": ("no engine 'rayy'; did you mean 'ray'?", "inprocess, pool"),
 }
 METHODS: Rows = {
     "--method fedporx": ("no method 'fedporx'", "did you mean 'fedprox'?", "fedloom methods"),
     "--method 'fedprox(mu=-1)'": ("fedprox: mu=-1", "at least 0", "0 is FedAvg"),
     "--method 'fedprox(nu=1)'": ("no parameter 'nu'", "did you mean 'mu'?"),
-    "--method 'fedprox(mu=big)'": ("mu='big'", "float"),
+    "--method 'fedprox(mu=big)'": ("mu='big' must be a number", "(weight of the proximal term"),
     "--method 'fedprox(mu)'": ("'mu' has no value", "write mu=VALUE"),
     "--method 'fedprox(0.1)'": ("fedprox: argument 0.1 has no name", "write mu=0.1"),
     "--method 'fedprox(mu=1,mu=2)'": ("'mu' is given twice", "give it once"),
@@ -114,7 +115,7 @@ METHODS: Rows = {
         "fedavg: no parameter 'lr'",
         "fedprox: mu=-1",
     ),
-    "--method method.py:main": ("no function in ", "method.py 'main'", "did you mean 'mine'?"),
+    "--method method.py:main": ("no function 'main' in ", "method.py; ", "did you mean 'mine'?"),
     "--method absent.py:mine": ("absent.py' is not a file", "file.py:function"),
     "--method raises.py:mine": (
         "raises.py' cannot be loaded",
@@ -152,7 +153,7 @@ MODELS: Rows = {
         "raise it",
         "norm='group'",
     ),
-    "--model model.py:nett": ("no function in ", "model.py 'nett'", "did you mean 'net'?"),
+    "--model model.py:nett": ("no function 'nett' in ", "model.py; ", "did you mean 'net'?"),
     "--model model.py:number": ("model.py:number", "int, not a Module", "fix the function"),
     "--model model.py:fails": ("model.py:fails", "KeyError", "kaputt"),
     "--model model.py:deaf": (

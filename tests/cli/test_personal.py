@@ -14,7 +14,7 @@ from cli.talk import TINY, Said, fedloom, lines, run
 from fedloom.claims import suite_table
 from fedloom.experiment.stored_run import StoredRun, read_run
 from fedloom.metrics.client_scores import EMPTY_SPREAD, ClientScores
-from fedloom.reports.client_scores import by_class, final_scores, training_counts
+from fedloom.reports.client_scores import by_class, client_data, final_scores
 from fedloom.reports.colours import styles
 from fedloom.reports.sweep import by_setting
 from fedloom.settings import presets
@@ -93,7 +93,7 @@ def test_recall_by_class_is_over_the_clients_that_have_it(
     stored = {name: [read_run(runs[name])] for name in METHODS}
     seen = by_class(scores_of(stored), stored)
     assert seen is not None and seen.classes == ["0", "1", "2", "3"]
-    counts = training_counts(read_run(runs["ditto"]))
+    counts = client_data(read_run(runs["ditto"])).counts
     correct = np.array(result(runs["ditto"])["personal_models"]["correct"])
     expected = [correct[counts[:, c] > 0, c].mean() / 20 for c in range(4)]
     assert seen.recalls["ditto"] == pytest.approx(expected, abs=1e-6)
@@ -118,7 +118,7 @@ def test_rows_with_other_classes_or_without_scores_are_not_compared_by_class() -
 
 def test_recall_by_class_of_one_client(runs: dict[str, Path], desk: Path) -> None:
     stored = {name: [read_run(runs[name])] for name in ("fedavg", "ditto")}
-    counts = training_counts(stored["ditto"][0])
+    counts = client_data(stored["ditto"][0]).counts
     client = int((counts > 0).sum(1).argmin())  # one that lacks a class
     has = np.flatnonzero(counts[client])
     seen = by_class(scores_of(stored), stored, client)

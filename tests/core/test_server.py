@@ -7,7 +7,7 @@ from torch import Tensor
 from fedloom.core.key import Key
 from fedloom.core.roles import Roles
 from fedloom.core.server import By, Cohort, Memory, Reply, Stage, apply_mean, mean, weighted_sum
-from fedloom.core.state import MemoryStore, ServerState
+from fedloom.core.state import MemoryStore
 from fedloom.methods.fedyogi import fedyogi
 from fedloom.stages.optimise import adaptive, momentum, scale
 
@@ -126,16 +126,3 @@ def test_remembering_a_slot_leaves_the_others() -> None:
         "b": 5.0,
     }
     assert store.recall(4) == store.recall(0) == {}
-
-
-def test_a_state_is_restored_from_its_tensors() -> None:
-    state = ServerState(
-        7,
-        {"a.w": number(1.0), "a/b.w": number(2.0), "count": torch.tensor(3)},
-        {
-            "momentum(beta=0.5, lr=1)": {"velocity": {"a.w": number(4.0)}},
-            "adam": {"first": {"a/b.w": number(5.0)}},
-        },
-        {"control": {"a.w": number(6.0)}},
-    )
-    assert ServerState.from_tensors(7, state.tensors()) == state

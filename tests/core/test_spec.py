@@ -35,18 +35,18 @@ WRONG: dict[str, tuple[Any, str]] = {
     "stitch too long": (2.5, "stitch=2.5 must be at most 2 (length of a stitch)"),
     "stitch is not a number": (math.nan, "stitch=nan must be finite (length of a stitch)"),
     "stitch without end": (math.inf, "stitch=inf must be finite (length of a stitch)"),
-    "stitch in words": ("long", "stitch='long' must be float"),
-    "stitch as a switch": (True, "stitch=True must be float"),
-    "colour": ("green", "colour='green' must be 'red' or 'blue'"),
-    "colour as a number": (1, "colour=1 must be 'red' or 'blue'"),
+    "stitch in words": ("long", "stitch='long' must be a number (length of a stitch)"),
+    "stitch as a switch": (True, "stitch=True must be a number (length of a stitch)"),
+    "colour": ("green", "colour='green' must be 'red' or 'blue' (of the thread)"),
+    "colour as a number": (1, "colour=1 must be 'red' or 'blue' (of the thread)"),
     "passes": (0, "passes=0 must be at least 1 (how often)"),
-    "passes in half": (1.5, "passes=1.5 must be int"),
-    "passes as a switch": (True, "passes=True must be int"),
+    "passes in half": (1.5, "passes=1.5 must be a whole number (how often)"),
+    "passes as a switch": (True, "passes=True must be a whole number (how often)"),
     "tension": (1, "tension=1 must be below 1 (of the thread)"),
-    "tension in words": ("tight", "tension='tight' must be 'auto' or float"),
-    "knots": ("many", "knots='many' must be int or none"),
-    "backwards": (1, "backwards=1 must be bool"),
-    "pattern": (3, "pattern=3 must be list"),
+    "tension in words": ("tight", "tension='tight' must be 'auto' or a number (of the thread)"),
+    "knots": ("many", "knots='many' must be a whole number or none (none: as many as it takes)"),
+    "backwards": (1, "backwards=1 must be true or false (from the end)"),
+    "pattern": (3, "pattern=3 must be list (rows)"),
 }
 
 
@@ -75,14 +75,14 @@ class Annotated_(list):  # type: ignore[type-arg]
     ("value", "problem"),
     [
         ({"mu": 3}, None),
-        ({"mu": "abc"}, "mu='abc' must be float"),
-        ({"mu": True}, "mu=True must be float"),
+        ({"mu": "abc"}, "mu='abc' must be a number"),
+        ({"mu": True}, "mu=True must be a number"),
         ({"steps": 0.5}, None),  # a default of 5 does not say that 0.5 is wrong
-        ({"steps": "ten"}, "steps='ten' must be float"),
+        ({"steps": "ten"}, "steps='ten' must be a number"),
         ({"steps": 10**30}, f"steps={10**30} must be between {-(2**63)} and {2**63}"),
-        ({"fast": 1}, "fast=1 must be bool"),
+        ({"fast": 1}, "fast=1 must be true or false"),
         ({"fast": False}, None),
-        ({"kind": 3}, "kind=3 must be str"),
+        ({"kind": 3}, "kind=3 must be text"),
         ({"kind": "b"}, None),
         ({"sizes": [3]}, None),
         ({"sizes": 3}, "sizes=3 must be list or tuple"),
@@ -120,7 +120,9 @@ def test_text_for_a_parameter_that_says_nothing_is_rejected() -> None:
 
 def test_the_annotations_of_a_class_are_those_of_its_init() -> None:
     assert argument_problems(Annotated_, {"width": 3, "act": "relu"}) == []
-    assert argument_problems(Annotated_, {"width": "3", "act": "relu"}) == ["width='3' must be int"]
+    assert argument_problems(Annotated_, {"width": "3", "act": "relu"}) == [
+        "width='3' must be a whole number"
+    ]
     assert argument_problems(partial(sew, stitch=1.0), {"colour": "red"}) == []
 
 
@@ -174,7 +176,7 @@ def test_all_problems_are_reported_at_once() -> None:
         "seam 'sew': 3 problems",
         "  - stitch=-1 must be above 0 (length of a stitch)",
         "  - passes=0 must be at least 1 (how often)",
-        "  - colour='green' must be 'red' or 'blue'",
+        "  - colour='green' must be 'red' or 'blue' (of the thread)",
     ]
 
 

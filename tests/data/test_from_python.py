@@ -438,9 +438,9 @@ def test_nullable_numbers_and_arrays_made_of_frames(frame):
     ("options", "says"),
     [
         ({}, "the name of the label column; set target=COLUMN"),
-        ({"target": "lable"}, "no column of the DataFrame data 'lable'; did you mean 'label'?"),
+        ({"target": "lable"}, "no column 'lable' in the DataFrame data; did you mean 'label'?"),
         ({"target": "label", "client": "hospitl"}, "did you mean 'hospital'?"),
-        ({"target": 4}, "no column of the DataFrame data '4'"),
+        ({"target": 4}, "no column '4' in the DataFrame data"),
         ({"target": []}, "target=[] names no column; name the column to predict"),
         ({"target": ["label", "label"]}, "target= names the column 'label' twice; name it once"),
         ({"target": "height"}, "column 'height': found label 1.5 at sample 0"),

@@ -66,7 +66,7 @@ def test_images_are_normalised_with_the_given_constants() -> None:
     assert normaliser(given, torch.float64, torch.device("cpu"))(
         x
     ).flatten().tolist() == pytest.approx([-0.4, 0.0, 1.6])
-    with pytest.raises(UserError, match="'made' is a table and is not normalised; leave them out"):
+    with pytest.raises(UserError, match="volumes, and 'made' is a table; leave them out"):
         renormalised(dataset(split([0]), split([0])), (0.2,), (0.5,))
 
 

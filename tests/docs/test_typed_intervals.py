@@ -14,6 +14,7 @@ from fedloom.metrics.paired import t_quantile
 
 PAGES = (
     "guides/which-method.md",
+    "tutorials/long-tail.md",
     *(f"results/{name}.md" for name in ("fedalign", "fedmlb", "fedmix", "fedafa")),
 )
 NUMBER = r"([+-]?\d+\.\d+)"

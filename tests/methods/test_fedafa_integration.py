@@ -135,7 +135,7 @@ def test_the_default_feature_block() -> None:
         (
             "fedafa",
             Chain({"all": nn.Linear(2, 2)}),
-            r"needs a model of at least 2 blocks, but the model has the blocks all",
+            r"needs a model of at least 2 blocks, but the model has only the block all",
         ),
         (
             "m2m",

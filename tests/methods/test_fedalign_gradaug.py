@@ -173,7 +173,7 @@ REJECTED = {
     "one block": (
         fedalign(),
         of_blocks(1),
-        "needs a model of at least 3 blocks, but the model has the blocks block0",
+        "needs a model of at least 3 blocks, but the model has only the block block0",
     ),
     "not narrower": (
         fedalign(width=0.99),

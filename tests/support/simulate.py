@@ -25,6 +25,7 @@ from fedloom.core.simulation import Simulation, init_state
 from fedloom.core.solver import Sgd, Solver
 from fedloom.core.state import MemoryStore, ServerState
 from fedloom.engines.inprocess import InProcess
+from fedloom.runs.state_layout import flattened, layout_of, unflattened
 from support.clients import TensorClient, tiny_clients
 from support.models import CLASSES, Build, nested
 
@@ -159,7 +160,9 @@ def saved_and_loaded(result: SimulationResult) -> tuple[ServerState, MemoryStore
             slot, name = path.split("/", 1)
             memories.setdefault(slot, {})[name] = t
         store.remember(client, memories)
-    return ServerState.from_tensors(result.state.round, load(save(result.state.tensors()))), store
+    state = result.state
+    stored = load(save(flattened(state)))
+    return unflattened(state.round, layout_of(state), stored), store
 
 
 def standalone_job(build: Build, received: Params, data: Data | None = None, **given: Any) -> Job:

@@ -117,9 +117,11 @@ def print_table(shown: Table) -> None:
 def megabytes(count: float) -> str:
     """Bytes as text.
 
-    >>> megabytes(12341200)
-    '12.3 MB'
+    >>> megabytes(12341200), megabytes(6536)
+    ('12.3 MB', '6.5 kB')
     """
+    if count < 1e5:
+        return f"{count / 1e3:.1f} kB"
     return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.2f} GB"
 
 

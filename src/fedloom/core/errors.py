@@ -59,20 +59,25 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
     return f"; did you mean '{closest[0]}'?" if closest else ""
 
 
-def unknown_name(kind: str, name: object, choices: Iterable[str], see: str = "") -> UserError:
+def unknown_name(
+    kind: str, name: object, choices: Iterable[str], see: str = "", place: object = ""
+) -> UserError:
     """The error for a name that is not among the choices, with the closest one and where to look.
+
+    place: where the choices are, such as a file.
 
     >>> print(unknown_name("method", "fedporx", ["fedavg", "fedprox"], see="fedloom methods"))
     no method 'fedporx'; did you mean 'fedprox'? (choices: fedavg, fedprox; see: fedloom methods)
+    >>> print(unknown_name("column", "ages", ["age", "ill"], place="north.csv"))
+    no column 'ages' in north.csv; did you mean 'age'? (choices: age, ill)
     """
     names = sorted(choices)
     listed = ", ".join(names[:_MAX_CHOICES_SHOWN]) or "none"
     if len(names) > _MAX_CHOICES_SHOWN:
         listed += ", ..."
-    where = f"; see: {see}" if see else ""
-    return UserError(
-        f"no {kind} '{shown_text(str(name))}'{did_you_mean(name, names)} (choices: {listed}{where})"
-    )
+    more = f"; see: {see}" if see else ""
+    what = f"no {kind} '{shown_text(str(name))}'" + (f" in {place}" if place else "")
+    return UserError(f"{what}{did_you_mean(name, names)} (choices: {listed}{more})")
 
 
 def raise_all(problems: Iterable[str], about: str) -> None:

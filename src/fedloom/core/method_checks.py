@@ -31,11 +31,12 @@ def problems(method: Method, chain: Chain) -> Problems:
 
 def unmet_needs(method: Method, chain: Chain) -> Problems:
     """What the method needs and the model does not have."""
-    blocks = ", ".join(chain.names)
+    names = ", ".join(chain.names)
+    blocks = f"only the block {names}" if len(chain.names) == 1 else f"the blocks {names}"
     for need in method.needs:
         if not need.met(chain):
             remedy = _way_to_cut(chain, need) if need.by_cutting else ""
-            yield f"needs {need.text}, but the model has the blocks {blocks}{remedy}"
+            yield f"needs {need.text}, but the model has {blocks}{remedy}"
 
 
 def _way_to_cut(chain: Chain, need: Need) -> str:

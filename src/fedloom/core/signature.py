@@ -27,6 +27,8 @@ from fedloom.core.errors import UserError, shown
 
 # What a parameter takes that has neither an annotation nor a default that tells.
 UNDECLARED = (bool, int, float, types.NoneType, list, tuple, dict)
+# Types as messages call them.
+_IN_WORDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "text"}
 MAX_COUNT = 10**9  # of clients, rounds, samples, layers; more is a mistake
 
 
@@ -108,8 +110,10 @@ class Parameter:
                 f"{self.name} is; write {self.name}: str in its signature, or give a number"
             )
         if not self._has_accepted_type(value):
-            accepted = " or ".join(self._accepted(none="none"))
-            return f"{self.name}={shown(value)} must be {accepted}"
+            accepted = " or ".join(
+                _IN_WORDS.get(word, word) for word in self._accepted(none="none")
+            )
+            return f"{self.name}={shown(value)} must be {accepted}{self._why()}"
         if value is None and self.default is not None:
             # TOML has no null: the run would be stored, and resumed, with the default
             return f"{self.name}=none cannot be stored in a settings file; give another value"

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from fedloom.core.params import Params
 from fedloom.core.server import Memory
 
@@ -36,24 +34,6 @@ class ServerState:
             for group, params in memory.items():
                 flat |= {f"memory/{stage}/{group}/{name}": t for name, t in params.items()}
         return flat
-
-    @staticmethod
-    def from_tensors(round: int, flat: Mapping[str, Tensor]) -> ServerState:
-        """The inverse of `tensors`."""
-        params: Params = {}
-        shared: dict[str, Params] = {}
-        memory: dict[str, dict[str, Params]] = {}
-        for path, t in flat.items():
-            kind, rest = path.split("/", 1)
-            if kind == "params":
-                params[rest] = t
-            elif kind == "shared":
-                group, name = rest.split("/", 1)
-                shared.setdefault(group, {})[name] = t
-            else:
-                stage, group, name = rest.split("/", 2)
-                memory.setdefault(stage, {}).setdefault(group, {})[name] = t
-        return ServerState(round, params, memory, shared)
 
 
 class ClientStore(Protocol):

@@ -161,10 +161,14 @@ def load(kind: str, reference: str) -> Callable[..., Any]:
     module = module_from_file(kind, Path(place)) if from_file else module_by_name(kind, place)
     function = getattr(module, name, None)
     if not callable(function):
-        functions = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
+        functions = [
+            n
+            for n, v in vars(module).items()
+            if callable(v) and n[0] != "_" and getattr(v, "__module__", None) == module.__name__
+        ]
         # a module that imports what it offers on first use lists it in dir() only
         names = functions or [n for n in dir(module) if n[0] != "_"]
-        raise unknown_name(f"function in {place}", name, names)
+        raise unknown_name("function", name, names, place=place)
     check_definition(kind, reference, module, function)
     return function  # type: ignore[no-any-return]
 

@@ -43,8 +43,8 @@ def renormalised(dataset: Dataset, mean: tuple[float, ...], std: tuple[float, ..
     """The data set with other normalisation constants, e.g. those that a paper used."""
     if dataset.kind in ("table", "text"):
         raise UserError(
-            f"data.mean, data.std: '{dataset.name}' is a {dataset.kind} and is not normalised; "
-            "leave them out"
+            "data.mean, data.std: they are for images, signals and volumes, and "
+            f"'{dataset.name}' is a {dataset.kind}; leave them out"
         )
     if dataset.kind == "image" and dataset.train.x.is_floating_point():
         raise UserError(

@@ -261,6 +261,8 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(usable[0])
     kind, _, number = name.partition(":")
+    if kind == "gpu":  # the closest name would be cpu
+        raise UserError(f"no device '{name}'; write cuda, or auto for a GPU where there is one")
     if kind not in present or (number and kind != "cuda"):
         raise unknown_name("device", name, ["auto", *present])
     if kind not in usable or not _has_number(number):

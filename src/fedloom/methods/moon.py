@@ -51,7 +51,7 @@ NEED = Need(
 def moon(
     mu: Annotated[
         float,
-        Param("weight of the contrastive loss; 0 is FedAvg on the projection_head model", low=0),
+        Param("weight of the contrastive loss; 0 is FedAvg with the projection", low=0),
     ] = 1.0,
     tau: Annotated[float, Param("temperature of the contrastive loss", above=0)] = 0.5,
     projection: Annotated[int, Param("width of the projection; 0 is none", low=0)] = 256,

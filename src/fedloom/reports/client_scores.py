@@ -133,11 +133,6 @@ class ClientData(NamedTuple):
     tested: np.ndarray
 
 
-def training_counts(run: StoredRun) -> np.ndarray:
-    """Training samples of a run, clients by classes; raises if its data are not the same now."""
-    return client_data(run).counts
-
-
 def client_data(run: StoredRun, remedy: str = REMEDY) -> ClientData:
     """What the clients of a run hold; raises if its data are others now, or have no classes."""
     if run.config.task != "classification":

@@ -160,12 +160,12 @@ TABLE = {
     "no table": (raw("t.txt", b"a"), ("expected a .csv",), {"format": "table"}),
     "target": (
         table("age", "b", "y", rows=GOOD),
-        ("no column of", "'aeg'; did you mean 'age'"),
+        ("no column 'aeg' in ", "did you mean 'age'"),
         {"target": "aeg"},
     ),
-    "client": (table("a", "b", "y", rows=GOOD), ("no column of", "'bank'"), {"client": "bank"}),
-    "drop": (table("a", "b", "y", rows=GOOD), ("no column of", "'q'"), {"drop": "a,q"}),
-    "categorical": (table("a", "b", "y", rows=GOOD), ("no column of", "'q'"), {"categorical": "q"}),
+    "client": (table("a", "b", "y", rows=GOOD), ("no column 'bank' in ",), {"client": "bank"}),
+    "drop": (table("a", "b", "y", rows=GOOD), ("no column 'q' in ",), {"drop": "a,q"}),
+    "categorical": (table("a", "b", "y", rows=GOOD), ("no column 'q' in ",), {"categorical": "q"}),
     "no client": (
         table("a", "b", "y", rows=[[None, 1, 0], *GOOD]),
         ("1 rows without a client",),

@@ -124,7 +124,7 @@ REFUSED = {
     "no such column": (
         {"headers": OTHER},
         {"columns": "Altr:age"},
-        ("'Altr'; did you mean 'Alter'?",),
+        ("no column 'Altr' in ", "(named by columns=); did you mean 'Alter'?"),
     ),
     "no pair": ({}, {"columns": "age"}, ("OTHER:NAME pairs", "columns=Alter:age")),
     "no text": ({}, {"columns": {"age": 3}}, ("OTHER:NAME pairs",)),
@@ -194,7 +194,7 @@ def test_a_column_of_a_later_site_only(tmp_path):
 def test_a_column_that_only_one_site_has_can_be_dropped(plain, tmp_path):
     folder = sites(tmp_path, columns=("age", *NAMES), headers=("id", *NAMES))
     assert sha(folder, drop="id") == plain
-    with pytest.raises(UserError, match=r"no column of .* 'idd'; did you mean 'id'"):
+    with pytest.raises(UserError, match=r"no column 'idd' in .*; did you mean 'id'"):
         sha(folder, drop="idd")
 
 

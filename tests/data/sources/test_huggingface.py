@@ -155,9 +155,9 @@ def test_it_is_stored_and_trained_on(images, tmp_path, monkeypatch):
     ("columns", "options", "says"),
     [
         ({}, {"target": "lable"}, "did you mean 'label'?"),
-        ({}, {"client": "hospital"}, "no column of"),
+        ({}, {"client": "hospital"}, "no column 'hospital' in "),
         ({}, {"input": "site"}, "Value('string'), expected images, lists or arrays"),
-        ({}, {"test": "tset"}, "no split of"),
+        ({}, {"test": "tset"}, "no split 'tset' in "),
         ({}, {"config": "plain"}, "leave config= out"),
         ({"label": [-1] * 30}, {}, "30 samples without a label (the first is row 0)"),
         ({"label": [0.5] * 30}, {}, "set task=regression"),
@@ -284,7 +284,7 @@ def test_an_experiment_on_images(images):
     ("options", "says"),
     [
         ({"client": "site", "client_ids": SITES}, "client_ids= cannot be used here"),
-        ({"target": "x"}, "no column of data 'x'"),
+        ({"target": "x"}, "no column 'x' in data"),
         ({"kind": "text"}, "no kind of data 'text'"),
         ({"test": (PIXELS, LABELS)}, "expected a HuggingFace Dataset as in data"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedloom.data.sources import SOURCES, read
-from fedloom.data.sources.constants import CONSTANTS, with_constants
+from fedloom.data.sources.constants import CONSTANTS
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -233,12 +233,3 @@ def test_every_format_says_what_it_looks_for_and_documents_its_options():
     for source in SOURCES.values():
         assert len(source.LOOKS_FOR) > 20
         assert all(p.about.meaning for p in parameters(source.read).values() if p.name != "path")
-
-
-def test_other_constants(write, tmp_path):
-    dataset = read(write.cifar100(tmp_path / "c", train=[1, 0], test=[2]))
-    assert with_constants(dataset, "cifar-fedmlb").std == (0.2470, 0.2435, 0.2616)
-    with pytest.raises(
-        ValueError, match="no constants 'cifar-fedmbl'; did you mean 'cifar-fedmlb'"
-    ):
-        with_constants(dataset, "cifar-fedmbl")

@@ -128,7 +128,7 @@ def _check_names_occur(
     spellings = {_spelling(name) for name in existing}
     for other in columns:
         if _spelling(other) not in spellings:
-            raise unknown_name(f"column of {where} for columns=", other, existing)
+            raise unknown_name("column", other, existing, place=f"{where} (named by columns=)")
 
 
 def _mapped_names(table: FileTable, columns: Mapping[str, str]) -> dict[str, str]:

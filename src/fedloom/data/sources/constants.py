@@ -6,25 +6,19 @@ Those of the papers for known data sets of images, otherwise measured on the tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
-from fedloom.core.errors import unknown_name
-from fedloom.data.dataset import Dataset
-
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
-# cifar10 and cifar100 are FedAlign's. FedMLB and FedAFA each use one triple for both sets.
+# cifar10 and cifar100 are FedAlign's. FedAFA's presets set those of its authors.
 CONSTANTS: Mapping[str, Constants] = MappingProxyType(
     {
         "mnist": ((0.1307,), (0.3081,)),
         "fashion-mnist": ((0.2860,), (0.3530,)),
         "cifar10": ((0.49139968, 0.48215827, 0.44653124), (0.24703233, 0.24348505, 0.26158768)),
         "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-        "cifar-fedmlb": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-        "cifar-fedafa": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
         "tiny-imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
     }
 )
@@ -63,11 +57,3 @@ def _float_moments(values: np.ndarray) -> tuple[float, float]:
     is_constant = bool((values == values.flat[0]).all())  # rounding may give it a tiny std
     std = 0.0 if is_constant else float(values.std(dtype=np.float64))
     return float(values.mean(dtype=np.float64)), std
-
-
-def with_constants(dataset: Dataset, name: str) -> Dataset:
-    """The data set with the published constants of that name."""
-    if name not in CONSTANTS:
-        raise unknown_name("constants", name, CONSTANTS)
-    mean, std = CONSTANTS[name]
-    return replace(dataset, mean=mean, std=std)

@@ -36,7 +36,7 @@ def pop_series(data: Any, column: object, where: str) -> tuple[Any, Any]:
                 where, f"column '{name}' twice", "each name once", "rename one of them"
             )
     if str(column) not in names:
-        raise unknown_name(f"column of the DataFrame {where}", column, names)
+        raise unknown_name("column", column, names, place=f"the DataFrame {where}")
     position = names.index(str(column))
     others = [i for i in range(len(names)) if i != position]
     return data.iloc[:, others], data.iloc[:, position]

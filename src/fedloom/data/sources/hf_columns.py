@@ -65,7 +65,7 @@ def choose_columns(data: Any, wishes: Wishes, where: str) -> Columns:
     features = data.features
     for name in (wishes.target, wishes.client, wishes.input, *wishes.drop):
         if name is not None and name not in features:
-            raise unknown_name(f"column of {where}", name, features)
+            raise unknown_name("column", name, features, place=where)
     target = wishes.target or _default_target(features, where)
     others = [n for n in features if n not in {target, wishes.client, *wishes.drop}]
     inputs = [wishes.input] if wishes.input else _input_candidates(features, others)

@@ -62,7 +62,7 @@ def chosen_splits(splits: Splits, train: str, test: str, where: object) -> list[
     """The names of the training split and, unless samples are to be held out, of the test split."""
     if train not in splits:
         if len(splits) > 1 or train != "train":
-            raise unknown_name(f"split of {where}", train, splits)
+            raise unknown_name("split", train, splits, place=where)
         train = next(iter(splits))  # the only one, whatever its name
     if not test:
         known = (word for word in TEST_WORDS if word in splits and word != train)
@@ -70,7 +70,7 @@ def chosen_splits(splits: Splits, train: str, test: str, where: object) -> list[
     if test == HOLD_OUT:
         return [train]
     if test not in splits:
-        raise unknown_name(f"split of {where}", test, splits)
+        raise unknown_name("split", test, splits, place=where)
     if test == train:
         found, remedy = f"the split '{test}' for both", "name another one, or set test=hold-out"
         raise data_error(where, found, "two splits", remedy)

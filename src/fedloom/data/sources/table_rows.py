@@ -120,7 +120,7 @@ def _check_dropped_names(options: ReadingOptions, tables: Sequence[FileTable], w
     existing = {name for table in tables for name in table.frame} | {*options.columns.values()}
     for name in options.drop:
         if name not in existing:
-            raise unknown_name(f"column of {where}", name, existing)
+            raise unknown_name("column", name, existing, place=where)
 
 
 def _without(tables: Sequence[FileTable], names: Sequence[str]) -> list[FileTable]:

@@ -176,7 +176,7 @@ def check_columns(names: Collection[str], frame: Frame, path: Path) -> None:
     """Refuse names that are no columns."""
     for name in names:
         if name not in frame:
-            raise unknown_name(f"column of {path}", name, frame)
+            raise unknown_name("column", name, frame, place=path)
 
 
 def listed(names: str) -> list[str]:
