@@ -31,6 +31,7 @@ from fedloom.experiment.model_memory import (
     ran_out_of_memory,
     too_large,
 )
+from fedloom.losses.eager_gradient import eager_gradient
 
 NEEDED = {
     "classification": "every class",
@@ -239,7 +240,7 @@ def _check_gradient(spec: Spec, model: Chain, scores: Tensor) -> None:
     """Raise if torch cannot differentiate the scores, as after some writes in place."""
     trained = [p for p in model.parameters() if p.requires_grad]
     try:
-        torch.autograd.grad(scores.sum(), trained, allow_unused=True)
+        eager_gradient(scores.sum(), trained)
     except Exception as error:  # a user's model can fail in any way
         raise UserError(
             f"model '{_name(spec)}' fails in its backward pass: {_described(error)}; "
