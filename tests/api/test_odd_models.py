@@ -494,3 +494,23 @@ def test_tokens_are_not_mixed(method: str, desk: Path) -> None:
     data = {"data": (tokens, tokens[:, 0] % 4), "kind": "text", "partition": "iid"}
     with pytest.raises(fl.UserError, match="takes numbers, not text, and these samples are tokens"):
         experiment(method=method, model=OwnWords(), **data).check()
+
+
+def test_moon_leaves_nothing_of_its_trace_in_a_model(desk: Path) -> None:
+    """A buffer that forward replaces was left as a symbol, and the message was about the sample."""
+
+    class Centred(Scores):
+        def __init__(self) -> None:
+            super().__init__(lambda net, x, scores: scores)
+            self.register_buffer("mean", torch.zeros(64))
+
+        def forward(self, x: Tensor) -> Any:
+            x = x.flatten(1)
+            if self.training:
+                self.mean = x.detach().mean(0)
+            return self.fc(x - self.mean)
+
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert experiment(method="moon", model=Centred(), rounds=1).run().result
