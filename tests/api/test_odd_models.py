@@ -445,3 +445,72 @@ def test_methods_with_a_forward_pass_of_their_own_find_the_logits(
             for wrapped in (True, False)
         ]
     assert sha(runs[0]) == sha(runs[1])
+
+
+class FailsBackward(nn.Module):
+    """Writes over what the backward pass needs, or is computed again in a way that has none."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.fc, self.head, self.how = nn.Linear(64, 8), nn.Linear(8, 4), how
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.sigmoid(self.fc(x.flatten(1)))
+        if self.how == "checkpoint":
+            again = torch.utils.checkpoint.checkpoint
+            h = again(torch.tanh, h, use_reentrant=True)  # type: ignore[no-untyped-call]
+        else:
+            h += 1
+        scores: Tensor = self.head(h)
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("write", "modified by an inplace operation"), ("checkpoint", "use_reentrant")]
+)
+def test_a_model_that_fails_in_its_backward_pass(how: str, why: str, desk: Path) -> None:
+    """Every client would fail, in every round."""
+    with pytest.raises(fl.UserError, match=rf"(?s)fails in its backward pass: .*{why}"):
+        experiment(model=FailsBackward(how)).check()
+
+
+class OwnWords(nn.Module):
+    """A model of texts without an nn.Embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Parameter(torch.ones(9, 5)), nn.Linear(5, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.words[tokens].mean(1))
+        return scores
+
+
+@pytest.mark.parametrize("method", ["mixup", "fedmix", "m2m", "noisemix", "meanmix"])
+def test_tokens_are_not_mixed(method: str, desk: Path) -> None:
+    """Whatever a model embeds them by; M2m failed after its warm-up."""
+    torch.manual_seed(0)
+    tokens = np.random.default_rng(0).integers(9, size=(80, 6))
+    data = {"data": (tokens, tokens[:, 0] % 4), "kind": "text", "partition": "iid"}
+    with pytest.raises(fl.UserError, match="takes numbers, not text, and these samples are tokens"):
+        experiment(method=method, model=OwnWords(), **data).check()
+
+
+def test_moon_leaves_nothing_of_its_trace_in_a_model(desk: Path) -> None:
+    """A buffer that forward replaces was left as a symbol, and the message was about the sample."""
+
+    class Centred(Scores):
+        def __init__(self) -> None:
+            super().__init__(lambda net, x, scores: scores)
+            self.register_buffer("mean", torch.zeros(64))
+
+        def forward(self, x: Tensor) -> Any:
+            x = x.flatten(1)
+            if self.training:
+                self.mean = x.detach().mean(0)
+            return self.fc(x - self.mean)
+
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert experiment(method="moon", model=Centred(), rounds=1).run().result

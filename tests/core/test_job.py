@@ -143,3 +143,22 @@ def test_a_teacher_has_the_modes_of_its_model() -> None:
     assert not any(
         m.training for m in standalone_job(build, start).frozen(norm="running").modules()
     )
+
+
+def test_a_teacher_that_is_first_built_in_mixed_precision() -> None:
+    """Its layers and what it computes from them are those of the trained model."""
+
+    class Computes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.ones(2, 2) @ torch.ones(2, 2), persistent=False)
+            self.scale = nn.Parameter(torch.ones(2))
+
+    def build() -> Chain:
+        return Chain({"body": Computes()})
+
+    start = dict(build().state_dict())
+    of = standalone_job(build, start)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        teacher = of.frozen()
+    assert teacher.get_buffer("body.table").dtype == torch.float32

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from fedloom.core.chain import Chain
 from fedloom.core.errors import UserError
 from fedloom.core.params import Params, sha256
 from fedloom.core.round import rounds
@@ -193,3 +195,11 @@ def test_compiled_blocks_give_the_same_numbers_and_keep_their_taps() -> None:
         "note: run in-process, since compile=true does not work with vmap, "
         "which traces the model itself"
     ]
+
+
+def test_channels_last_leaves_the_weights_of_volumes_as_they_are() -> None:
+    """A model of volumes and of their projections has both kinds."""
+    chain = Chain({"flat": nn.Conv2d(2, 3, 3), "deep": nn.Conv3d(2, 3, 3)})
+    memory_layout.arrange(chain, "channels_last", compiled=False)
+    flat, deep = chain.get_parameter("flat.weight"), chain.get_parameter("deep.weight")
+    assert flat.is_contiguous(memory_format=torch.channels_last) and deep.is_contiguous()

@@ -43,7 +43,7 @@ def cut(
         raise UserError(f"fedloom.cut takes an nn.Module, not {contents(model)}; pass the model")
     if at is not None and not at:
         return model if isinstance(model, Chain) else Chain({"model": model})
-    with _restored(model):
+    with restored(model):
         return _cut_automatically(model, example) if at is None else _cut(model, at, example)
 
 
@@ -95,7 +95,7 @@ def _check_not_compiled(model: nn.Module) -> None:
 
 
 @contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
+def restored(model: nn.Module) -> Iterator[None]:
     """Restore what a traced forward pass leaves in modules: attributes, and values of buffers."""
     modules = list(model.modules())
     before = [_copied_attributes(module) for module in modules]

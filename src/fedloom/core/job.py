@@ -17,6 +17,7 @@ from fedloom.core.frozen_base import base_checksum
 from fedloom.core.key import Key
 from fedloom.core.learning_task import CLASSIFICATION, LearningTask
 from fedloom.core.params import Params, zeros_view
+from fedloom.core.precision import full_precision
 from fedloom.core.roles import Roles
 from fedloom.core.select import BATCH_NORMS, Selector, has_batch_statistics
 
@@ -42,8 +43,11 @@ class Data(Protocol):
 
 
 def build_isolated(build: Callable[[], Chain]) -> Chain:
-    """Build a model and restore the global random state, so that it cannot affect later draws."""
-    with fork_rng():
+    """Build a model and restore the global random state, so that it cannot affect later draws.
+
+    In full precision: a teacher is first built in a forward pass, which may be of a lower one.
+    """
+    with fork_rng(), full_precision():
         return build()
 
 

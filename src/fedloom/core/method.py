@@ -141,13 +141,14 @@ class Need(NamedTuple):
 
     by_cutting: whether a model of one block can meet it once it is cut into several. by_sample:
     whether the method takes outputs of blocks apart into samples, which are then to be along the
-    first axis of each.
+    first axis of each. of_numbers: whether the samples have to be numbers; tokens cannot be mixed.
     """
 
     text: str
     met: Callable[[Chain], bool]
     by_cutting: bool = False
     by_sample: bool = False
+    of_numbers: bool = False
 
 
 def with_needed_blocks(chain: Chain, needs: Sequence[Need]) -> Chain:

@@ -13,8 +13,8 @@ depend on who ran before it, and no checkpoint has to store a scale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Literal, TypeVar
 
 import torch
@@ -95,6 +95,16 @@ class Precision:
         if self._finite == GROWTH_INTERVAL:
             self.scale, self._finite = self.scale * 2, 0
         return grads
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Switch autocasting off, on every device where it is on."""
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda", "mps"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 def _all_finite(grads: tuple[Tensor, ...]) -> bool:

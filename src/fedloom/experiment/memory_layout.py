@@ -42,7 +42,9 @@ def arrange(chain: Chain, layout: str, compiled: bool) -> Chain:
 
 def _set_channels_last(chain: Chain) -> None:
     _check_strides(chain)
-    chain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for tensor in (*chain.parameters(), *chain.buffers()):
+        if tensor.dim() == 4:  # chain.to(memory_format=...) fails on the weights of volumes
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
     chain.block(chain.names[0]).register_forward_pre_hook(_inputs_to_channels_last)
     for layer in _faster_contiguous(chain):
         layer.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

@@ -31,6 +31,7 @@ from fedloom.experiment.model_memory import (
     ran_out_of_memory,
     too_large,
 )
+from fedloom.losses.eager_gradient import eager_gradient
 
 NEEDED = {
     "classification": "every class",
@@ -61,12 +62,24 @@ def check_model_output(
             f"{_described(error)}; change its layers or choose another model"
         ) from error
     _check_scores(output, spec, federation, x)
+    _check_numbers(federation, x)
     if user_code.is_reference(spec.name) and federation.method.needs:
         with torch.no_grad():
             check_taps(model, x.clone())
             if any(need.by_sample for need in federation.method.needs):
                 _check_samples_first(model, x, spec, federation.method.name)
     return model.train()
+
+
+def _check_numbers(federation: Federation, x: Tensor) -> None:
+    """Raise if the method mixes samples, and these are tokens, which a model may embed itself."""
+    method = federation.method
+    for need in method.needs:
+        if need.of_numbers and not x.is_floating_point():
+            raise UserError(
+                f"method '{method.name}': needs {need.text}, and these samples are tokens; "
+                "choose a method that does not mix samples"
+            )
 
 
 def _check_samples_first(model: Chain, x: Tensor, spec: Spec, method: str) -> None:
@@ -214,11 +227,25 @@ def _check_training_output(federation: Federation, spec: Spec, model: Chain) -> 
             f"model '{_name(spec)}' returns scores without a gradient, so no weight would be "
             "trained; remove torch.no_grad() and detach() from its forward"
         )
+    if trains:
+        _check_gradient(spec, model, tensor_of(output))
     with torch.no_grad():
         for name, buffer in model.state_dict(keep_vars=True).items():
             if name in buffers:
                 buffer.copy_(buffers[name])
     _check_same_again(spec, tensor_of(output), tensor_of(_training_output(spec, model, x)))
+
+
+def _check_gradient(spec: Spec, model: Chain, scores: Tensor) -> None:
+    """Raise if torch cannot differentiate the scores, as after some writes in place."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    try:
+        eager_gradient(scores.sum(), trained)
+    except Exception as error:  # a user's model can fail in any way
+        raise UserError(
+            f"model '{_name(spec)}' fails in its backward pass: {_described(error)}; "
+            "fix its forward"
+        ) from error
 
 
 def _check_same_again(spec: Spec, first: Tensor, second: Tensor) -> None:

@@ -44,7 +44,7 @@ def has_numeric_input(chain: Chain) -> bool:
     return not any(isinstance(layer, nn.Embedding) for layer in first.modules())
 
 
-NUMERIC_INPUT = Need("a model that takes numbers, not text", has_numeric_input)
+NUMERIC_INPUT = Need("a model that takes numbers, not text", has_numeric_input, of_numbers=True)
 
 
 def mixup(

@@ -14,6 +14,7 @@ import torch
 from torch import fx, nn
 
 from fedloom.core.chain import Chain
+from fedloom.core.chain_from_module import restored
 from fedloom.core.errors import UserError
 from fedloom.core.key import Key
 from fedloom.models.layers import named, relu
@@ -96,7 +97,8 @@ def _classifier_path(block: nn.Module) -> str | None:
     if isinstance(block, nn.Linear):
         return ""
     try:
-        nodes = list(fx.Tracer().trace(block).nodes)
+        with restored(block):
+            nodes = list(fx.Tracer().trace(block).nodes)
     except Exception:  # a forward pass on symbols can fail in any way
         return None
     output = nodes[-1].args[0]
