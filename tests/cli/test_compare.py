@@ -155,7 +155,7 @@ def test_a_target_that_only_some_seeds_reach(desk: Path) -> None:
     said = compare(
         "both", "--seeds", 4, "--target", best[-1], "--target", 0.999, methods=METHODS[:1]
     )
-    assert re.search(rf"^fedavg .* 2\+ \({some} of 4\) +2\+ +\d+\.\d MB", said.out, re.MULTILINE)
+    assert re.search(rf"^fedavg .* 2\+ \({some} of 4\) +2\+ +\d+\.\d [kM]B", said.out, re.MULTILINE)
 
 
 def files(folder: Path) -> dict[Path, bytes]:
