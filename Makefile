@@ -13,7 +13,7 @@ SOUND := import sys; sys.exit(sys.version_info < (3, 11))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pages test-deploy check-deploy bench-deploy check-long check-trust lint types docs docs-check site site-serve bench bench-size bench-peers wheel dist clean
+.PHONY: help setup demo test test-slow test-deploy check-deploy bench-deploy check-long check-trust lint types docs docs-check site site-serve bench bench-size bench-peers wheel dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,15 +24,15 @@ demo: $(READY) ## Train a small federation and show what comes out
 	$(BIN)/fedloom demo
 
 # Each worker computes with one thread: two threads a worker would fight for the cores and change the bits.
-test test-pages test-deploy check-deploy bench-deploy check-long check-trust: export OMP_NUM_THREADS := 1
+test test-slow test-deploy check-deploy bench-deploy check-long check-trust: export OMP_NUM_THREADS := 1
 # Tests start many processes, and each would compile the package again if no compiled files were kept.
-test test-pages test-deploy check-deploy bench-deploy check-long check-trust: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-deploy check-deploy bench-deploy check-long check-trust: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(READY) ## Run the tests, without the long ones and those of the pages (JOBS=2 workers)
-	$(BIN)/python -m pytest -m "not long and not deploy and not pages" -n $(JOBS) --dist loadgroup
+test: $(READY) ## Run the tests, without the slow and long ones (JOBS=2 workers)
+	$(BIN)/python -m pytest -m "not long and not deploy and not slow" -n $(JOBS) --dist loadgroup
 
-test-pages: $(READY) ## Run the code on all pages of the documentation, and the notebooks (JOBS=2 workers)
-	$(BIN)/python -m pytest -m "pages and not long" -n $(JOBS) --dist loadgroup tests/docs
+test-slow: $(READY) ## Run the code on all pages, the notebooks, and other tests of several seconds (JOBS=2 workers)
+	$(BIN)/python -m pytest -m "slow and not long and not deploy" -n $(JOBS) --dist loadgroup
 
 # Flower listens only where it is told to; the namespace proves that nothing leaves the machine.
 test-deploy: $(DEPLOY_READY) ## Run the tests that start real sites on Flower, in an environment of its own

@@ -238,6 +238,7 @@ def ill():
 """
 
 
+@pytest.mark.slow
 def test_two_at_a_time_are_the_same_runs_and_a_failure_stops_no_other(desk: Path) -> None:
     (desk / "own.py").write_text(ILL)
     compare("one")
@@ -259,6 +260,7 @@ def test_two_at_a_time_are_the_same_runs_and_a_failure_stops_no_other(desk: Path
     assert shas(desk / "two") == shas(desk / "one") and len(shas(desk / "one")) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "code"), [(1, 2), (2, 1)])
 def test_runs_that_are_refused_before_round_0_leave_no_folder(
     jobs: int, code: int, desk: Path
@@ -530,6 +532,7 @@ def test_wrong_commands_say_what_is_wrong_and_write_nothing(command: str, desk: 
     assert list(desk.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_demo(desk: Path) -> None:
     """As a newcomer starts it; the pages and pictures that it names and every command exist."""
     process = warm_python.run("-m", "fedloom", "demo", "--quick")

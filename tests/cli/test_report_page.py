@@ -184,6 +184,7 @@ def test_an_analysis_is_shown(desk: Path) -> None:
     assert f"{found['trace']['hutch++']['value']:.4g} ±" in said
 
 
+@pytest.mark.slow
 def test_thirty_runs_of_many_rounds_and_clients_stay_small(desk: Path) -> None:
     run(desk / "a", rounds=1)
     line = json.loads((desk / "a/metrics.jsonl").read_text())

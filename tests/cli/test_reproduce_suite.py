@@ -108,6 +108,7 @@ def test_a_suite_that_is_killed_repeats_no_finished_run(play: Forks, desk: Path)
     assert rows[0] == rows[1] and len(rows[0]) == 8
 
 
+@pytest.mark.slow
 def test_several_at_a_time(desk: Path) -> None:
     words = ("reproduce", "--suite", "mix-cnn", *TOY, "--seeds", 1, "--jobs", 2)
     said = fedloom(*words, "--memory", "4GB", "--json").json
@@ -145,6 +146,7 @@ def test_a_paper_is_all_its_suites(desk: Path) -> None:
     assert said["suites"] == ["mix-lenet", "mix-cnn", "mix-skew", "mix-writers"]
 
 
+@pytest.mark.slow
 def test_columns_of_an_analysis_are_computed_once(desk: Path) -> None:
     claim = ("reproduce", "fedalign/lambda-fedavg-largest", "--seeds", 1)
     words = (*claim, *TOY, "--set", "sample.name=uniform")

@@ -147,6 +147,7 @@ def test_training_that_diverges_is_a_row_with_a_note(desk: Path) -> None:
     assert shas(desk / "apart") == shas(desk / "swept")
 
 
+@pytest.mark.slow
 def test_several_at_a_time_under_a_memory_limit_are_the_same_runs(desk: Path) -> None:
     sweep(*LR)
     sweep(*LR, "--jobs", 2, "--memory", "4GB", "--out", "apart")

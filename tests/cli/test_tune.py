@@ -73,6 +73,7 @@ def without_times(said: dict[str, Any]) -> dict[str, Any]:
     return {**said, "rows": rows, "folder": None, "picture": None}
 
 
+@pytest.mark.slow
 def test_a_killed_search_ends_like_one_that_was_not(desk: Path) -> None:
     """Killed twice, also where choices depend on earlier trials: after the first ten."""
     words = [*TUNE, "--trials", 13, "--seeds", 1, "--json"]
@@ -102,6 +103,7 @@ def test_more_trials_continue_a_search_and_other_settings_do_not(desk: Path) -> 
     assert "with other space" in tune("--over", "train.lr=0.01..0.1", code=2).flat
 
 
+@pytest.mark.slow
 def test_several_at_a_time_choose_the_same(desk: Path) -> None:
     one = tune("--json", "--out", "one", trials=2).json
     two = tune("--json", "--out", "two", "--jobs", 2, trials=2).json

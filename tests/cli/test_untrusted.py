@@ -241,6 +241,7 @@ def test_what_is_passed_in_python_needs_no_trust(stranger: Path) -> None:
     assert fl.open("python").model is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     ["run --engine pool --workers 1 --out new", "compare --methods fedavg --jobs 2 --out new"],

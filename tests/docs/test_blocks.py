@@ -35,7 +35,7 @@ def of_kind(*languages: str) -> list[Block]:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=() if page == README else pytest.mark.pages)
+        pytest.param(page, marks=() if page == README else pytest.mark.slow)
         for page in PAGES
         if {block.language for block in blocks(page)} & {"python", "sh"}
     ],

@@ -41,7 +41,7 @@ def run(notebook: Path, folder: Path, kernel: str) -> list[Any]:
     return [output for cell in cells.cells for output in cell.get("outputs", [])]
 
 
-@pytest.mark.pages
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_a_plot(notebook: Path, place: Path, kernel: str) -> None:
     outputs = run(notebook, place, kernel)

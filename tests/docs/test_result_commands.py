@@ -144,6 +144,7 @@ def command_lines(page: str) -> list[list[str]]:
     return shown(FOLDER / page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", FULL)
 def test_the_commands_of_a_page_run_at_toy_size(page: str, place: Path) -> None:
     for words in command_lines(page):

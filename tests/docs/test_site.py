@@ -22,7 +22,7 @@ import fedloom
 from support.browser import MISSING, Browser, browser, is_installed
 
 pytest.importorskip("mkdocs", reason='needs the site\'s tools: pip install "fedloom[site]"')
-pytestmark = pytest.mark.xdist_group("site")  # so that it is built once
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]  # so that it is built once
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 
 

@@ -82,6 +82,7 @@ def assert_no_more_than_recorded(rows: tuple[str, ...], folder: Path) -> None:
                 assert cost <= allowed[row][part][kind], (row, part, kind)
 
 
+@pytest.mark.slow
 def test_some_methods_cost_no_more_than_recorded(tmp_path: Path) -> None:
     assert_no_more_than_recorded(QUICK, tmp_path)
 

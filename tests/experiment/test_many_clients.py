@@ -109,6 +109,7 @@ def weighed(method: str, folder: RunFolder | None) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @every_method
 def test_memory_does_not_grow_with_the_clients_that_took_part(tmp_path: Path, method: str) -> None:
     with RunFolder.create(tmp_path / "run", settings(method).text()) as folder:
@@ -140,6 +141,7 @@ class Scales:
 
 
 # models that are in the store, and models that are made when they are needed
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ditto", "finetune"])
 def test_memory_does_not_grow_with_the_personal_models_that_were_scored(
     tmp_path: Path, method: str

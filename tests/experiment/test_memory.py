@@ -32,6 +32,7 @@ class TracedMemory(Callback):
             self.bytes[record.round] = tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_python_objects_do_not_add_up_over_the_rounds(method: str, tmp_path: Path) -> None:
     config = load(

@@ -20,6 +20,7 @@ TABLES = {table.name: table for table in paper_scale.tables()}
 MNIST_LIKE = {"data": {"name": "femnist", "partition": {"name": "user"}}, "model": "lenet5"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_every_cell_can_run(table: Table) -> None:
     assert paper_scale.problems(table) == []

@@ -52,6 +52,7 @@ def _killed_from_the_start(disk: Path) -> Iterator[list[int]]:
         yield reported
 
 
+@pytest.mark.slow
 def test_a_resumed_run_survives_a_kill_anywhere(disk: Path) -> None:
     base, starts = toy.made(disk / "base", 4), []
     path = disk / "run"

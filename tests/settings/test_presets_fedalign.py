@@ -46,6 +46,7 @@ def models() -> Callable[[Spec, int | None], Chain]:
     return model
 
 
+@pytest.mark.slow
 @every_table
 @every_scale
 def test_every_run_of_every_table_can_be_built(

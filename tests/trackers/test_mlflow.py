@@ -108,6 +108,7 @@ def test_a_run_whose_log_was_deleted_begins_another(desk: Path) -> None:
     assert [step for step, _ in history(client, other, "accuracy")] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_runs_of_a_comparison_side_by_side(desk: Path) -> None:
     talk.fedloom(
         "compare", "--methods", "fedavg,fedprox", *talk.TINY, "--rounds", 2, "--jobs", 2,

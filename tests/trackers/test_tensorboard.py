@@ -100,6 +100,7 @@ def test_runs_share_a_folder_without_mixing(desk: Path) -> None:
         assert steps(folder, "accuracy") == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_all_runs_of_a_comparison_are_written(desk: Path, jobs: int) -> None:
     talk.fedloom(

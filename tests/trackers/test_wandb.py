@@ -150,6 +150,7 @@ def test_a_run_is_written_with_settings_and_files(desk: Path) -> None:
     assert exit_code(records) == 0
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_under_the_same_id(desk: Path) -> None:
     """Round 3 was written, but its checkpoint was not: it is run again, and not written again."""
     without_network("-c", CUT_OFF, "run")
@@ -162,6 +163,7 @@ def test_a_resumed_run_continues_under_the_same_id(desk: Path) -> None:
     assert told == accuracies(Path("run"))
 
 
+@pytest.mark.slow
 def test_after_a_kill_the_files_say_which_rounds_they_have(desk: Path) -> None:
     """W&B writes with a delay: what was lost is written again, what was not lost is not."""
     without_network("-c", KILLED, "run", code=-signal.SIGKILL)
@@ -170,6 +172,7 @@ def test_after_a_kill_the_files_say_which_rounds_they_have(desk: Path) -> None:
     assert sorted([*history(first), *history(second)]) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_rounds_on_the_disk_are_not_written_again(desk: Path) -> None:
     """As after a kill that came once the files were written."""
     without_network("-c", CUT_OFF, "run")

@@ -229,6 +229,7 @@ PAPER = [  # MMACs and millions of parameters of FedAlign's Table 5
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "mmacs", "params"), PAPER)
 def test_the_reproducible_cells_of_table_5(method: str, mmacs: float, params: float) -> None:
     found = on_cifar(method)
@@ -251,6 +252,7 @@ def test_moon_costs_three_models() -> None:
     assert found.layer_macs == 3 * 87_385_088
 
 
+@pytest.mark.slow
 def test_gradaug_with_one_subnetwork_is_exact() -> None:
     # four image sizes, each drawn equally often
     assert on_cifar("gradaug(n=1)").layer_macs == pytest.approx(127.66e6, abs=5000)
