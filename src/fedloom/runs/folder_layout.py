@@ -77,8 +77,8 @@ def check_run(path: Path) -> None:
 def each_run(folders: Iterable[Path]) -> list[Path]:
     """These run folders; in place of a folder of `compare` or `sweep`, the runs inside it.
 
-    Runs inside that have no checkpoint yet are left out. Other folders are returned as they are:
-    whoever reads them says what is wrong.
+    Runs inside that have no checkpoint yet are left out. Other folders are returned as they are,
+    and reading them raises an error.
     """
 
     def runs_of(folder: Path) -> list[Path]:
